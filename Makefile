@@ -1,0 +1,40 @@
+# casque: everything starts here. `make run` and `make test` set up what they need themselves.
+.DEFAULT_GOAL := help
+.PHONY: help setup run test lint types layers pytest soak bench lock clean
+
+PY := .venv/bin/python
+
+help: ## Show what there is to run
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+
+setup: ## Create .venv with the locked dependencies, and the Azure test server
+	@bash scripts/setup
+
+run: setup ## The main job: enqueue, process, crash a worker, recover, show what is on disk
+	@$(PY) -m casque.cli demo --data ./data
+
+test: lint types layers pytest ## Everything that has to hold: ruff, mypy, import-linter, pytest
+
+lint: setup
+	@.venv/bin/ruff check . && .venv/bin/ruff format --check .
+
+types: setup
+	@.venv/bin/mypy
+
+layers: setup
+	@.venv/bin/lint-imports
+
+pytest: setup
+	@.venv/bin/pytest -n 2 --dist loadgroup -m "not soak"
+
+soak: setup ## The long runs that make test leaves out
+	@.venv/bin/pytest -m soak
+
+bench: setup ## Speed, side by side with jqueue; prints the tables of benchmarks/README.md
+	@$(PY) -m benchmarks
+
+lock: setup ## Write requirements/dev.lock anew from pyproject.toml
+	@bash scripts/lock
+
+clean: ## Remove what setup and the runs created
+	rm -rf .venv .venv-jqueue .cache data tools/azurite/node_modules .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,1 @@
+"""casque: a durable job queue whose only infrastructure is a bucket."""

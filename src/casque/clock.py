@@ -1,0 +1,75 @@
+"""Time, timers, randomness and ids: the only module that asks the machine for them.
+
+Everything else gets a `Clock` and a `random.Random`, so that tests and the simulator can decide what time it is
+and what chance brings.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import time
+from collections.abc import Callable
+from random import Random
+from typing import Protocol
+
+__all__ = ["Clock", "Random", "SystemClock", "Timer", "new_id", "new_nonce", "system_random"]
+
+
+class Timer(Protocol):
+    def cancel(self) -> None: ...
+
+
+class Clock(Protocol):
+    """What a part may know about time."""
+
+    def wall_ms(self) -> int:
+        """Milliseconds since the epoch: for people and for ordering jobs, never for judging a lease."""
+        ...
+
+    def monotonic_ms(self) -> int:
+        """Milliseconds that only ever grow: what leases and retries are judged by."""
+        ...
+
+    def call_later(self, seconds: float, callback: Callable[[], object]) -> Timer: ...
+
+    async def sleep(self, seconds: float) -> None: ...
+
+
+class SystemClock:
+    """The machine's own time."""
+
+    def wall_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    def monotonic_ms(self) -> int:
+        return time.monotonic_ns() // 1_000_000
+
+    def call_later(self, seconds: float, callback: Callable[[], object]) -> Timer:
+        return asyncio.get_running_loop().call_later(seconds, callback)
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+
+_shared = random.Random(os.urandom(32))  # ids and jitter, not secrets
+# A forked child would otherwise go on with its parent's numbers and hand out the same ids.
+os.register_at_fork(after_in_child=lambda: _shared.seed(os.urandom(32)))
+
+
+def system_random() -> Random:
+    """The process's own randomness, seeded by the operating system and again after a fork."""
+    return _shared
+
+
+def new_id(rng: Random) -> str:
+    """A random UUID (version 4) as text."""
+    text = f"{rng.getrandbits(128):032x}"
+    variant = "89ab"[int(text[16], 16) & 3]
+    return f"{text[:8]}-{text[8:12]}-4{text[13:16]}-{variant}{text[17:20]}-{text[20:]}"
+
+
+def new_nonce(rng: Random) -> str:
+    """A short random name that nobody else will pick: 64 bits."""
+    return f"{rng.getrandbits(64):016x}"

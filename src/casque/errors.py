@@ -1,0 +1,112 @@
+"""Every error casque raises, grouped by what the caller does next."""
+
+from __future__ import annotations
+
+
+class CasqueError(Exception):
+    """The base of all of casque's errors."""
+
+
+# --- Change the command: it was understood, refused, and changed nothing. ---
+
+
+class InvalidInputError(CasqueError, ValueError):
+    """An argument that no queue would accept. Names the argument and what it takes."""
+
+
+class JobNotFoundError(CasqueError):
+    """No unfinished job has this id: it was never there, or somebody finished it."""
+
+    def __init__(self, job_id: str) -> None:
+        super().__init__(f"job {job_id!r} is not in the queue: it was finished or never enqueued")
+        self.job_id = job_id
+
+    def __reduce__(self) -> tuple[type[JobNotFoundError], tuple[str]]:
+        return type(self), (self.job_id,)
+
+
+class LeaseLostError(CasqueError):
+    """The job is no longer yours: its lease ran out or it was taken back. Stop working on it."""
+
+    def __init__(self, job_id: str, token: int | None = None) -> None:
+        super().__init__(
+            f"the lease on job {job_id!r} is lost: it ran out or was given back. Stop working on the job; "
+            "whoever holds it now will finish it"
+        )
+        self.job_id = job_id
+        self.token = token
+
+    def __reduce__(self) -> tuple[type[LeaseLostError], tuple[str, int | None]]:
+        return type(self), (self.job_id, self.token)
+
+
+class JobStateError(CasqueError):
+    """The job exists, but not in a state that allows the command."""
+
+    def __init__(self, job_id: str, state: str, needed: str) -> None:
+        super().__init__(f"job {job_id!r} is {state}, and this needs it to be {needed}")
+        self.job_id = job_id
+        self.state = state
+        self.needed = needed
+
+    def __reduce__(self) -> tuple[type[JobStateError], tuple[str, str, str]]:
+        return type(self), (self.job_id, self.state, self.needed)
+
+
+# --- Try again: nothing happened. ---
+
+
+class CASConflictError(CasqueError):
+    """A conditional write lost its race. Retried inside; seen only when every retry lost too."""
+
+
+class QueueFullError(CasqueError):
+    """More calls are waiting than the buffer holds. Slow down, or raise `buffer_max`."""
+
+
+# --- Read back first: it may have happened. ---
+
+
+class UnknownOutcomeError(CasqueError):
+    """The storage did not say whether the write landed, and reading it back did not settle it.
+
+    Look before you repeat: with the same `request_id` the call is safe to repeat, without one it may act twice.
+    """
+
+
+# --- Try again later: the storage is not well. ---
+
+
+class StorageError(CasqueError):
+    """The storage failed. `cause` is what it said."""
+
+    def __init__(self, message: str, cause: BaseException | None = None) -> None:
+        super().__init__(message)
+        self.cause = cause
+
+
+# --- Stop and look: repeating it will not help. ---
+
+
+class StoreAccessError(StorageError):
+    """The storage refused the credentials, or the bucket is not there."""
+
+
+class UnsafeStoreError(StorageError):
+    """The storage does not keep the promises that a queue needs; see `casque doctor`."""
+
+
+class CorruptQueueError(CasqueError):
+    """A stored object is not what it must be. Nothing was written; `key` names the object."""
+
+    def __init__(self, key: str, problem: str) -> None:
+        super().__init__(f"{key}: {problem}")
+        self.key = key
+        self.problem = problem
+
+    def __reduce__(self) -> tuple[type[CorruptQueueError], tuple[str, str]]:
+        return type(self), (self.key, self.problem)
+
+
+class QueueClosedError(CasqueError):
+    """The queue was closed, or never opened; nothing was done."""

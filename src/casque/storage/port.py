@@ -1,0 +1,95 @@
+"""The port: five verbs on keys and bytes, and the three ways a conditional write can end."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Protocol, TypeAlias, runtime_checkable
+
+import msgspec
+
+
+class Stored(msgspec.Struct, frozen=True):
+    """An object's content and the token of this very version of it."""
+
+    body: bytes
+    etag: str
+
+
+class Missing(msgspec.Struct, frozen=True):
+    """There is no object at this key."""
+
+
+class Unchanged(msgspec.Struct, frozen=True):
+    """The object still is the version that the caller named."""
+
+
+class Won(msgspec.Struct, frozen=True):
+    """The write landed; `etag` is the version it made."""
+
+    etag: str
+
+
+class Lost(msgspec.Struct, frozen=True):
+    """The condition did not hold at the moment the store looked. Usually somebody else was first.
+
+    After an earlier attempt with an unknown outcome it may have been one's own write: read back and compare.
+    """
+
+
+class Unknown(msgspec.Struct, frozen=True):
+    """The store did not say. The write may have landed, may not have, or may land later."""
+
+    cause: BaseException
+
+
+Read: TypeAlias = Stored | Missing | Unchanged
+Outcome: TypeAlias = Won | Lost | Unknown
+
+MISSING = Missing()
+UNCHANGED = Unchanged()
+LOST = Lost()
+
+
+@runtime_checkable
+class Store(Protocol):
+    """Objects by key. Keys are `/`-separated, without a leading slash and without `.` or `..` segments.
+
+    There is no plain put: every write names the state it expects. Each write is one attempt; the caller
+    decides whether to repeat it. Every body written to one key must be unique (carry a nonce), because some
+    stores derive their version tokens from the content alone.
+    """
+
+    async def get(self, key: str, *, unless: str | None = None) -> Read:
+        """Read an object; `Unchanged` without a body if its version is still `unless`.
+
+        Raises:
+            StorageError: the store could not answer now. Try again later.
+            StoreAccessError: it refused. Trying again will not help.
+        """
+        ...
+
+    async def create(self, key: str, body: bytes) -> Outcome:
+        """Write a new object only if there is none at this key.
+
+        Raises:
+            StoreAccessError: refused before anything was written.
+        """
+        ...
+
+    async def replace(self, key: str, body: bytes, *, expected: str) -> Outcome:
+        """Write a new version only if the current one is `expected`. A missing object is a lost race.
+
+        Raises:
+            StoreAccessError: refused before anything was written.
+        """
+        ...
+
+    async def delete(self, key: str) -> None:
+        """Remove an object; it is no error if there is none."""
+        ...
+
+    def list(self, prefix: str = "", *, after: str | None = None) -> AsyncIterator[str]:
+        """Keys that start with `prefix`, in order, only those greater than `after`. Never decide on a listing."""
+        ...
+
+    async def close(self) -> None: ...

@@ -1,0 +1,89 @@
+"""The values that every layer shares: a job as it was asked for, a job as it stands, and its states.
+
+They are frozen, so a record can be handed to another thread, kept for an undo or compared by identity without
+a copy. Times are whole milliseconds since the epoch by the clock of whoever wrote them; they order jobs and are
+shown to people, and nobody compares them with a clock of their own to decide about a lease.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+
+class JobState(StrEnum):
+    """Where a job stands. `ready` and `delayed` wait, `running` is leased, the rest is over."""
+
+    READY = "ready"
+    DELAYED = "delayed"
+    RUNNING = "running"
+    DONE = "done"
+    DEAD = "dead"
+    CANCELLED = "cancelled"
+
+
+class JobSpec(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """What a producer asked for. Never changes after the job was added."""
+
+    id: str
+    entrypoint: str
+    payload: bytes
+    priority: int = 0
+    run_at_ms: int | None = None
+    attempts_max: int | None = None
+    key: str | None = None
+    headers: dict[str, str] | None = None
+    zone: str | None = None
+
+
+class JobRecord(msgspec.Struct, frozen=True, gc=False):
+    """A job as it stands after some commit. A change makes a new record."""
+
+    spec: JobSpec
+    sequence: int
+    """Enqueue order within the queue: unique, rising."""
+    created_ms: int
+    state: JobState
+    due_ms: int
+    """When it became, or will become, due. Second in the order after the priority."""
+    token: int = 0
+    """Rises with every claim of any job; 0 before the first."""
+    attempts: int = 0
+    worker: str | None = None
+    lease_ms: int = 0
+    claimed_ms: int | None = None
+    beat_ms: int | None = None
+    error: str | None = None
+
+    @property
+    def id(self) -> str:
+        return self.spec.id
+
+
+class Backoff(msgspec.Struct, frozen=True):
+    """How long a failed job waits: doubling from `base_ms` up to `cap_ms`, less a share of jitter.
+
+    `spread` in [0, 1) is drawn by the caller, so that the rule itself stays deterministic.
+    """
+
+    base_ms: int
+    cap_ms: int
+    spread: float = 0.0
+
+    def delay_ms(self, attempts: int) -> int:
+        # 2**62 ms is far beyond any cap; the bound keeps a huge count from building a huge integer.
+        full = min(self.cap_ms, self.base_ms << min(max(attempts - 1, 0), 40))
+        return int(full * (1.0 - self.spread / 2))
+
+
+class Totals(msgspec.Struct, frozen=True):
+    """Jobs by state. `enqueued` is the sum of all the others, at every position."""
+
+    enqueued: int
+    ready: int
+    delayed: int
+    running: int
+    done: int
+    dead: int
+    cancelled: int
