@@ -72,6 +72,7 @@ class Store(Protocol):
         """Write a new object only if there is none at this key.
 
         Raises:
+            StorageError: it failed, and surely nothing was written (a full disk, say). Try again later.
             StoreAccessError: refused before anything was written.
         """
         ...
@@ -80,6 +81,7 @@ class Store(Protocol):
         """Write a new version only if the current one is `expected`. A missing object is a lost race.
 
         Raises:
+            StorageError: it failed, and surely nothing was written (a full disk, say). Try again later.
             StoreAccessError: refused before anything was written.
         """
         ...
@@ -89,7 +91,7 @@ class Store(Protocol):
         ...
 
     def list(self, prefix: str = "", *, after: str | None = None) -> AsyncIterator[str]:
-        """Keys that start with `prefix`, in order, only those greater than `after`. Never decide on a listing."""
+        """Keys that start with `prefix`, in order, only those after `after`. Never decide on a listing."""
         ...
 
     async def close(self) -> None: ...

@@ -1,0 +1,226 @@
+"""Files that survive a crash: written beside their name, synced, and only then given it.
+
+Everything here blocks and knows nothing of etags or event loops. An `OSError` says that a step failed; which
+steps came before it decides what the caller may conclude.
+"""
+
+# Paths are joined once and stay text: pathlib costs more than the calls it wraps.
+# ruff: noqa: PTH104, PTH108
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import NamedTuple, Self
+
+from casque.clock import SystemClock, new_nonce, system_random
+from casque.errors import StorageError
+
+HIDDEN = ".casque"
+"""How every name starts that is ours and no object's."""
+_TEMP = f"{HIDDEN}-"
+_STALE_MS = 60 * 60 * 1000
+_LOCK_WAIT_MS = 30_000
+_CLOCK = SystemClock()
+
+
+def is_reserved(segment: str) -> bool:
+    """Whether a part of a key could leave the root, or hide among our own files."""
+    return segment in ("", ".", "..") or segment.startswith(HIDDEN) or "\0" in segment
+
+
+class Identity(NamedTuple):
+    """What tells one version of a file from another while the first is still held open.
+
+    The inode number of an open file cannot be given to a new one; size and time catch an edit in place.
+    """
+
+    device: int
+    inode: int
+    size: int
+    modified_ns: int
+
+    @classmethod
+    def of(cls, status: os.stat_result) -> Identity:
+        return cls(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+
+
+class Temp:
+    """A file under a hidden, unique name that is gone after the `with`, unless it was given a real one.
+
+    A killed process leaves it behind, half written or not. That is harmless: nobody reads it, and
+    `remove_stale` clears it away.
+    """
+
+    def __init__(self, directory: str) -> None:
+        self.path = f"{directory}/{_TEMP}{new_nonce(system_random())}"
+        self.fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        self._named = True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._named:
+            with suppress(OSError):
+                os.unlink(self.path)
+        if self.fd >= 0:
+            # What matters was synced before; an error here would say nothing about it.
+            with suppress(OSError):
+                os.close(self.fd)
+
+    def write(self, body: bytes, *, mode: int | None = None) -> None:
+        """Write and sync everything. After an error the file is good for nothing: a second fsync may lie."""
+        if mode is not None:
+            os.fchmod(self.fd, mode)
+        rest = memoryview(body)
+        while rest:
+            rest = rest[os.write(self.fd, rest) :]
+        os.fsync(self.fd)
+
+    def link_to(self, path: str) -> None:
+        os.link(self.path, path)
+
+    def rename_to(self, path: str) -> None:
+        os.rename(self.path, path)
+        self._named = False
+
+    def take_fd(self) -> int:
+        """The descriptor, which the caller closes from now on."""
+        fd, self.fd = self.fd, -1
+        return fd
+
+
+def read_all(fd: int) -> bytes:
+    """The whole content, without moving the descriptor's position: others may be reading through it."""
+    size = os.fstat(fd).st_size
+    parts: list[bytes] = []
+    offset = 0
+    # One byte more than expected: a file that is being appended to is read to its real end.
+    while part := os.pread(fd, max(size - offset, 0) + 1, offset):
+        parts.append(part)
+        offset += len(part)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+@contextmanager
+def locked(path: str) -> Iterator[None]:
+    """Hold an exclusive lock between processes and between threads.
+
+    The file is opened anew each time, because a flock belongs to the open file description. It is never
+    removed: whoever waits on a removed file would guard nothing.
+
+    Raises:
+        StorageError: somebody has held it for half a minute, most likely a stopped process.
+    """
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    try:
+        _lock(fd, path)
+        yield
+    finally:
+        os.close(fd)
+
+
+def _lock(fd: int, path: str) -> None:
+    # Polled rather than waited for: a blocking flock cannot be given a deadline in a thread.
+    deadline = _CLOCK.monotonic_ms() + _LOCK_WAIT_MS
+    pause = 0.0002
+    while True:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as busy:
+            if _CLOCK.monotonic_ms() > deadline:
+                raise StorageError(f"another process has held {path} for {_LOCK_WAIT_MS} ms", busy) from busy
+        else:
+            return
+        threading.Event().wait(pause * (0.5 + system_random().random()))
+        pause = min(pause * 2, 0.004)
+
+
+def sync_directory(path: str) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def make_durable(directory: Path, *, root: Path) -> None:
+    """Create a directory below (or at) `root` so that it survives a crash.
+
+    Its parents are synced even if they were there: whoever made them a moment ago may not have come to it.
+    """
+    oldest = _nearest_existing(root)
+    directory.mkdir(parents=True, exist_ok=True)
+    top = root.parent if oldest == root else oldest
+    for parent in directory.parents:
+        try:
+            sync_directory(str(parent))
+        except PermissionError:
+            # Above the root we may lack the right to look, and have nothing to change either.
+            if parent.is_relative_to(root):
+                raise
+        if parent == top:
+            return
+
+
+def _nearest_existing(path: Path) -> Path:
+    return next(step for step in (path, *path.parents) if step.exists())
+
+
+def remove_stale(directory: str) -> None:
+    """Clear away what killed processes left in a directory.
+
+    Should one of them be alive after all, and an hour late, then its link or rename finds nothing and fails
+    cleanly.
+    """
+    born_before_ns = (_CLOCK.wall_ms() - _STALE_MS) * 1_000_000
+    with os.scandir(directory) as entries:
+        for entry in entries:
+            if not entry.name.startswith(_TEMP):
+                continue
+            with suppress(OSError):  # another process is clearing too, or it is another user's
+                if entry.stat(follow_symlinks=False).st_mtime_ns < born_before_ns:
+                    os.unlink(entry.path)
+
+
+def walk(root: str, prefix: str, after: str | None) -> Iterator[str]:
+    """Keys below `root` in the order of their text, looking only into directories that can hold any."""
+    folder = prefix[: prefix.rfind("/") + 1]
+    # No key starts with such a prefix, and a directory of that name may lie outside the root.
+    if any(is_reserved(segment) for segment in folder.split("/")[:-1]):
+        return
+    yield from _walk(root, folder, prefix, after or "")
+
+
+def _walk(root: str, folder: str, prefix: str, after: str) -> Iterator[str]:
+    try:
+        with os.scandir(f"{root}/{folder}") as entries:
+            # A directory sorts with its slash, as its keys do: "a.b" comes before "a/b".
+            keys = sorted(
+                f"{folder}{entry.name}/" if entry.is_dir(follow_symlinks=False) else folder + entry.name
+                for entry in entries
+                if not entry.name.startswith(HIDDEN)
+            )
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    for key in keys:
+        if key.endswith("/"):
+            if (key.startswith(prefix) or prefix.startswith(key)) and (key > after or after.startswith(key)):
+                yield from _walk(root, key, prefix, after)
+        elif key.startswith(prefix) and key > after:
+            yield key
+
+
+REFUSED = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
+"""The file system will say no again."""
+NOT_DONE = REFUSED | {
+    errno.ENOSPC, errno.EDQUOT, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EXDEV, errno.EMLINK,
+    errno.ENAMETOOLONG,
+}  # fmt: skip
+"""A link or rename that fails with one of these was checked and not carried out."""

@@ -1,0 +1,360 @@
+"""Objects as files below one directory: durable, and safe between processes on one machine.
+
+A new object is written and synced under a hidden name, then linked to its own, which fails if that is taken.
+A new version is written the same way and renamed over the old one under a lock. So whatever is killed, full
+or broken in between, a key holds a whole version or none. Not for network file systems, whose locks and links
+promise less.
+"""
+
+# Paths are joined once and stay text: pathlib costs more than the calls it wraps.
+# ruff: noqa: PTH104, PTH108, PTH112, PTH116, PTH120
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import itertools
+import os
+import threading
+import zlib
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+from casque.errors import InvalidInputError, StorageError, StoreAccessError
+from casque.storage.files import (
+    HIDDEN,
+    NOT_DONE,
+    REFUSED,
+    Identity,
+    Temp,
+    is_reserved,
+    locked,
+    make_durable,
+    read_all,
+    remove_stale,
+    sync_directory,
+    walk,
+)
+from casque.storage.port import LOST, MISSING, UNCHANGED, Outcome, Read, Stored, Unknown, Won
+
+_LOCKS = 64
+_THREADS = 8
+_HELD_MAX = 16
+_HOLD_FROM = 64 * 1024
+"""Hashing less than this again costs no more than keeping a descriptor would."""
+_LIST_PAGE = 1000
+
+T = TypeVar("T")
+
+
+class LocalStore:
+    """Objects as files below `root`, which is created with the first write.
+
+    >>> import asyncio, tempfile
+    >>> with tempfile.TemporaryDirectory() as directory:
+    ...     store = LocalStore(directory)
+    ...     asyncio.run(store.create("notes/first", b"hello"))
+    Won(etag='2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824')
+
+    Raises:
+        InvalidInputError: `root` is a file.
+    """
+
+    def __init__(self, root: str | os.PathLike[str]) -> None:
+        # Absolute from the start: the process may change its directory later.
+        self._root = Path(root).absolute()
+        if self._root.exists() and not self._root.is_dir():
+            raise InvalidInputError(f"{self._root} is a file; a store needs a directory")
+        self._parts: _Parts | None = None
+
+    async def get(self, key: str, *, unless: str | None = None) -> Read:
+        path = self._path(key)
+        parts = self._own_parts()
+        # One stat is cheaper than handing it to a thread, and nothing is read.
+        if unless is not None and parts.held.etag_of(path) == unless:
+            return UNCHANGED
+        return await self._run(parts, lambda: self._get(parts, key, path, unless))
+
+    async def create(self, key: str, body: bytes) -> Outcome:
+        path = self._path(key)
+        parts = self._own_parts()
+        return await self._run(parts, lambda: self._create(parts, key, path, body))
+
+    async def replace(self, key: str, body: bytes, *, expected: str) -> Outcome:
+        path = self._path(key)
+        parts = self._own_parts()
+        return await self._run(parts, lambda: self._replace(parts, key, path, body, expected))
+
+    async def delete(self, key: str) -> None:
+        path = self._path(key)
+        parts = self._own_parts()
+        await self._run(parts, lambda: self._delete(parts, key, path))
+
+    async def list(self, prefix: str = "", *, after: str | None = None) -> AsyncIterator[str]:
+        parts = self._own_parts()
+        keys = walk(str(self._root), prefix, after)
+        while page := await self._run(parts, lambda: _page(prefix, keys)):
+            for key in page:
+                yield key
+
+    async def close(self) -> None:
+        """Let go of threads and descriptors; writes under way end by themselves. A later call starts anew."""
+        if self._parts is not None:
+            self._parts.threads.shutdown(wait=False)
+            self._parts = None
+
+    def __reduce__(self) -> tuple[type[LocalStore], tuple[str]]:
+        return type(self), (str(self._root),)
+
+    # --- Blocking work, run by the store's own threads ---
+
+    def _get(self, parts: _Parts, key: str, path: str, unless: str | None) -> Read:
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except (FileNotFoundError, NotADirectoryError):
+            return MISSING
+        except OSError as error:
+            raise _failed("read", key, error) from error
+        file = _Open(fd)
+        try:
+            body, etag = self._read(parts, path, file)
+        except IsADirectoryError:
+            return MISSING
+        except OSError as error:
+            raise _failed("read", key, error) from error
+        if unless is not None or len(body) >= _HOLD_FROM:
+            parts.held.hold(path, file, etag)
+        return UNCHANGED if etag == unless else Stored(body, etag)
+
+    def _read(self, parts: _Parts, path: str, file: _Open) -> tuple[bytes, str]:
+        known = parts.held.etag_of(path, file.identity)
+        body = read_all(file.fd)
+        # Looked at again after reading: an edit in place meanwhile would not belong to the known etag.
+        unchanged = Identity.of(os.fstat(file.fd)) == file.identity
+        return body, known if known is not None and unchanged else _etag(body)
+
+    def _create(self, parts: _Parts, key: str, path: str, body: bytes) -> Outcome:
+        # Losing needs no temporary file, and most losers find out here.
+        if os.path.lexists(path):
+            if not os.path.isdir(path):
+                return LOST
+            raise StorageError(f"{key!r} cannot be created: {path} is a directory")
+        try:
+            with self._temp(parts, path) as temp:
+                temp.write(body)
+                try:
+                    temp.link_to(path)
+                except FileExistsError:
+                    return LOST
+                except OSError as error:
+                    return _naming_failed("create", key, error)
+        except OSError as error:
+            raise _failed("create", key, error) from error
+        try:
+            sync_directory(os.path.dirname(path))
+        except OSError as error:
+            # Readers see the object already; whether it survives a crash nobody can say.
+            return Unknown(error)
+        return Won(_etag(body))
+
+    def _replace(self, parts: _Parts, key: str, path: str, body: bytes, expected: str) -> Outcome:
+        try:
+            # Most losers find out here and leave the lock to those who can still win.
+            if self._current(parts, path) != expected:
+                return LOST
+            etag = _etag(body)
+            with locked(self._lock_file(parts, key)):
+                if self._current(parts, path) != expected:
+                    return LOST
+                return self._swap(parts, key, path, body, etag)
+        except OSError as error:
+            raise _failed("replace", key, error) from error
+
+    def _swap(self, parts: _Parts, key: str, path: str, body: bytes, etag: str) -> Outcome:
+        mode = os.stat(path).st_mode & 0o7777
+        with self._temp(parts, path) as temp:
+            temp.write(body, mode=mode)
+            try:
+                temp.rename_to(path)
+            except OSError as error:
+                return _naming_failed("replace", key, error)
+            try:
+                parts.held.hold(path, _Open(temp.take_fd()), etag)
+                sync_directory(os.path.dirname(path))
+            except OSError as error:
+                return Unknown(error)
+        return Won(etag)
+
+    def _delete(self, parts: _Parts, key: str, path: str) -> None:
+        # Locked, so that no replace finds its version, sees it deleted, and brings the key back.
+        try:
+            if not os.path.lexists(path):
+                return
+            with locked(self._lock_file(parts, key)):
+                os.unlink(path)
+            sync_directory(os.path.dirname(path))
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        except OSError as error:
+            raise _failed("delete", key, error) from error
+
+    def _current(self, parts: _Parts, path: str) -> str | None:
+        """The etag of the version at `path`: remembered if the file surely is the same, else hashed."""
+        known = parts.held.etag_of(path)
+        if known is not None:
+            return known
+        try:
+            file = _Open(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+            etag = _etag(read_all(file.fd))
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+            return None
+        parts.held.hold(path, file, etag)
+        return etag
+
+    # --- Paths, locks and threads ---
+
+    def _path(self, key: str) -> str:
+        check_key(key)
+        return f"{self._root}/{key}"
+
+    def _temp(self, parts: _Parts, path: str) -> Temp:
+        directory = os.path.dirname(path)
+        self._prepare(parts, directory)
+        try:
+            return Temp(directory)
+        except FileNotFoundError:
+            # Somebody removed the directory since we made it.
+            parts.prepared.discard(directory)
+            self._prepare(parts, directory)
+            return Temp(directory)
+
+    def _prepare(self, parts: _Parts, directory: str) -> None:
+        if directory not in parts.prepared:
+            make_durable(Path(directory), root=self._root)
+            remove_stale(directory)
+            parts.prepared.add(directory)
+
+    def _lock_file(self, parts: _Parts, key: str) -> str:
+        directory = self._root / HIDDEN / "locks"
+        if parts.lock_directory is None or not directory.is_dir():
+            directory.mkdir(parents=True, exist_ok=True)
+            parts.lock_directory = str(directory)
+        # crc32, because every process has to pick the same file; hash() differs between them.
+        return f"{parts.lock_directory}/{zlib.crc32(key.encode(errors='surrogateescape')) % _LOCKS:02d}"
+
+    def _own_parts(self) -> _Parts:
+        # A forked child has none of its parent's threads, and may inherit a lock that nobody will open.
+        parts = self._parts
+        if parts is None or parts.pid != os.getpid():
+            parts = self._parts = _Parts()
+        return parts
+
+    async def _run(self, parts: _Parts, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(parts.threads, work)
+
+
+class _Open:
+    """An open version of an object. The descriptor lives as long as anybody refers to this.
+
+    That is the point: while it is open the inode number stays taken, so whoever compares a path with
+    `identity` cannot mistake a newer file for this one.
+    """
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+        self.identity = Identity.of(os.fstat(fd))
+        self.etag = ""
+
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:
+        close(self.fd)
+
+
+class _Held:
+    """The versions last seen of the keys in use, kept open so that a stat tells whether they still stand."""
+
+    def __init__(self) -> None:
+        self._files: OrderedDict[str, _Open] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def etag_of(self, path: str, identity: Identity | None = None) -> str | None:
+        """The etag of the file at `path` (or of the open one with `identity`), if it is the version held."""
+        file = self._files.get(path)
+        if file is None:
+            return None
+        if (identity or _identity_at(path)) == file.identity:
+            return file.etag
+        # Outdated for good. Letting go also lets the file system free the old version.
+        self.drop(path, file)
+        return None
+
+    def hold(self, path: str, file: _Open, etag: str) -> None:
+        if Identity.of(os.fstat(file.fd)) != file.identity:
+            return  # edited in place while it was read: the etag may belong to neither version
+        file.etag = etag
+        with self._lock:
+            self._files[path] = file
+            self._files.move_to_end(path)
+            if len(self._files) > _HELD_MAX:
+                self._files.popitem(last=False)
+
+    def drop(self, path: str, file: _Open) -> None:
+        with self._lock:
+            if self._files.get(path) is file:
+                del self._files[path]
+
+
+class _Parts:
+    """What belongs to one process and must be built again after a fork."""
+
+    def __init__(self) -> None:
+        self.pid = os.getpid()
+        self.threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="casque-files")
+        self.held = _Held()
+        self.prepared: set[str] = set()
+        self.lock_directory: str | None = None
+
+
+def check_key(key: str) -> None:
+    """Refuse what could leave the root or hide among casque's own files.
+
+    Raises:
+        InvalidInputError: not a key.
+    """
+    for segment in key.split("/"):
+        if is_reserved(segment):
+            raise InvalidInputError(
+                f"{key!r} is not a key: segments between slashes must not be empty, '.', '..', contain a NUL "
+                f"byte or start with {HIDDEN!r}"
+            )
+
+
+def _identity_at(path: str) -> Identity | None:
+    try:
+        return Identity.of(os.stat(path))
+    except OSError:
+        return None
+
+
+def _etag(body: bytes) -> str:
+    return hashlib.sha256(body).hexdigest()
+
+
+def _page(prefix: str, keys: Iterator[str]) -> list[str]:
+    try:
+        return list(itertools.islice(keys, _LIST_PAGE))
+    except OSError as error:
+        raise _failed("list", prefix, error) from error
+
+
+def _naming_failed(verb: str, key: str, error: OSError) -> Outcome:
+    if error.errno in NOT_DONE:
+        raise _failed(verb, key, error) from error
+    return Unknown(error)
+
+
+def _failed(verb: str, key: str, error: OSError) -> StorageError:
+    kind = StoreAccessError if error.errno in REFUSED else StorageError
+    return kind(f"could not {verb} {key!r}: {error}", error)

@@ -1,0 +1,72 @@
+"""Stores by URL: what a setting, a command line or a child process can carry."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from urllib.parse import SplitResult, unquote, urlsplit
+
+from casque.errors import InvalidInputError
+from casque.storage.local import LocalStore
+from casque.storage.memory import MemoryStore
+from casque.storage.port import Store
+
+CLOUD_SCHEMES = frozenset({"s3", "gs", "az"})
+
+
+def open_store(url: str, *, options: Mapping[str, str] | None = None) -> Store:
+    """Open the store that `url` names. Nothing is read or written yet.
+
+    `memory://name` (the same store for the same name in one process, a private one without a name),
+    `file:///absolute/path`, `s3://bucket/prefix`, `gs://bucket/prefix`, `az://container/prefix`. Special
+    characters are percent-encoded. `options` are the cloud stores' (endpoint, region, keys).
+
+    >>> type(open_store("memory://orders")).__name__
+    'MemoryStore'
+
+    Raises:
+        InvalidInputError: not such a URL; the message names what to write instead.
+    """
+    parts = urlsplit(url)
+    if parts.scheme in CLOUD_SCHEMES:
+        return _open_cloud(url, parts, options or {})
+    if parts.scheme not in ("memory", "file"):
+        raise InvalidInputError(_unknown_scheme(url, parts.scheme))
+    if options:
+        raise InvalidInputError(f"{parts.scheme}:// takes no options, got {', '.join(sorted(options))}")
+    if parts.query or parts.fragment:
+        raise InvalidInputError(f"{url!r}: write ? as %3F and # as %23")
+    return _open_memory(parts) if parts.scheme == "memory" else LocalStore(_local_path(url, parts))
+
+
+def _open_memory(parts: SplitResult) -> MemoryStore:
+    name = unquote(parts.netloc + parts.path)
+    return MemoryStore.named(name) if name else MemoryStore()
+
+
+def _local_path(url: str, parts: SplitResult) -> Path:
+    # A relative path would mean another queue in every process that starts elsewhere.
+    relative = unquote(parts.netloc + parts.path)
+    if parts.netloc not in ("", "localhost") or not parts.path.startswith("/"):
+        fix = Path(relative or ".").absolute().resolve().as_uri()
+        raise InvalidInputError(f"{url!r}: a file URL needs an absolute path, for example {fix}")
+    path = unquote(parts.path)
+    if "\0" in path:
+        raise InvalidInputError(f"{url!r}: a path cannot contain a NUL byte")
+    return Path(path)
+
+
+def _open_cloud(url: str, parts: SplitResult, options: Mapping[str, str]) -> Store:
+    if not parts.netloc:
+        raise InvalidInputError(f"{url!r} names no bucket: write {parts.scheme}://bucket/prefix")
+    # Imported here: a queue on local files should not pay for loading the cloud client.
+    from casque.storage.cloud import open_cloud
+
+    return open_cloud(parts.scheme, parts.netloc, unquote(parts.path).strip("/"), options)
+
+
+def _unknown_scheme(url: str, scheme: str) -> str:
+    known = "memory://, file://, s3://, gs:// or az://"
+    if scheme:
+        return f"{url!r}: no store speaks {scheme}://; use {known}"
+    return f"{url!r} is not a store URL; use {known} (for this path: {Path(url).absolute().as_uri()})"
