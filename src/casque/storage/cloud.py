@@ -159,9 +159,9 @@ class CloudStore:
 
     async def _list(self, prefix: str, after: str | None) -> Sequence[str]:
         clients = self._use()
-        folder = self._path(prefix.rpartition("/")[0])
         start = len(self._prefix) + 1 if self._prefix else 0
-        offset = self._path(after) if after else None
+        folder = f"{self._prefix}/{prefix.rpartition('/')[0]}".strip("/")
+        offset = f"{self._prefix}/{after}".strip("/") if after else None
         keys = []
         try:
             async for page in obstore.list(clients.patient, folder or None, offset=offset):
@@ -196,7 +196,10 @@ class CloudStore:
         return meta["version"] if self._by_generation else meta["e_tag"]
 
     def _path(self, key: str) -> str:
-        return f"{self._prefix}/{key}".strip("/")
+        # obstore would quietly drop an empty segment, and two keys would be one object.
+        if any(segment in ("", ".", "..") or "\0" in segment for segment in key.split("/")):
+            raise InvalidInputError(f"{key!r} is not a key: segments must not be empty, '.' or '..'")
+        return f"{self._prefix}/{key}" if self._prefix else key
 
     def _use(self) -> _Clients:
         pid = _enter_process()
