@@ -7,7 +7,7 @@ promise less.
 """
 
 # Paths are joined once and stay text: pathlib costs more than the calls it wraps.
-# ruff: noqa: PTH104, PTH108, PTH112, PTH116, PTH120
+# ruff: noqa: PTH108, PTH112, PTH116, PTH120
 
 from __future__ import annotations
 

@@ -1,0 +1,23 @@
+"""What others need to test with casque: the suite that every store has to pass, and stores that misbehave.
+
+`StoreSuite` needs pytest and pytest-asyncio; the rest does not, hence the late imports.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from casque.testing.lossy import LossyStore
+    from casque.testing.store_suite import StoreSuite
+
+__all__ = ["LossyStore", "StoreSuite"]
+
+_HOMES = {"LossyStore": "casque.testing.lossy", "StoreSuite": "casque.testing.store_suite"}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)
