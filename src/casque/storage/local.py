@@ -7,7 +7,7 @@ promise less.
 """
 
 # Paths are joined once and stay text: pathlib costs more than the calls it wraps.
-# ruff: noqa: PTH108, PTH112, PTH116, PTH120
+# ruff: noqa: PTH108, PTH112, PTH113, PTH116, PTH120
 
 from __future__ import annotations
 
@@ -66,7 +66,8 @@ class LocalStore:
     def __init__(self, root: str | os.PathLike[str]) -> None:
         # Absolute from the start: the process may change its directory later.
         self._root = Path(root).absolute()
-        if self._root.exists() and not self._root.is_dir():
+        # os.path, because a root that may not be looked at is for the first operation to report.
+        if os.path.isfile(self._root):
             raise InvalidInputError(f"{self._root} is a file; a store needs a directory")
         self._parts: _Parts | None = None
 

@@ -89,7 +89,7 @@ class LocalFileSystemStorage:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         # A rename over a symbolic link would part those who come through it from those who do not.
         real = Path(path).resolve()
-        if real.is_dir():
+        if os.path.isdir(real):  # noqa: PTH112 (a path that may not be looked at is for `read` to report)
             raise InvalidInputError(f"{real} is a directory; name the file that shall hold the queue")
         check_key(real.name)
         self._store = LocalStore(real.parent)
