@@ -1,0 +1,44 @@
+"""The real storage servers, started when the first test asks for one and gone with the test run.
+
+Each xdist worker has its own: starting one takes a second or two, and sharing would tie its end to whichever
+worker happens to finish first.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+
+import pytest
+
+from casque.testing import servers
+from casque.testing.servers import Server, ServerMissingError
+
+
+@pytest.fixture(scope="session")
+def s3_server() -> Iterator[Server]:
+    """SeaweedFS."""
+    yield from _started(servers.seaweedfs)
+
+
+@pytest.fixture(scope="session")
+def azure_server() -> Iterator[Server]:
+    """azurite."""
+    yield from _started(servers.azurite)
+
+
+@pytest.fixture(scope="session")
+def gcs_server() -> Iterator[Server]:
+    """fake-gcs-server behind the shim."""
+    yield from _started(servers.fake_gcs)
+
+
+def _started(server: Callable[[], AbstractContextManager[Server]]) -> Iterator[Server]:
+    try:
+        with server() as running:
+            yield running
+    except ServerMissingError as missing:
+        if os.environ.get("CI") == "true":
+            raise
+        pytest.skip(str(missing))

@@ -1,0 +1,16 @@
+from __future__ import annotations
+
+from typing import ClassVar
+
+import pytest
+
+from casque.testing.cloud_suite import CloudSuite
+from casque.testing.servers import Server
+
+
+class TestAzureStore(CloudSuite):
+    wrong_credentials: ClassVar[dict[str, str]] = {"account_key": "bm90IHRoZSBrZXk="}
+
+    @pytest.fixture
+    def server(self, azure_server: Server) -> Server:
+        return azure_server

@@ -1,0 +1,16 @@
+from __future__ import annotations
+
+from typing import ClassVar
+
+import pytest
+
+from casque.testing.cloud_suite import CloudSuite
+from casque.testing.servers import Server
+
+
+class TestGcsStore(CloudSuite):
+    wrong_credentials: ClassVar[dict[str, str]] = {"bearer_token": "not-the-token"}
+
+    @pytest.fixture
+    def server(self, gcs_server: Server) -> Server:
+        return gcs_server

@@ -1,0 +1,16 @@
+from __future__ import annotations
+
+from typing import ClassVar
+
+import pytest
+
+from casque.testing.cloud_suite import CloudSuite
+from casque.testing.servers import Server
+
+
+class TestS3Store(CloudSuite):
+    wrong_credentials: ClassVar[dict[str, str]] = {"secret_access_key": "not-the-secret"}
+
+    @pytest.fixture
+    def server(self, s3_server: Server) -> Server:
+        return s3_server
