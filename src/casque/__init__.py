@@ -1,1 +1,67 @@
-"""casque: a durable job queue whose only infrastructure is a bucket."""
+"""casque: a durable job queue whose only infrastructure is a bucket.
+
+`Queue` is where to start. `BrokerQueue` and `DirectQueue` are the small API on a single object, `SyncQueue` is for
+code without asyncio, and everything that can go wrong is a `CasqueError`.
+"""
+
+from __future__ import annotations
+
+from casque.client.heartbeat import HeartbeatManager
+from casque.client.job import Job, JobStatus, QueueState
+from casque.client.queue import NewJob, Queue
+from casque.client.small import BrokerQueue, DirectQueue
+from casque.client.sync import SyncJob, SyncQueue
+from casque.errors import (
+    CASConflictError,
+    CasqueError,
+    CorruptQueueError,
+    DuplicateKeyError,
+    InvalidInputError,
+    JobNotFoundError,
+    JobStateError,
+    LeaseLostError,
+    QueueClosedError,
+    StorageError,
+    StoreAccessError,
+    UnknownOutcomeError,
+    UnsafeStoreError,
+)
+from casque.settings import QueueSettings
+from casque.storage.cloud_single import GCSStorage, S3Storage
+from casque.storage.single import InMemoryStorage, LocalFileSystemStorage, ObjectStoragePort
+from casque.types import JobState
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "BrokerQueue",
+    "CASConflictError",
+    "CasqueError",
+    "CorruptQueueError",
+    "DirectQueue",
+    "DuplicateKeyError",
+    "GCSStorage",
+    "HeartbeatManager",
+    "InMemoryStorage",
+    "InvalidInputError",
+    "Job",
+    "JobNotFoundError",
+    "JobState",
+    "JobStateError",
+    "JobStatus",
+    "LeaseLostError",
+    "LocalFileSystemStorage",
+    "NewJob",
+    "ObjectStoragePort",
+    "Queue",
+    "QueueClosedError",
+    "QueueSettings",
+    "QueueState",
+    "S3Storage",
+    "StorageError",
+    "StoreAccessError",
+    "SyncJob",
+    "SyncQueue",
+    "UnknownOutcomeError",
+    "UnsafeStoreError",
+]

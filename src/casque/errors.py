@@ -53,15 +53,23 @@ class JobStateError(CasqueError):
         return type(self), (self.job_id, self.state, self.needed)
 
 
+class DuplicateKeyError(CasqueError):
+    """Another unfinished job holds the unique key. `job_id` names it."""
+
+    def __init__(self, key: str, job_id: str) -> None:
+        super().__init__(f"the unique key {key!r} is held by the unfinished job {job_id!r}")
+        self.key = key
+        self.job_id = job_id
+
+    def __reduce__(self) -> tuple[type[DuplicateKeyError], tuple[str, str]]:
+        return type(self), (self.key, self.job_id)
+
+
 # --- Try again: nothing happened. ---
 
 
 class CASConflictError(CasqueError):
     """A conditional write lost its race. Retried inside; seen only when every retry lost too."""
-
-
-class QueueFullError(CasqueError):
-    """More calls are waiting than the buffer holds. Slow down, or raise `buffer_max`."""
 
 
 # --- Read back first: it may have happened. ---

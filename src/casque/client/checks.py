@@ -1,0 +1,90 @@
+"""Input is checked where it enters; an error names the argument and what it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from casque.errors import InvalidInputError
+from casque.settings import milliseconds
+
+NAME_MAX = 256
+KEY_MAX = 1024
+ERROR_MAX = 4096
+BATCH_MAX = 10_000
+_INT64 = 2**63
+
+
+def entrypoint(value: Any) -> str:
+    return name("entrypoint", value, NAME_MAX)
+
+
+def name(argument: str, value: Any, longest: int) -> str:
+    if not isinstance(value, str):
+        raise InvalidInputError(f"{argument} must be a str, not {type(value).__name__}")
+    if not value or len(value) > longest or not value.isprintable():
+        raise InvalidInputError(f"{argument} must be 1 to {longest} printable characters, not {value[:80]!r}")
+    return value
+
+
+def payload(value: Any) -> bytes:
+    if isinstance(value, bytes):
+        return value
+    if isinstance(value, bytearray | memoryview):
+        return bytes(value)
+    hint = "; encode it first, for example with .encode()" if isinstance(value, str) else ""
+    raise InvalidInputError(f"payload must be bytes, not {type(value).__name__}{hint}")
+
+
+def priority(value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not -_INT64 <= value < _INT64:
+        raise InvalidInputError(f"priority must be a whole number of at most 64 bits (lower runs first), not {value!r}")
+    return value
+
+
+def max_attempts(value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise InvalidInputError(f"max_attempts must be a whole number from 1, not {value!r}")
+    return value
+
+
+def headers(value: Any) -> dict[str, str]:
+    if not isinstance(value, Mapping) or not all(isinstance(k, str) and isinstance(v, str) for k, v in value.items()):
+        raise InvalidInputError("headers must map str to str")
+    return dict(value)
+
+
+def batch_size(value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= BATCH_MAX:
+        raise InvalidInputError(f"batch_size must be a whole number from 1 to {BATCH_MAX}, not {value!r}")
+    return value
+
+
+def span_ms(argument: str, value: Any) -> int:
+    """Seconds as a number, or a timedelta; never negative."""
+    if isinstance(value, timedelta):
+        span = value
+    elif isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e11:
+        span = timedelta(seconds=value)
+    else:
+        raise InvalidInputError(f"{argument} must be a timedelta or a number of seconds, not {value!r}")
+    if span < timedelta(0):
+        raise InvalidInputError(f"{argument} must not be negative, not {value!r}")
+    return milliseconds(span)
+
+
+def moment_ms(argument: str, value: Any) -> int:
+    if not isinstance(value, datetime):
+        raise InvalidInputError(f"{argument} must be a datetime, not {type(value).__name__}")
+    if value.tzinfo is None:
+        raise InvalidInputError(f"{argument} must name its time zone, for example datetime(..., tzinfo=UTC)")
+    return (value - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
+
+
+def error_text(value: Any) -> str | None:
+    """An exception or a text, cut to what is worth keeping."""
+    if value is None:
+        return None
+    text = f"{type(value).__name__}: {value}" if isinstance(value, BaseException) else str(value)
+    return text if len(text) <= ERROR_MAX else text[: ERROR_MAX - 1] + "…"

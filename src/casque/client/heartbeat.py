@@ -1,0 +1,124 @@
+"""Keeps a lease alive while its job is being worked on."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+from casque.client.job import Job
+from casque.clock import Clock, SystemClock
+from casque.errors import CasqueError, JobNotFoundError, LeaseLostError
+from casque.telemetry import logger
+
+log = logger("heartbeat")
+
+
+class HasHeartbeat(Protocol):
+    """Any queue will do, or anything else with this one method."""
+
+    async def heartbeat(self, job_id: str) -> Any: ...
+
+
+class HeartbeatManager:
+    """Sends heartbeats for one job until the block ends.
+
+    A storage that fails for a while does not stop it: it goes on trying. When the lease is really lost, `lost` becomes
+    true and the waiters of `wait_lost` wake; with `cancel_on_lost=True` the block itself is cancelled and leaves with
+    LeaseLostError, so that a handler stops working on a job that somebody else has now.
+
+    Give it the job instead of its id, and only the lease that this job came with is kept alive.
+
+    >>> import asyncio
+    >>> from casque import HeartbeatManager, Queue
+    >>> async def main():
+    ...     async with Queue.open("memory://heartbeat-example") as q:
+    ...         await q.enqueue("transcode", b"film")
+    ...         [job] = await q.dequeue("transcode")
+    ...         async with HeartbeatManager(q, job) as heartbeat:
+    ...             print(job.payload, heartbeat.lost)
+    ...         await job.ack()
+    >>> asyncio.run(main())
+    b'film' False
+    """
+
+    def __init__(
+        self,
+        queue: HasHeartbeat,
+        job_id: str | Job[Any],
+        interval: timedelta = timedelta(seconds=60),
+        *,
+        cancel_on_lost: bool = False,
+        clock: Clock | None = None,
+    ) -> None:
+        self._queue = queue
+        self._job = job_id
+        self._interval_s = interval.total_seconds()
+        self._cancel_on_lost = cancel_on_lost
+        self._clock: Clock = clock or SystemClock()
+        self._lost = asyncio.Event()
+        self._error: CasqueError | None = None
+        self._beats: asyncio.Task[None] | None = None
+        self._body: asyncio.Task[Any] | None = None
+        self._cancelled = False
+
+    @property
+    def lost(self) -> bool:
+        """Whether the lease is known to be gone."""
+        return self._lost.is_set()
+
+    async def wait_lost(self) -> None:
+        """Wait until the lease is lost; for handlers that watch it themselves."""
+        await self._lost.wait()
+
+    async def __aenter__(self) -> Self:
+        self._body = asyncio.current_task()
+        self._beats = asyncio.create_task(self._beat(), name=f"casque heartbeat {self._id}")
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._beats is not None
+        assert self._body is not None
+        self._beats.cancel()
+        await asyncio.gather(self._beats, return_exceptions=True)
+        if self._cancelled:
+            # The cancellation was ours; if nobody else asked for one too, it ends here as the error it stands for.
+            others = self._body.uncancel()
+            if kind is not None and issubclass(kind, asyncio.CancelledError) and others == 0:
+                raise LeaseLostError(self._id) from self._error
+
+    async def _beat(self) -> None:
+        pause_s = self._interval_s
+        while True:
+            await self._clock.sleep(pause_s)
+            try:
+                await self._send()
+            except (JobNotFoundError, LeaseLostError) as error:
+                self._give_up(error)
+                return
+            except CasqueError as error:
+                # A lease outlives several beats, so there is time; but try sooner than usual.
+                log.warning("heartbeat of job %s failed, trying again: %s", self._id, error)
+                pause_s = self._interval_s / 4
+            else:
+                pause_s = self._interval_s
+
+    async def _send(self) -> None:
+        if isinstance(self._job, Job):
+            await self._job.heartbeat()
+        else:
+            await self._queue.heartbeat(self._job)
+
+    def _give_up(self, error: CasqueError) -> None:
+        self._error = error
+        self._lost.set()
+        if self._cancel_on_lost and self._body is not None:
+            self._cancelled = True
+            self._body.cancel()
+
+    @property
+    def _id(self) -> str:
+        return self._job.id if isinstance(self._job, Job) else self._job

@@ -1,0 +1,207 @@
+"""A job as users see it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Any, Generic, Protocol, TypeVar
+
+from casque.client.payloads import BytesCodec, PayloadCodec
+from casque.errors import InvalidInputError
+from casque.types import JobRecord, JobState
+
+T = TypeVar("T")
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_BYTES = BytesCodec()
+
+
+class JobStatus(StrEnum):
+    """The three states that the small API tells apart."""
+
+    QUEUED = "queued"
+    IN_PROGRESS = "in_progress"
+    DEAD = "dead"
+
+
+class LeaseHolder(Protocol):
+    """What a claimed job needs of the queue it came from."""
+
+    async def ack(self, job_id: str, token: int | None = None) -> None: ...
+
+    async def nack(self, job_id: str, token: int | None = None, *, delay: Any = None, error: Any = None) -> None: ...
+
+    async def heartbeat(self, job_id: str, token: int | None = None) -> None: ...
+
+
+class Job(Generic[T]):
+    """One job, frozen as it was when the call that returned it was committed.
+
+    A claimed job carries the token of its lease, and `ack`, `nack` and `heartbeat` send it along: once the lease is
+    lost they raise LeaseLostError and change nothing.
+
+    >>> import asyncio
+    >>> from casque import Queue
+    >>> async def main():
+    ...     async with Queue.open("memory://job-example") as q:
+    ...         await q.enqueue("send", b"hello", priority=5)
+    ...         [job] = await q.dequeue("send")
+    ...         print(job.payload, job.priority, job.attempts)
+    ...         await job.ack()
+    >>> asyncio.run(main())
+    b'hello' 5 1
+    """
+
+    __slots__ = ("_codec", "_holder", "_payload", "_record")
+
+    def __init__(self, record: JobRecord, codec: PayloadCodec[T], holder: LeaseHolder | None = None) -> None:
+        self._record = record
+        self._codec = codec
+        self._holder = holder
+        self._payload: Any = None
+
+    @property
+    def id(self) -> str:
+        return self._record.spec.id
+
+    @property
+    def entrypoint(self) -> str:
+        return self._record.spec.entrypoint
+
+    @property
+    def payload(self) -> T:
+        """The payload, decoded and validated. Raises InvalidInputError if it does not fit the queue's type."""
+        if self._payload is None:
+            self._payload = (self._codec.decode(self._record.spec.payload),)
+        value: T = self._payload[0]
+        return value
+
+    @property
+    def raw_payload(self) -> bytes:
+        """The payload as it is stored."""
+        return self._record.spec.payload
+
+    @property
+    def status(self) -> JobStatus:
+        match self._record.state:
+            case JobState.RUNNING:
+                return JobStatus.IN_PROGRESS
+            case JobState.DEAD:
+                return JobStatus.DEAD
+            case _:
+                return JobStatus.QUEUED
+
+    @property
+    def state(self) -> JobState:
+        return self._record.state
+
+    @property
+    def priority(self) -> int:
+        return self._record.spec.priority
+
+    @property
+    def created_at(self) -> datetime:
+        return _moment(self._record.created_ms)
+
+    @property
+    def heartbeat_at(self) -> datetime | None:
+        return None if self._record.beat_ms is None else _moment(self._record.beat_ms)
+
+    @property
+    def due_at(self) -> datetime:
+        """When it became due, or will."""
+        return _moment(self._record.due_ms)
+
+    @property
+    def attempts(self) -> int:
+        """How often it has been claimed, this time included."""
+        return self._record.attempts
+
+    @property
+    def max_attempts(self) -> int | None:
+        return self._record.spec.attempts_max
+
+    @property
+    def token(self) -> int:
+        return self._record.token
+
+    @property
+    def worker(self) -> str | None:
+        return self._record.worker
+
+    @property
+    def last_error(self) -> str | None:
+        return self._record.error
+
+    @property
+    def key(self) -> str | None:
+        return self._record.spec.key
+
+    @property
+    def zone(self) -> str | None:
+        return self._record.spec.zone
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        return MappingProxyType(self._record.spec.headers or {})
+
+    async def ack(self) -> None:
+        """The job is done. Raises LeaseLostError or JobNotFoundError if it is no longer this worker's."""
+        await self._lease().ack(self.id, self.token)
+
+    async def nack(self, *, delay: float | timedelta | None = None, error: BaseException | str | None = None) -> None:
+        """The job failed: again after `delay`, or after the queue's back-off; dead if this was its last attempt."""
+        await self._lease().nack(self.id, self.token, delay=delay, error=error)
+
+    async def heartbeat(self) -> None:
+        """Still at it: the lease starts again at full length."""
+        await self._lease().heartbeat(self.id, self.token)
+
+    def _lease(self) -> LeaseHolder:
+        if self._holder is None or self._record.state is not JobState.RUNNING:
+            raise InvalidInputError(f"job {self.id!r} was not claimed by this queue: dequeue it first")
+        return self._holder
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Job) and self._record == other._record
+
+    def __hash__(self) -> int:
+        return hash((self.id, self.token))
+
+    def __repr__(self) -> str:
+        return f"Job(id={self.id!r}, entrypoint={self.entrypoint!r}, state={self.state.value!r}, token={self.token})"
+
+
+class QueueState:
+    """Everything a queue held at one position; `version` is that position."""
+
+    __slots__ = ("jobs", "version")
+
+    def __init__(self, jobs: tuple[Job[bytes], ...] = (), version: int = 0) -> None:
+        self.jobs = jobs
+        self.version = version
+
+    def queued_jobs(self, entrypoint: str | None = None) -> tuple[Job[bytes], ...]:
+        """Waiting jobs in the order they were created within their priority, of one entrypoint or all."""
+        waiting = (j for j in self.jobs if j.status is JobStatus.QUEUED and entrypoint in (None, j.entrypoint))
+        return tuple(sorted(waiting, key=lambda j: (j.priority, j.created_at)))
+
+    def in_progress_jobs(self) -> tuple[Job[bytes], ...]:
+        return tuple(j for j in self.jobs if j.status is JobStatus.IN_PROGRESS)
+
+    def find(self, job_id: str) -> Job[bytes] | None:
+        return next((j for j in self.jobs if j.id == job_id), None)
+
+    def __repr__(self) -> str:
+        return f"QueueState(version={self.version}, jobs={len(self.jobs)})"
+
+
+def plain_job(record: JobRecord, holder: LeaseHolder | None = None) -> Job[bytes]:
+    """A job whose payload stays bytes."""
+    return Job(record, _BYTES, holder)
+
+
+def _moment(ms: int) -> datetime:
+    return _EPOCH + timedelta(milliseconds=ms)

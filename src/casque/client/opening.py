@@ -1,0 +1,58 @@
+"""Joins a store, a journal and an engine into a queue that runs in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from casque.clock import Clock, Random, SystemClock, system_random
+from casque.engine.committer import Committer
+from casque.engine.direct import DirectCommit
+from casque.engine.group import GroupCommit
+from casque.errors import InvalidInputError
+from casque.journal.document import DocumentJournal
+from casque.settings import QueueSettings
+from casque.storage.adapted import SingleObjectStore
+from casque.storage.port import Store
+from casque.storage.single import ObjectStoragePort
+from casque.storage.url import open_store
+
+
+class Parts:
+    """What an embedded queue is made of. Tests and the simulator put their own clock and chance in."""
+
+    def __init__(
+        self,
+        store: Store,
+        settings: QueueSettings,
+        *,
+        clock: Clock | None = None,
+        rng: Random | None = None,
+    ) -> None:
+        self.store = store
+        self.settings = settings
+        self.clock: Clock = clock or SystemClock()
+        self.rng: Random = rng or system_random()
+
+    def committer(self) -> Committer:
+        journal = DocumentJournal(self.store, settings=self.settings, clock=self.clock, rng=self.rng)
+        return Committer(journal, settings=self.settings, clock=self.clock, rng=self.rng)
+
+    def group(self) -> GroupCommit:
+        return GroupCommit(self.committer(), settings=self.settings, clock=self.clock, rng=self.rng)
+
+    def direct(self) -> DirectCommit:
+        return DirectCommit(self.committer())
+
+
+def as_store(storage: Any, options: Mapping[str, str] | None = None) -> Store:
+    """A store from what users have: a URL, an object with `read` and `write`, or a store."""
+    if isinstance(storage, str):
+        return open_store(storage, options=options)
+    if isinstance(storage, Store):
+        return storage
+    if isinstance(storage, ObjectStoragePort):
+        return SingleObjectStore(storage)
+    raise InvalidInputError(
+        f"storage must be a URL, a store, or an object with async read() and write(), not {type(storage).__name__}"
+    )

@@ -1,0 +1,296 @@
+"""One class for everything."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from types import TracebackType
+from typing import Any, Generic, TypeVar, Unpack, overload
+
+import msgspec
+
+from casque.client import checks
+from casque.client.job import Job
+from casque.client.opening import Parts, as_store
+from casque.client.payloads import PayloadCodec, codec_for
+from casque.client.small import backoff
+from casque.clock import Clock, Random, new_id
+from casque.engine.embedded import EmbeddedService
+from casque.engine.group import GroupCommit
+from casque.errors import InvalidInputError, QueueClosedError
+from casque.service import Stats
+from casque.settings import QueueSettings, SettingsChanges
+from casque.types import JobRecord, JobSpec, JobState
+
+T = TypeVar("T")
+
+DEFAULTS = QueueSettings(max_attempts=25)
+
+
+class NewJob(msgspec.Struct, Generic[T], frozen=True):
+    """One job of an `enqueue_many`, with whatever it needs beyond entrypoint and payload."""
+
+    entrypoint: str
+    payload: T
+    priority: int = 0
+    delay: float | timedelta | None = None
+    run_at: datetime | None = None
+    key: str | None = None
+    max_attempts: int | None = None
+    headers: Mapping[str, str] | None = None
+    zone: str | None = None
+
+
+class Queue(Generic[T]):
+    """A queue on any store: `memory://`, `file://`, `s3://`, `gs://`, `az://`.
+
+    >>> import asyncio
+    >>> from casque import Queue
+    >>> async def main():
+    ...     async with Queue.open("memory://queue-example") as q:
+    ...         await q.enqueue("send", b"hello")
+    ...         await q.enqueue_many([("send", b"1"), ("send", b"2")])
+    ...         for job in await q.dequeue("send", batch_size=10, wait=5.0):
+    ...             print(job.payload)
+    ...             await job.ack()
+    >>> asyncio.run(main())
+    b'hello'
+    b'1'
+    b'2'
+    """
+
+    def __init__(self, parts: Parts, codec: PayloadCodec[T], *, worker: str | None = None) -> None:
+        """Use `Queue.open`; this is for tests that bring their own parts."""
+        self._parts = parts
+        self._codec = codec
+        self._worker = worker or new_id(parts.rng)
+        self._group: GroupCommit | None = None
+        self._embedded: EmbeddedService | None = None
+
+    @overload
+    @classmethod
+    def open(
+        cls,
+        url: Any,
+        *,
+        options: Mapping[str, str] | None = None,
+        worker: str | None = None,
+        clock: Clock | None = None,
+        rng: Random | None = None,
+        **settings: Unpack[SettingsChanges],
+    ) -> Queue[bytes]: ...
+
+    @overload
+    @classmethod
+    def open(
+        cls,
+        url: Any,
+        *,
+        type: type[T],
+        options: Mapping[str, str] | None = None,
+        worker: str | None = None,
+        clock: Clock | None = None,
+        rng: Random | None = None,
+        **settings: Unpack[SettingsChanges],
+    ) -> Queue[T]: ...
+
+    @classmethod
+    def open(
+        cls,
+        url: Any,
+        *,
+        type: Any = None,  # noqa: A002  the natural name: Queue.open(url, type=Email)
+        options: Mapping[str, str] | None = None,
+        worker: str | None = None,
+        clock: Clock | None = None,
+        rng: Random | None = None,
+        **settings: Unpack[SettingsChanges],
+    ) -> Queue[Any]:
+        """A queue to be entered with `async with`. Nothing is read or written before that.
+
+        `type` makes payloads typed: a msgspec struct, a pydantic model, a dataclass, or an annotation; they are
+        validated on the way in and out. `options` go to the store (endpoint, region, credentials). Every field of
+        `QueueSettings` may be given by name, for example `stale_timeout=timedelta(seconds=30)`.
+        """
+        parts = Parts(as_store(url, options), DEFAULTS.with_changes(settings), clock=clock, rng=rng)
+        return Queue(parts, codec_for(type), worker=None if worker is None else checks.name("worker", worker, 256))
+
+    async def __aenter__(self) -> Queue[T]:
+        if self._embedded is not None:
+            raise QueueClosedError("this queue was opened before; make a new one with Queue.open")
+        self._group = self._parts.group()
+        self._embedded = EmbeddedService(self._group, self._parts.settings)
+        await self._group.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._group is not None
+        await self._group.stop()
+        await self._parts.store.close()
+
+    # --- Producing ---
+
+    async def enqueue(
+        self,
+        entrypoint: str,
+        payload: T,
+        *,
+        priority: int = 0,
+        delay: float | timedelta | None = None,
+        run_at: datetime | None = None,
+        key: str | None = None,
+        max_attempts: int | None = None,
+        headers: Mapping[str, str] | None = None,
+        zone: str | None = None,
+        request_id: str | None = None,
+    ) -> Job[T]:
+        """Add a job; it is durable when this returns.
+
+        `priority`: lower runs first. `delay` or `run_at`: not before then. `key`: while an unfinished job holds the
+        same key, that job is returned and nothing is added. `max_attempts`: kept as dead after so many claims.
+        """
+        new = NewJob(entrypoint, payload, priority, delay, run_at, key, max_attempts, headers, zone)
+        [record] = await self._service.enqueue([self._spec(new)], request_id=request_id)
+        return self._job(record)
+
+    async def enqueue_many(
+        self, jobs: Iterable[tuple[str, T] | NewJob[T]], *, request_id: str | None = None
+    ) -> list[Job[T]]:
+        """Add jobs in one commit: all of them or none."""
+        specs = [self._spec(job if isinstance(job, NewJob) else _pair(job)) for job in jobs]
+        return [self._job(record) for record in await self._service.enqueue(specs, request_id=request_id)]
+
+    # --- Working ---
+
+    async def dequeue(
+        self,
+        entrypoint: str | Sequence[str] | None = None,
+        *,
+        batch_size: int = 1,
+        wait: float | timedelta = 0.0,
+        lease: float | timedelta | None = None,
+        request_id: str | None = None,
+    ) -> list[Job[T]]:
+        """Claim up to `batch_size` jobs of one entrypoint, of several, or of any.
+
+        `wait`: seconds to wait for a first job; without it an empty queue answers at once. `lease`: how long the
+        claim holds without a heartbeat, if not the queue's `stale_timeout`.
+        """
+        if isinstance(entrypoint, str):
+            entrypoints: tuple[str, ...] | None = (checks.entrypoint(entrypoint),)
+        elif entrypoint is None:
+            entrypoints = None
+        else:
+            entrypoints = tuple([checks.entrypoint(name) for name in entrypoint])
+        records = await self._service.dequeue(
+            entrypoints=entrypoints,
+            limit=checks.batch_size(batch_size),
+            lease_ms=None if lease is None else max(1, checks.span_ms("lease", lease)),
+            worker=self._worker,
+            wait_s=checks.span_ms("wait", wait) / 1000 if wait else 0.0,
+            request_id=request_id,
+        )
+        return [self._job(record) for record in records]
+
+    async def ack(self, job_id: str, token: int | None = None, *, request_id: str | None = None) -> None:
+        """The job is done. `job.ack()` does the same and carries the lease's token."""
+        await self._service.ack(job_id, token=token, request_id=request_id)
+
+    async def nack(
+        self,
+        job_id: str,
+        token: int | None = None,
+        *,
+        delay: float | timedelta | None = None,
+        error: BaseException | str | None = None,
+        request_id: str | None = None,
+    ) -> None:
+        """The job failed: again after `delay` or the back-off, or dead if this was its last attempt."""
+        await self._service.nack(
+            job_id,
+            token=token,
+            delay_ms=None if delay is None else checks.span_ms("delay", delay),
+            backoff=backoff(self._parts.settings, self._parts.rng),
+            error=checks.error_text(error),
+            request_id=request_id,
+        )
+
+    async def heartbeat(self, job_id: str, token: int | None = None) -> None:
+        """The lease starts again at full length."""
+        await self._service.heartbeat(job_id, token=token)
+
+    # --- Managing ---
+
+    async def cancel(self, job_id: str, *, request_id: str | None = None) -> None:
+        """Take a waiting or running job out of the queue; its worker learns of it at its next heartbeat or ack."""
+        await self._service.cancel(job_id, request_id=request_id)
+
+    async def retry(self, job_id: str, *, request_id: str | None = None) -> None:
+        """Give a dead job a fresh set of attempts."""
+        await self._service.retry(job_id, request_id=request_id)
+
+    async def purge(self, entrypoint: str | None = None, *, request_id: str | None = None) -> int:
+        """Remove dead jobs for good, of one entrypoint or all; answers how many."""
+        return await self._service.purge(entrypoint=entrypoint, request_id=request_id)
+
+    async def find(self, job_id: str) -> Job[T] | None:
+        """The job, if it is in the queue (waiting, running or dead)."""
+        record = await self._service.find(job_id)
+        return None if record is None else self._job(record)
+
+    async def jobs(
+        self,
+        *,
+        states: Iterable[JobState] | None = None,
+        entrypoint: str | None = None,
+        limit: int | None = None,
+    ) -> list[Job[T]]:
+        """Jobs in the queue in enqueue order, by state and entrypoint."""
+        chosen = None if states is None else frozenset(JobState(state) for state in states)
+        return [self._job(r) for r in await self._service.jobs(states=chosen, entrypoint=entrypoint, limit=limit)]
+
+    async def stats(self) -> Stats:
+        """The position and how many jobs are in each state."""
+        return await self._service.stats()
+
+    # --- Inside ---
+
+    @property
+    def _service(self) -> EmbeddedService:
+        if self._embedded is None:
+            raise QueueClosedError("use the queue inside `async with Queue.open(...) as q:`")
+        return self._embedded
+
+    def _job(self, record: JobRecord) -> Job[T]:
+        return Job(record, self._codec, self)
+
+    def _spec(self, new: NewJob[T]) -> JobSpec:
+        if new.delay is not None and new.run_at is not None:
+            raise InvalidInputError("give either delay or run_at, not both")
+        run_at_ms = None
+        if new.delay is not None:
+            run_at_ms = self._parts.clock.wall_ms() + checks.span_ms("delay", new.delay)
+        elif new.run_at is not None:
+            run_at_ms = checks.moment_ms("run_at", new.run_at)
+        attempts = new.max_attempts if new.max_attempts is not None else self._parts.settings.max_attempts
+        return JobSpec(
+            new_id(self._parts.rng),
+            checks.entrypoint(new.entrypoint),
+            self._codec.encode(new.payload),
+            checks.priority(new.priority),
+            run_at_ms,
+            None if attempts is None else checks.max_attempts(attempts),
+            None if new.key is None else checks.name("key", new.key, checks.KEY_MAX),
+            None if new.headers is None else checks.headers(new.headers),
+            None if new.zone is None else checks.name("zone", new.zone, checks.NAME_MAX),
+        )
+
+
+def _pair(item: Any) -> NewJob[Any]:
+    match item:
+        case (str() as entrypoint, payload):
+            return NewJob(entrypoint, payload)
+        case _:
+            raise InvalidInputError(f"enqueue_many takes (entrypoint, payload) pairs or NewJob, not {item!r}")

@@ -1,0 +1,186 @@
+"""The small API: five verbs on one object, group-committed (`BrokerQueue`) or one write per call (`DirectQueue`)."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from types import TracebackType
+from typing import Any, Self, Unpack
+
+from casque.client import checks
+from casque.client.job import Job, QueueState, plain_job
+from casque.client.opening import Parts, as_store
+from casque.clock import Clock, Random, new_id
+from casque.engine.embedded import EmbeddedService
+from casque.engine.group import GroupCommit
+from casque.engine.operation import Executor
+from casque.errors import QueueClosedError
+from casque.settings import QueueSettings, SettingsChanges, milliseconds
+from casque.types import Backoff, JobSpec
+
+
+class SmallQueue:
+    """What `BrokerQueue` and `DirectQueue` share: checks, verbs and the view of the whole queue."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+
+    @property
+    def _service(self) -> EmbeddedService:
+        raise NotImplementedError
+
+    async def enqueue(
+        self, entrypoint: str, payload: bytes, priority: int = 0, *, request_id: str | None = None
+    ) -> Job[bytes]:
+        spec = JobSpec(
+            new_id(self._parts.rng),
+            checks.entrypoint(entrypoint),
+            checks.payload(payload),
+            checks.priority(priority),
+            attempts_max=self._parts.settings.max_attempts,
+        )
+        [record] = await self._service.enqueue([spec], request_id=request_id)
+        return plain_job(record)
+
+    async def dequeue(
+        self, entrypoint: str | None = None, *, batch_size: int = 1, request_id: str | None = None
+    ) -> list[Job[bytes]]:
+        """Claim jobs; an empty list if there are none."""
+        records = await self._service.dequeue(
+            entrypoints=None if entrypoint is None else (checks.entrypoint(entrypoint),),
+            limit=checks.batch_size(batch_size),
+            request_id=request_id,
+        )
+        return [plain_job(record, self) for record in records]
+
+    async def ack(self, job_id: str, token: int | None = None, *, request_id: str | None = None) -> None:
+        """The job is done and leaves the queue. With a token only if the lease is still that one.
+
+        Raises:
+            JobNotFoundError: it is not in the queue (any more).
+            LeaseLostError: a token was given, and it is not the current one.
+        """
+        await self._service.ack(job_id, token=token, request_id=request_id)
+
+    async def nack(
+        self,
+        job_id: str,
+        token: int | None = None,
+        *,
+        delay: float | timedelta | None = None,
+        error: BaseException | str | None = None,
+        request_id: str | None = None,
+    ) -> None:
+        """The job failed: back into the queue, after `delay` or a back-off that doubles with every attempt."""
+        await self._service.nack(
+            job_id,
+            token=token,
+            delay_ms=None if delay is None else checks.span_ms("delay", delay),
+            backoff=backoff(self._parts.settings, self._parts.rng),
+            error=checks.error_text(error),
+            request_id=request_id,
+        )
+
+    async def heartbeat(self, job_id: str, token: int | None = None) -> None:
+        """The lease starts again at full length. Raises LeaseLostError if it is no longer held."""
+        await self._service.heartbeat(job_id, token=token)
+
+    async def read_state(self) -> QueueState:
+        """Everything in the queue as of now. Writes nothing."""
+        position, records = await self._service.snapshot()
+        return QueueState(tuple([plain_job(record) for record in records]), position)
+
+    async def requeue_stale(self, timeout: timedelta) -> int:
+        """Take back jobs whose last written sign of life is older than `timeout`; answers how many.
+
+        This compares the writer's clock with this machine's, because it was asked to; leases that simply run out are
+        judged by the monotonic clock alone.
+        """
+        cutoff_ms = self._parts.clock.wall_ms() - checks.span_ms("timeout", timeout)
+        return await self._service.expire_before(cutoff_ms)
+
+
+class BrokerQueue(SmallQueue):
+    """Many concurrent calls, few writes: everything that arrives during a write forms the next one.
+
+    `storage` is any object with async `read()` and `write(content, if_match)`, a store, or a URL.
+
+    >>> import asyncio
+    >>> from casque import BrokerQueue, InMemoryStorage
+    >>> async def main():
+    ...     async with BrokerQueue(InMemoryStorage()) as q:
+    ...         await asyncio.gather(*(q.enqueue("task", b"%d" % n) for n in range(3)))
+    ...         for job in await q.dequeue("task", batch_size=3):
+    ...             await q.ack(job.id)
+    ...         return len((await q.read_state()).jobs)
+    >>> asyncio.run(main())
+    0
+    """
+
+    def __init__(
+        self,
+        storage: Any,
+        *,
+        clock: Clock | None = None,
+        rng: Random | None = None,
+        **settings: Unpack[SettingsChanges],
+    ) -> None:
+        chosen = QueueSettings().with_changes(settings)
+        super().__init__(Parts(as_store(storage), chosen, clock=clock, rng=rng))
+        self._group: GroupCommit | None = None
+        self._embedded: EmbeddedService | None = None
+
+    @property
+    def _service(self) -> EmbeddedService:
+        if self._embedded is None:
+            raise QueueClosedError("BrokerQueue must be used as `async with BrokerQueue(...) as q:`")
+        return self._embedded
+
+    async def __aenter__(self) -> Self:
+        self._group = self._parts.group()
+        self._embedded = EmbeddedService(self._group, self._parts.settings)
+        await self._group.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._group is not None
+        await self._group.stop()
+
+
+class DirectQueue(SmallQueue):
+    """One conditional write per call; no background task, no `async with`.
+
+    >>> import asyncio
+    >>> from casque import DirectQueue, InMemoryStorage
+    >>> async def main():
+    ...     q = DirectQueue(InMemoryStorage())
+    ...     await q.enqueue("task", b"data")
+    ...     [job] = await q.dequeue("task")
+    ...     await q.ack(job.id)
+    ...     return await q.dequeue("task")
+    >>> asyncio.run(main())
+    []
+    """
+
+    def __init__(
+        self,
+        storage: Any,
+        *,
+        clock: Clock | None = None,
+        rng: Random | None = None,
+        **settings: Unpack[SettingsChanges],
+    ) -> None:
+        simple = QueueSettings(conflict_retries=10, conflict_backoff=timedelta(milliseconds=10))
+        super().__init__(Parts(as_store(storage), simple.with_changes(settings), clock=clock, rng=rng))
+        executor: Executor = self._parts.direct()
+        self._embedded = EmbeddedService(executor, self._parts.settings)
+
+    @property
+    def _service(self) -> EmbeddedService:
+        return self._embedded
+
+
+def backoff(settings: QueueSettings, rng: Random) -> Backoff:
+    """The queue's back-off for one failed job, with its share of chance already drawn."""
+    return Backoff(milliseconds(settings.backoff_base), milliseconds(settings.backoff_cap), rng.random())

@@ -1,0 +1,244 @@
+"""The same queue for people without asyncio: every call blocks until it is durable.
+
+An event loop runs in a thread of its own; calls from any number of threads are batched into common commits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from types import TracebackType
+from typing import Any, Generic, TypeVar, Unpack, overload
+
+from casque.client.job import Job
+from casque.client.queue import NewJob, Queue
+from casque.errors import QueueClosedError
+from casque.service import Stats
+from casque.settings import SettingsChanges
+from casque.types import JobState
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class SyncQueue(Generic[T]):
+    """`Queue` without `await`.
+
+    >>> from casque import SyncQueue
+    >>> with SyncQueue.open("memory://sync-example") as q:
+    ...     _ = q.enqueue("send", b"hello")
+    ...     for job in q.dequeue("send", wait=5.0):
+    ...         print(job.payload)
+    ...         job.ack()
+    b'hello'
+    """
+
+    def __init__(self, queue: Queue[T]) -> None:
+        self._queue = queue
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+
+    @overload
+    @classmethod
+    def open(
+        cls,
+        url: Any,
+        *,
+        options: Mapping[str, str] | None = None,
+        worker: str | None = None,
+        **settings: Unpack[SettingsChanges],
+    ) -> SyncQueue[bytes]: ...
+
+    @overload
+    @classmethod
+    def open(
+        cls,
+        url: Any,
+        *,
+        type: type[T],
+        options: Mapping[str, str] | None = None,
+        worker: str | None = None,
+        **settings: Unpack[SettingsChanges],
+    ) -> SyncQueue[T]: ...
+
+    @classmethod
+    def open(cls, url: Any, **everything: Any) -> SyncQueue[Any]:
+        """As `Queue.open`."""
+        return SyncQueue(Queue.open(url, **everything))
+
+    def __enter__(self) -> SyncQueue[T]:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="casque", daemon=True)
+        self._thread.start()
+        try:
+            self._wait(self._queue.__aenter__())
+        except BaseException:
+            self._end_loop()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self._wait(self._queue.__aexit__(kind, error, trace))
+        finally:
+            self._end_loop()
+
+    def enqueue(
+        self,
+        entrypoint: str,
+        payload: T,
+        *,
+        priority: int = 0,
+        delay: float | timedelta | None = None,
+        run_at: datetime | None = None,
+        key: str | None = None,
+        max_attempts: int | None = None,
+        headers: Mapping[str, str] | None = None,
+        zone: str | None = None,
+        request_id: str | None = None,
+    ) -> SyncJob[T]:
+        return self._job(
+            self._wait(
+                self._queue.enqueue(
+                    entrypoint,
+                    payload,
+                    priority=priority,
+                    delay=delay,
+                    run_at=run_at,
+                    key=key,
+                    max_attempts=max_attempts,
+                    headers=headers,
+                    zone=zone,
+                    request_id=request_id,
+                )
+            )
+        )
+
+    def enqueue_many(
+        self, jobs: Iterable[tuple[str, T] | NewJob[T]], *, request_id: str | None = None
+    ) -> list[SyncJob[T]]:
+        return [self._job(job) for job in self._wait(self._queue.enqueue_many(jobs, request_id=request_id))]
+
+    def dequeue(
+        self,
+        entrypoint: str | Sequence[str] | None = None,
+        *,
+        batch_size: int = 1,
+        wait: float | timedelta = 0.0,
+        lease: float | timedelta | None = None,
+        request_id: str | None = None,
+    ) -> list[SyncJob[T]]:
+        claimed = self._wait(
+            self._queue.dequeue(entrypoint, batch_size=batch_size, wait=wait, lease=lease, request_id=request_id)
+        )
+        return [self._job(job) for job in claimed]
+
+    def ack(self, job_id: str, token: int | None = None) -> None:
+        self._wait(self._queue.ack(job_id, token))
+
+    def nack(
+        self,
+        job_id: str,
+        token: int | None = None,
+        *,
+        delay: float | timedelta | None = None,
+        error: BaseException | str | None = None,
+    ) -> None:
+        self._wait(self._queue.nack(job_id, token, delay=delay, error=error))
+
+    def heartbeat(self, job_id: str, token: int | None = None) -> None:
+        self._wait(self._queue.heartbeat(job_id, token))
+
+    def cancel(self, job_id: str) -> None:
+        self._wait(self._queue.cancel(job_id))
+
+    def retry(self, job_id: str) -> None:
+        self._wait(self._queue.retry(job_id))
+
+    def purge(self, entrypoint: str | None = None) -> int:
+        return self._wait(self._queue.purge(entrypoint))
+
+    def find(self, job_id: str) -> SyncJob[T] | None:
+        job = self._wait(self._queue.find(job_id))
+        return None if job is None else self._job(job)
+
+    def jobs(
+        self,
+        *,
+        states: Iterable[JobState] | None = None,
+        entrypoint: str | None = None,
+        limit: int | None = None,
+    ) -> list[SyncJob[T]]:
+        found = self._wait(self._queue.jobs(states=states, entrypoint=entrypoint, limit=limit))
+        return [self._job(job) for job in found]
+
+    def stats(self) -> Stats:
+        return self._wait(self._queue.stats())
+
+    def _job(self, job: Job[T]) -> SyncJob[T]:
+        return SyncJob(job, self)
+
+    def _wait(self, call: Coroutine[Any, Any, R]) -> R:
+        if self._loop is None:
+            call.close()
+            raise QueueClosedError("use the queue inside `with SyncQueue.open(...) as q:`")
+        future = asyncio.run_coroutine_threadsafe(call, self._loop)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()  # a KeyboardInterrupt here must not leave the call running on its own
+            raise
+
+    def _end_loop(self) -> None:
+        assert self._loop is not None
+        assert self._thread is not None
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+        self._loop = None
+
+
+class SyncJob(Generic[T]):
+    """A job with blocking verbs; everything else is as on `Job`, reachable as `job`."""
+
+    __slots__ = ("_queue", "job")
+
+    def __init__(self, job: Job[T], queue: SyncQueue[T]) -> None:
+        self.job = job
+        self._queue = queue
+
+    @property
+    def id(self) -> str:
+        return self.job.id
+
+    @property
+    def entrypoint(self) -> str:
+        return self.job.entrypoint
+
+    @property
+    def payload(self) -> T:
+        return self.job.payload
+
+    @property
+    def attempts(self) -> int:
+        return self.job.attempts
+
+    @property
+    def state(self) -> JobState:
+        return self.job.state
+
+    def ack(self) -> None:
+        self._queue.ack(self.id, self.job.token)
+
+    def nack(self, *, delay: float | timedelta | None = None, error: BaseException | str | None = None) -> None:
+        self._queue.nack(self.id, self.job.token, delay=delay, error=error)
+
+    def heartbeat(self) -> None:
+        self._queue.heartbeat(self.id, self.job.token)
+
+    def __repr__(self) -> str:
+        return f"Sync{self.job!r}"

@@ -1,0 +1,294 @@
+"""The group commit loop: one task, one write in flight, everybody who came meanwhile in the next batch."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import Any
+
+from casque.clock import Clock, Random, Timer
+from casque.engine.committer import Committer
+from casque.engine.operation import Look, Operation
+from casque.engine.reaper import Reaper
+from casque.errors import CasqueError, QueueClosedError, UnknownOutcomeError
+from casque.settings import QueueSettings, milliseconds
+from casque.state import Command, Dequeue, Expire, GiveBack, State
+from casque.telemetry import logger
+
+log = logger("engine")
+
+
+class GroupCommit:
+    """Batches concurrent calls into single writes.
+
+    Callers that wait for a job are parked here without any cost to the store beyond a conditional read now and then;
+    a job that arrives is claimed for them in the very commit that adds it.
+    """
+
+    def __init__(self, committer: Committer, *, settings: QueueSettings, clock: Clock, rng: Random) -> None:
+        self._committer = committer
+        self._settings = settings
+        self._clock = clock
+        self._rng = rng
+        self._reaper = Reaper(clock, rng, settings.lease_ms)
+        self._pending: deque[Operation] = deque()
+        self._parked: dict[tuple[str, ...] | None, deque[Operation]] = {}
+        self._wake = asyncio.Event()
+        self._room = asyncio.Event()
+        self._room.set()
+        self._task: asyncio.Task[None] | None = None
+        self._closing = False
+        self._timer: Timer | None = None
+        self._poll_at_ms: int | None = None
+        self._poll_delay_ms = milliseconds(settings.poll_min)
+        self._rest_until_ms = 0
+        self._reaped_from: State | None = None
+
+    # --- Life ---
+
+    async def start(self) -> None:
+        """Load the queue and begin."""
+        await self._committer.open()
+        self._task = asyncio.create_task(self._run(), name="casque group commit")
+        self._wake.set()  # leases that were left behind are watched from now on
+
+    async def stop(self) -> None:
+        """Finish what was asked, within the drain limit; then every caller has an answer."""
+        task = self._task
+        if task is None or self._closing:
+            return
+        self._closing = True
+        self._answer_all_parked()
+        self._wake.set()
+        limit = asyncio.create_task(self._clock.sleep(self._settings.drain_limit.total_seconds()))
+        try:
+            await asyncio.wait({task, limit}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            limit.cancel()
+            task.cancel()
+            await asyncio.gather(task, limit, return_exceptions=True)
+
+    # --- Calls ---
+
+    async def execute(self, command: Command) -> Any:
+        return await self._submit(command, None)
+
+    async def look(self, look: Look) -> Any:
+        return await self._submit(None, look)
+
+    async def dequeue(self, command: Dequeue, *, wait_s: float) -> Any:
+        """Claim jobs; wait up to `wait_s` for a first one."""
+        if wait_s <= 0:
+            return await self._submit(command, None)
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        operation = _Waiting(future, command)
+        timer = self._clock.call_later(wait_s, lambda: self._give_up(operation))
+        try:
+            if self._is_full():
+                await self._wait_for_room()
+            self._admit(operation)
+            return await future
+        finally:
+            timer.cancel()
+
+    async def _submit(self, command: Command | None, look: Look | None) -> Any:
+        if self._is_full():
+            await self._wait_for_room()
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._admit(Operation(future, command, look))
+        return await future
+
+    def _admit(self, operation: Operation) -> None:
+        if self._task is None or self._closing:
+            raise QueueClosedError("the queue is not open; use it inside `async with`")
+        self._pending.append(operation)
+        self._wake.set()
+
+    def _is_full(self) -> bool:
+        return len(self._pending) >= self._settings.buffer_max
+
+    async def _wait_for_room(self) -> None:
+        while self._is_full() and not self._closing:
+            self._room.clear()
+            await self._room.wait()
+
+    # --- The loop ---
+
+    async def _run(self) -> None:
+        ending: BaseException = QueueClosedError("the queue was closed before this call was carried out")
+        try:
+            while not (self._closing and not self._pending):
+                await self._wake.wait()
+                self._wake.clear()
+                while self._pending or self._something_is_due():
+                    await self._turn(self._take())
+                self._set_timer()
+        except Exception as error:
+            # A broken invariant or a bug: nobody may be left hanging, and nothing more may be written.
+            log.exception("the commit loop failed; the queue is closed")
+            ending = error
+        finally:
+            self._closing = True
+            if self._timer is not None:
+                self._timer.cancel()
+            self._room.set()
+            for operation in self._pending:
+                operation.fail(ending)
+            self._pending.clear()
+            self._answer_all_parked()
+
+    async def _turn(self, batch: list[Operation]) -> None:
+        asked = bool(batch)
+        try:
+            expired = self._reaper.due()
+            if expired and not asked:
+                # What looks run out may have been renewed through another process: look before accusing.
+                await self._committer.refresh()
+                self._take_note([])
+                expired = self._reaper.due()
+            if expired:
+                batch.append(Operation(None, Expire(expired)))
+            self._take_note(await self._committer.commit(lambda state, now: self._decide(batch, state, now)))
+            self._reaper.acted_on(expired, self._committer.state)
+        except CasqueError as error:
+            self._turn_failed(batch, error, asked=asked)
+        except BaseException as error:
+            for operation in batch:
+                operation.fail(_unfinished(error))
+            raise
+        else:
+            self._settle(batch)
+            self._pace_polling(found=any(type(op) is _Waiting and op.answer for op in batch))
+
+    def _take(self) -> list[Operation]:
+        """The next batch: those who waited longest, without those who have left."""
+        pending = self._pending
+        batch: list[Operation] = []
+        limit = self._settings.batch_max
+        while pending and len(batch) < limit:
+            operation = pending.popleft()
+            if not operation.abandoned:
+                batch.append(operation)
+        if not self._room.is_set():
+            self._room.set()
+        return batch
+
+    def _decide(self, batch: list[Operation], state: State, now_ms: int) -> None:
+        for operation in batch:
+            operation.decide(state, now_ms)
+        for entrypoints, waiting in self._parked.items():
+            while waiting and state.has_due(entrypoints, now_ms):
+                operation = waiting.popleft()
+                if not operation.abandoned:
+                    operation.decide(state, now_ms)
+                    batch.append(operation)
+
+    def _settle(self, batch: list[Operation]) -> None:
+        for operation in batch:
+            if type(operation) is _Waiting and operation.goes_on_waiting and not self._closing:
+                assert isinstance(operation.command, Dequeue)
+                self._parked.setdefault(operation.command.entrypoints, deque()).append(operation)
+            elif not operation.settle() and type(operation.command) is Dequeue and operation.error is None:
+                self._return_claims(operation)
+
+    def _return_claims(self, operation: Operation) -> None:
+        """The caller left while its claim was being written: nobody would work on these jobs."""
+        for job in operation.answer:
+            self._pending.append(Operation(None, GiveBack(job.spec.id, job.token)))
+
+    def _turn_failed(self, batch: list[Operation], error: CasqueError, *, asked: bool) -> None:
+        if not asked:
+            # Nobody asked: waiting callers go on waiting, and the next look comes later.
+            log.warning("could not look for new jobs or expired leases: %s", error)
+            for operation in batch:
+                if type(operation) is _Waiting and not operation.abandoned:
+                    assert isinstance(operation.command, Dequeue)
+                    self._parked.setdefault(operation.command.entrypoints, deque()).append(operation)
+            self._pace_polling(found=False)
+            self._rest_until_ms = self._clock.monotonic_ms() + milliseconds(self._settings.poll_max)
+            return
+        for operation in batch:
+            operation.fail(error)
+
+    # --- Waiting callers, polling and timers ---
+
+    def _give_up(self, operation: _Waiting) -> None:
+        """Its time is over. If it is in a batch just now, that batch still decides."""
+        operation.timed_out = True
+        assert isinstance(operation.command, Dequeue)
+        waiting = self._parked.get(operation.command.entrypoints)
+        if waiting is not None and operation in waiting:
+            waiting.remove(operation)
+            operation.answer = []
+            operation.settle()
+
+    def _answer_all_parked(self) -> None:
+        for waiting in self._parked.values():
+            for operation in waiting:
+                operation.answer = []
+                operation.settle()
+        self._parked.clear()
+
+    def _pace_polling(self, *, found: bool) -> None:
+        self._parked = {key: waiting for key, waiting in self._parked.items() if waiting}
+        if not self._parked:
+            self._poll_at_ms = None
+            self._poll_delay_ms = milliseconds(self._settings.poll_min)
+            return
+        if found:
+            self._poll_delay_ms = milliseconds(self._settings.poll_min)
+        delay_ms = self._poll_delay_ms * (0.5 + self._rng.random() / 2)
+        self._poll_at_ms = self._clock.monotonic_ms() + int(delay_ms) + 1
+        self._poll_delay_ms = min(self._poll_delay_ms * 2, milliseconds(self._settings.poll_max))
+
+    def _next_due_in_ms(self) -> float | None:
+        """How long until there is something to do that nobody asked for."""
+        now_ms = self._clock.monotonic_ms()
+        moments = [m for m in (self._poll_at_ms, self._reaper.next_deadline_ms()) if m is not None]
+        state = self._committer.known
+        if self._parked and state is not None and (due := state.next_due_ms()) is not None:
+            moments.append(now_ms + due - self._clock.wall_ms())
+        return max(min(moments), self._rest_until_ms) - now_ms if moments else None
+
+    def _something_is_due(self) -> bool:
+        if self._closing:
+            return False
+        due_in_ms = self._next_due_in_ms()
+        return due_in_ms is not None and due_in_ms <= 0
+
+    def _set_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        due_in_ms = self._next_due_in_ms()
+        if due_in_ms is not None and not self._closing:
+            self._timer = self._clock.call_later(max(due_in_ms, 0) / 1000 + 0.001, self._wake.set)
+
+    def _take_note(self, events: list[Any]) -> None:
+        """Leases that began, were renewed or ended."""
+        state = self._committer.state
+        if self._reaped_from is state:
+            self._reaper.observe(events, state)
+        else:
+            self._reaper.resync(state)
+            self._reaped_from = state
+
+
+class _Waiting(Operation):
+    """A dequeue that waits for a first job."""
+
+    __slots__ = ("timed_out",)
+
+    def __init__(self, future: asyncio.Future[Any], command: Dequeue) -> None:
+        super().__init__(future, command)
+        self.timed_out = False
+
+    @property
+    def goes_on_waiting(self) -> bool:
+        return self.error is None and not self.answer and not self.timed_out and not self.abandoned
+
+
+def _unfinished(error: BaseException) -> BaseException:
+    if isinstance(error, asyncio.CancelledError):
+        return UnknownOutcomeError("the queue was closed while this call was being written; read back before repeating")
+    return error

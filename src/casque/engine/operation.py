@@ -1,0 +1,66 @@
+"""A caller's request on its way through a commit."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from casque.errors import CasqueError
+from casque.state import Command, State
+
+Look = Callable[[State, int], Any]
+"""Reads the state and changes nothing."""
+
+
+class Executor(Protocol):
+    """Whatever carries out commands and looks durably: in groups, or one by one."""
+
+    async def execute(self, command: Command) -> Any: ...
+
+    async def look(self, look: Look) -> Any: ...
+
+
+class Operation:
+    """What to do, what came of it, and who waits for it."""
+
+    __slots__ = ("answer", "command", "error", "future", "look")
+
+    def __init__(self, future: asyncio.Future[Any] | None, command: Command | None, look: Look | None = None) -> None:
+        self.future = future
+        self.command = command
+        self.look = look
+        self.answer: Any = None
+        self.error: CasqueError | None = None
+
+    def decide(self, state: State, now_ms: int) -> None:
+        """Run on the state. A refusal is this caller's alone and leaves the rest of the batch as it is."""
+        self.error = None
+        try:
+            if self.command is not None:
+                self.answer = state.execute(self.command, now_ms)
+            elif self.look is not None:
+                self.answer = self.look(state, now_ms)
+        except CasqueError as error:
+            self.error = error
+
+    @property
+    def abandoned(self) -> bool:
+        return self.future is not None and self.future.done()
+
+    def settle(self) -> bool:
+        """Tell the caller what was decided; False if the caller has gone."""
+        future = self.future
+        if future is None:
+            return True
+        if future.done():
+            return False
+        if self.error is not None:
+            future.set_exception(self.error)
+        else:
+            future.set_result(self.answer)
+        return True
+
+    def fail(self, error: BaseException) -> None:
+        if self.future is not None and not self.future.done():
+            self.future.set_exception(error)

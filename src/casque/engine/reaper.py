@@ -1,0 +1,103 @@
+"""Which leases have run out, judged by this process's own monotonic clock.
+
+A lease is watched from the moment this process saw it, and again from the moment it saw it renewed. No time that
+another machine wrote is ever compared with a clock here; a lease seen late is merely taken back late.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable
+
+import msgspec
+
+from casque.clock import Clock, Random
+from casque.state import Beaten, Claimed, Event, Observed, State
+from casque.state.events import Acked, Cancelled, Died, Expired, Nacked, Returned
+from casque.types import JobRecord, JobState
+
+_ENDED = (Acked, Nacked, Returned, Expired, Died, Cancelled)
+TAKEN_BACK_AT_ONCE = 1_000
+
+
+class _Watch(msgspec.Struct, frozen=True, gc=False):
+    lease: Observed
+    deadline_ms: int
+
+
+class Reaper:
+    """Watches running jobs. Leases of one length run out in the order they were seen, so no search is needed."""
+
+    def __init__(self, clock: Clock, rng: Random, lease_ms: int) -> None:
+        self._clock = clock
+        self._rng = rng
+        self._lease_ms = lease_ms
+        self._by_length: dict[int, OrderedDict[str, _Watch]] = {}
+
+    def observe(self, events: Iterable[Event], state: State) -> None:
+        """Take note of commits of this process."""
+        for event in events:
+            kind = type(event)
+            if kind is Claimed or kind is Beaten:
+                job = state.jobs.get(event.job_id)  # type: ignore[union-attr]
+                if job is not None and job.state is JobState.RUNNING:
+                    self._drop(job.spec.id)
+                    self._watch(job)
+            elif isinstance(event, _ENDED):
+                self._drop(event.job_id)
+
+    def resync(self, state: State) -> None:
+        """Take note of a state that came from elsewhere: leases that look as before keep their deadline."""
+        known = {job_id: watch for watches in self._by_length.values() for job_id, watch in watches.items()}
+        self._by_length = {}
+        kept: list[tuple[int, _Watch]] = []
+        fresh: list[JobRecord] = []
+        for job in state.leases():
+            watch = known.get(job.spec.id)
+            if watch is not None and (watch.lease.token, watch.lease.beat_ms) == (job.token, job.beat_ms):
+                kept.append((job.lease_ms or self._lease_ms, watch))
+            else:
+                fresh.append(job)
+        for length, watch in sorted(kept, key=lambda item: item[1].deadline_ms):
+            self._by_length.setdefault(length, OrderedDict())[watch.lease.job_id] = watch
+        for job in fresh:
+            # Somebody else's worker: a little later than they would themselves, so that not all rush at once.
+            length = job.lease_ms or self._lease_ms
+            self._watch(job, grace_ms=int(length * 0.1 * self._rng.random()))
+
+    def due(self) -> tuple[Observed, ...]:
+        """Leases that have gone their full length without a change."""
+        now_ms = self._clock.monotonic_ms()
+        out: list[Observed] = []
+        for watches in self._by_length.values():
+            for watch in watches.values():
+                if watch.deadline_ms > now_ms or len(out) >= TAKEN_BACK_AT_ONCE:
+                    break
+                out.append(watch.lease)
+        return tuple(out)
+
+    def acted_on(self, leases: Iterable[Observed], state: State) -> None:
+        """These were taken back, or turned out to be alive: then they start again at full length."""
+        for lease in leases:
+            self._drop(lease.job_id)
+            job = state.jobs.get(lease.job_id)
+            if job is not None and job.state is JobState.RUNNING:
+                self._watch(job)
+
+    def next_deadline_ms(self) -> int | None:
+        """When, on the monotonic clock, the next lease runs out."""
+        firsts = [next(iter(w.values())).deadline_ms for w in self._by_length.values() if w]
+        return min(firsts, default=None)
+
+    def _watch(self, job: JobRecord, grace_ms: int = 0) -> None:
+        length = job.lease_ms or self._lease_ms
+        watches = self._by_length.get(length)
+        if watches is None:
+            watches = self._by_length[length] = OrderedDict()
+        lease = Observed(job.spec.id, job.token, job.beat_ms)
+        watches[job.spec.id] = _Watch(lease, self._clock.monotonic_ms() + length + grace_ms)
+
+    def _drop(self, job_id: str) -> None:
+        for watches in self._by_length.values():
+            if watches.pop(job_id, None) is not None:
+                return

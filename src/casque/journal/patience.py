@@ -1,0 +1,26 @@
+"""How long a failing store is tried again, and how the tries are spaced."""
+
+from __future__ import annotations
+
+from casque.clock import Clock, Random
+from casque.settings import QueueSettings, milliseconds
+
+
+class Patience:
+    """Capped exponential back-off with jitter, until a deadline on the monotonic clock."""
+
+    def __init__(self, settings: QueueSettings, clock: Clock, rng: Random) -> None:
+        self._clock = clock
+        self._rng = rng
+        self._delay_ms = milliseconds(settings.storage_backoff)
+        self._cap_ms = milliseconds(settings.storage_backoff_cap)
+        self._deadline_ms = clock.monotonic_ms() + milliseconds(settings.storage_patience)
+
+    async def wait(self) -> bool:
+        """Wait before the next try; False when there is no time for one."""
+        delay_ms = self._delay_ms * (0.5 + self._rng.random() / 2)
+        if self._clock.monotonic_ms() + delay_ms > self._deadline_ms:
+            return False
+        self._delay_ms = min(self._delay_ms * 2, self._cap_ms)
+        await self._clock.sleep(delay_ms / 1000)
+        return True

@@ -1,0 +1,91 @@
+"""What a user or an operator may set, with defaults that need no thought."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from datetime import timedelta
+from difflib import get_close_matches
+from typing import Any, TypedDict
+
+from casque.errors import InvalidInputError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueSettings:
+    """How one open queue behaves. All times are `timedelta`s.
+
+    >>> QueueSettings(stale_timeout=timedelta(seconds=30)).lease_ms
+    30000
+    """
+
+    stale_timeout: timedelta = timedelta(minutes=5)
+    """How long a claimed job may go without a heartbeat before it is given to somebody else."""
+    max_attempts: int | None = None
+    """How often a job may be claimed before it is kept as dead, unless the job says otherwise. None: no limit."""
+    backoff_base: timedelta = timedelta(seconds=1)
+    """What a failed job waits after its first attempt; doubles with each further one."""
+    backoff_cap: timedelta = timedelta(minutes=10)
+    conflict_retries: int = 20
+    """How often a batch that lost its race is tried again before its callers get a CASConflictError."""
+    conflict_backoff: timedelta = timedelta(milliseconds=5)
+    """What it waits before the first retry; doubles six times at the most."""
+    storage_patience: timedelta = timedelta(seconds=30)
+    """How long a failing store is tried again before callers are told."""
+    storage_backoff: timedelta = timedelta(milliseconds=50)
+    storage_backoff_cap: timedelta = timedelta(seconds=2)
+    poll_min: timedelta = timedelta(milliseconds=20)
+    """How soon a waiting dequeue looks for other writers' jobs; doubles up to `poll_max` while nothing comes."""
+    poll_max: timedelta = timedelta(seconds=1)
+    buffer_max: int = 10_000
+    """Calls that may wait for the next commit; further callers wait for room."""
+    batch_max: int = 2_000
+    """Calls that one commit may carry."""
+    drain_limit: timedelta = timedelta(seconds=30)
+    """How long closing a queue may take to finish what it was asked to do."""
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, timedelta) and value <= timedelta(0):
+                raise InvalidInputError(f"{field.name} must be more than zero, not {value}")
+            if isinstance(value, int) and value < (0 if field.name == "conflict_retries" else 1):
+                raise InvalidInputError(f"{field.name} must be at least 1, not {value}")
+
+    @property
+    def lease_ms(self) -> int:
+        return milliseconds(self.stale_timeout)
+
+    def with_changes(self, changes: SettingsChanges) -> QueueSettings:
+        """The same settings with some of them changed; an unknown name is refused with the nearest one."""
+        known = [field.name for field in fields(self)]
+        for name in changes:
+            if name not in known:
+                near = get_close_matches(name, known, n=1)
+                hint = f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(known)}"
+                raise InvalidInputError(f"there is no setting {name!r}{hint}")
+        return replace(self, **dict[str, Any](changes))
+
+
+class SettingsChanges(TypedDict, total=False):
+    """The same names as keyword arguments; a test keeps the two alike."""
+
+    stale_timeout: timedelta
+    max_attempts: int | None
+    backoff_base: timedelta
+    backoff_cap: timedelta
+    conflict_retries: int
+    conflict_backoff: timedelta
+    storage_patience: timedelta
+    storage_backoff: timedelta
+    storage_backoff_cap: timedelta
+    poll_min: timedelta
+    poll_max: timedelta
+    buffer_max: int
+    batch_max: int
+    drain_limit: timedelta
+
+
+def milliseconds(span: timedelta) -> int:
+    """Whole milliseconds, at least one for anything longer than nothing."""
+    whole = span // timedelta(milliseconds=1)
+    return whole or int(span > timedelta(0))

@@ -1,0 +1,104 @@
+"""What a caller can ask of the queue.
+
+A command with a `request_id` is remembered with its answer: asked again, it gives the same answer and has no second
+effect. A command without one costs nothing to remember; its caller can tell by other means whether it landed.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import msgspec
+
+from casque.types import Backoff, JobSpec
+
+
+class Enqueue(msgspec.Struct, frozen=True, gc=False):
+    """Add jobs, all or none. A spec whose unique key is held by an unfinished job gives that job instead."""
+
+    specs: tuple[JobSpec, ...]
+    request_id: str | None = None
+
+
+class Dequeue(msgspec.Struct, frozen=True, gc=False):
+    """Claim up to `limit` due jobs, best first. `entrypoints` None means any."""
+
+    entrypoints: tuple[str, ...] | None
+    limit: int
+    lease_ms: int
+    worker: str | None = None
+    request_id: str | None = None
+
+
+class Ack(msgspec.Struct, frozen=True, gc=False):
+    """The job is done. Without a token it is done whoever holds it."""
+
+    job_id: str
+    token: int | None = None
+    request_id: str | None = None
+
+
+class Nack(msgspec.Struct, frozen=True, gc=False):
+    """The job failed: back with a delay, or dead if this was its last attempt.
+
+    `delay_ms` wins over `backoff`; with neither it is due again at once, behind what is due already.
+    """
+
+    job_id: str
+    token: int | None = None
+    delay_ms: int | None = None
+    backoff: Backoff | None = None
+    error: str | None = None
+    request_id: str | None = None
+
+
+class Heartbeat(msgspec.Struct, frozen=True, gc=False):
+    """The worker is alive: the lease starts again at full length."""
+
+    job_id: str
+    token: int | None = None
+
+
+class GiveBack(msgspec.Struct, frozen=True, gc=False):
+    """A claim that nobody will work on goes back to its old place and does not count as an attempt."""
+
+    job_id: str
+    token: int
+
+
+class Cancel(msgspec.Struct, frozen=True, gc=False):
+    """Take a waiting or running job out of the queue."""
+
+    job_id: str
+    request_id: str | None = None
+
+
+class Retry(msgspec.Struct, frozen=True, gc=False):
+    """Give a dead job a fresh set of attempts."""
+
+    job_id: str
+    request_id: str | None = None
+
+
+class Purge(msgspec.Struct, frozen=True, gc=False):
+    """Remove dead jobs for good: of one entrypoint, or all."""
+
+    entrypoint: str | None = None
+    request_id: str | None = None
+
+
+class Observed(msgspec.Struct, frozen=True, gc=False):
+    """A lease as somebody saw it. If it still looks like this, it was not renewed in between."""
+
+    job_id: str
+    token: int
+    beat_ms: int | None
+
+
+class Expire(msgspec.Struct, frozen=True, gc=False):
+    """Take back the leases that have not changed since they were observed. Answers how many those were."""
+
+    leases: tuple[Observed, ...]
+
+
+Command: TypeAlias = Enqueue | Dequeue | Ack | Nack | Heartbeat | GiveBack | Cancel | Retry | Purge | Expire

@@ -1,0 +1,95 @@
+"""What happened. Events are stored, so their fields only ever grow, at the end and with defaults.
+
+All events of a commit share its time, which is therefore kept once with the commit and not in each of them.
+They encode as arrays that start with the event's name, short and still readable with `cat`.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import msgspec
+
+from casque.types import JobSpec
+
+
+class Added(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="added"):
+    spec: JobSpec
+    sequence: int
+    due_ms: int
+    delayed: bool = False
+
+
+class Claimed(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="claimed"):
+    job_id: str
+    token: int
+    lease_ms: int
+    worker: str | None = None
+
+
+class Beaten(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="beaten"):
+    job_id: str
+    token: int
+
+
+class Acked(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="acked"):
+    job_id: str
+    token: int
+
+
+class Nacked(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="nacked"):
+    job_id: str
+    token: int
+    due_ms: int
+    delayed: bool = False
+    error: str | None = None
+
+
+class Returned(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="returned"):
+    job_id: str
+    token: int
+
+
+class Expired(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="expired"):
+    job_id: str
+    token: int
+    due_ms: int
+
+
+class Died(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="died"):
+    job_id: str
+    token: int
+    error: str | None = None
+
+
+class Cancelled(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="cancelled"):
+    job_id: str
+
+
+class Revived(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="revived"):
+    job_id: str
+    due_ms: int
+
+
+class Purged(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="purged"):
+    job_id: str
+
+
+class Remembered(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="remembered"):
+    """The answer to a request id: the jobs it concerned, with their tokens, or a count."""
+
+    request_id: str
+    jobs: tuple[tuple[str, int], ...] = ()
+    count: int = 0
+
+
+Event: TypeAlias = (
+    Added | Claimed | Beaten | Acked | Nacked | Returned | Expired | Died | Cancelled | Revived | Purged | Remembered
+)
+
+
+def subject(event: Event) -> str | None:
+    """The id of the job that the event is about, if it is about one."""
+    if isinstance(event, Added):
+        return event.spec.id
+    return None if isinstance(event, Remembered) else event.job_id

@@ -1,0 +1,616 @@
+"""The one place where a job changes state.
+
+Each command handler checks first, then makes events and applies them; replay applies the same events through the same
+functions. Applying an event replaces a job's frozen record and notes the old one, which is all that `rollback` needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import msgspec
+
+from casque.errors import (
+    DuplicateKeyError,
+    InvalidInputError,
+    JobNotFoundError,
+    JobStateError,
+    LeaseLostError,
+)
+from casque.state.commands import (
+    Ack,
+    Cancel,
+    Command,
+    Dequeue,
+    Enqueue,
+    Expire,
+    GiveBack,
+    Heartbeat,
+    Nack,
+    Purge,
+    Retry,
+)
+from casque.state.events import (
+    Acked,
+    Added,
+    Beaten,
+    Cancelled,
+    Claimed,
+    Died,
+    Event,
+    Expired,
+    Nacked,
+    Purged,
+    Remembered,
+    Returned,
+    Revived,
+)
+from casque.state.ready import ReadyIndex
+from casque.types import JobRecord, JobSpec, JobState, Totals
+
+# Module globals are cheaper to reach than enum attributes, and these are compared on every command.
+READY, DELAYED, RUNNING, DEAD = JobState.READY, JobState.DELAYED, JobState.RUNNING, JobState.DEAD
+
+LEASE_RAN_OUT = "the lease ran out: its worker stopped sending heartbeats"
+
+
+class Counters(msgspec.Struct):
+    """Numbers that only grow (`dead_purged` included); with the jobs themselves they make the conservation law."""
+
+    enqueued: int = 0
+    done: int = 0
+    cancelled: int = 0
+    dead_purged: int = 0
+    sequence: int = 0
+    """The last enqueue number given out."""
+    tokens: int = 0
+    """The last lease token given out."""
+
+
+class Limits(msgspec.Struct, frozen=True):
+    """How much the queue remembers beside its jobs."""
+
+    requests_max: int = 4096
+    request_age_ms: int = 15 * 60 * 1000
+    writers_max: int = 128
+
+
+class Answered(msgspec.Struct, frozen=True, gc=False):
+    """A remembered answer."""
+
+    at_ms: int
+    jobs: tuple[tuple[str, int], ...] = ()
+    count: int = 0
+
+
+class State:
+    """All jobs of one queue and the rules for changing them.
+
+    >>> from casque.types import JobSpec
+    >>> state = State()
+    >>> [job] = state.execute(Enqueue((JobSpec("1", "send", b"hello"),)), now_ms=1000)
+    >>> [claimed] = state.execute(Dequeue(("send",), limit=1, lease_ms=60_000), now_ms=1001)
+    >>> claimed.token, claimed.state.value
+    (1, 'running')
+    >>> state.execute(Ack("1", token=1), now_ms=1002)
+    >>> [type(event).__name__ for event in state.events]
+    ['Added', 'Claimed', 'Acked']
+    """
+
+    def __init__(self, limits: Limits | None = None) -> None:
+        self.limits = limits or Limits()
+        self.jobs: dict[str, JobRecord] = {}
+        """Every job that is not finished, and the dead ones, by id."""
+        self.position = 0
+        """The last commit that this state includes."""
+        self.counters = Counters()
+        self.running = 0
+        self.waiting = 0
+        self.dead: dict[str, None] = {}
+        self.keys: dict[str, str] = {}
+        self.requests: dict[str, Answered] = {}
+        self.writers: dict[str, int] = {}
+        """The last batch of each recent writer that landed: how a writer learns the fate of an unanswered write."""
+        self.events: list[Event] = []
+        """What happened since the last commit."""
+        self._ready = ReadyIndex(self.jobs)
+        self._undo: list[tuple[str, JobRecord | None]] = []
+        self._saved: Counters | None = None
+        self._handlers: dict[type, Callable[[Any, int], Any]] = {
+            Enqueue: self._enqueue,
+            Dequeue: self._dequeue,
+            Ack: self._ack,
+            Nack: self._nack,
+            Heartbeat: self._heartbeat,
+            GiveBack: self._give_back,
+            Cancel: self._cancel,
+            Retry: self._retry,
+            Purge: self._purge,
+            Expire: self._expire,
+        }
+        self._appliers: dict[type, Callable[[Any, int], object]] = {
+            Added: self._apply_added,
+            Claimed: self._apply_claimed,
+            Beaten: self._apply_beaten,
+            Acked: self._apply_acked,
+            Nacked: self._apply_nacked,
+            Returned: self._apply_returned,
+            Expired: self._apply_expired,
+            Died: self._apply_died,
+            Cancelled: self._apply_cancelled,
+            Revived: self._apply_revived,
+            Purged: self._apply_purged,
+            Remembered: self._apply_remembered,
+        }
+
+    # --- Commands, commits, replay ---
+
+    def execute(self, command: Command, now_ms: int) -> Any:
+        """Carry out one command; its events join the batch, its answer is returned.
+
+        Raises:
+            CasqueError: the command was refused and changed nothing.
+        """
+        if self._saved is None:
+            self._saved = msgspec.structs.replace(self.counters)
+        return self._handlers[type(command)](command, now_ms)
+
+    def commit(self, *, writer: str, batch: int, at_ms: int) -> None:
+        """The batch has landed: it is part of history now."""
+        self.position += 1
+        self.events = []
+        self._undo.clear()
+        self._saved = None
+        self.writers = self.writers_with(writer, batch)
+        if self.requests:
+            self._trim_requests(at_ms)
+        self.check()
+
+    def rollback(self) -> None:
+        """The batch did not land: everything is as it was before it."""
+        for job_id, old in reversed(self._undo):
+            current = self.jobs.get(job_id)
+            if current is not None and current.spec.key is not None and current.state is not DEAD:
+                del self.keys[current.spec.key]
+            self._uncount(current)
+            if old is None:
+                assert current is not None
+                del self.jobs[job_id]
+                self._forget_waiting(current)
+                continue
+            self.jobs[job_id] = old
+            if current is not None:
+                self._forget_waiting(current)
+            self._count(old)
+            if old.spec.key is not None and old.state is not DEAD:
+                self.keys[old.spec.key] = job_id
+            if old.state is READY:
+                self._ready.push(old)
+            elif old.state is DELAYED:
+                self._ready.push_delayed(old)
+        for event in self.events:
+            if type(event) is Remembered:
+                del self.requests[event.request_id]
+        if self._saved is not None:
+            self.counters = self._saved
+        self._saved = None
+        self._undo.clear()
+        self.events = []
+
+    def replay(self, events: Iterable[Event], *, writer: str, batch: int, at_ms: int) -> None:
+        """Apply somebody's commit."""
+        assert not self.events, "roll the batch back before applying another writer's commit"
+        for event in events:
+            self._appliers[type(event)](event, at_ms)
+        self.commit(writer=writer, batch=batch, at_ms=at_ms)
+
+    def check(self) -> None:
+        """The conservation law: no job comes from nowhere and none vanishes."""
+        c = self.counters
+        assert len(self.jobs) == self.waiting + self.running + len(self.dead), "a job is in no state, or in two"
+        assert c.enqueued == len(self.jobs) + c.done + c.cancelled + c.dead_purged, "jobs appeared or vanished"
+
+    # --- Looking ---
+
+    def totals(self, now_ms: int) -> Totals:
+        self._ready.promote(now_ms)
+        c = self.counters
+        return Totals(
+            enqueued=c.enqueued,
+            ready=self.waiting - self._ready.delayed,
+            delayed=self._ready.delayed,
+            running=self.running,
+            done=c.done,
+            dead=len(self.dead) + c.dead_purged,
+            cancelled=c.cancelled,
+        )
+
+    def next_due_ms(self) -> int | None:
+        """When the next delayed job becomes due, if there is one."""
+        return self._ready.next_due_ms()
+
+    def has_due(self, entrypoints: tuple[str, ...] | None, now_ms: int) -> bool:
+        self._ready.promote(now_ms)
+        return self._ready.has_due(entrypoints)
+
+    def leases(self) -> Iterator[JobRecord]:
+        """The running jobs."""
+        return (job for job in self.jobs.values() if job.state is RUNNING)
+
+    def restore(self, records: Iterable[JobRecord], counters: Counters, position: int) -> None:
+        """Fill an empty state from what a journal kept. Derived indexes are built here, never stored."""
+        assert not self.jobs
+        assert not self.position
+        for job in records:
+            self.jobs[job.spec.id] = job
+            self._count(job)
+            if job.state is DEAD:
+                continue
+            if job.spec.key is not None:
+                self.keys[job.spec.key] = job.spec.id
+            if job.state is READY:
+                self._ready.push(job)
+            elif job.state is DELAYED:
+                self._ready.push_delayed(job)
+        self.counters = counters
+        self.position = position
+        self.check()
+
+    # --- Handlers: check, then make events ---
+
+    def _enqueue(self, c: Enqueue, now_ms: int) -> tuple[JobRecord, ...]:
+        if c.request_id is not None and (seen := self.requests.get(c.request_id)) is not None:
+            return self._enqueued_before(c, seen, now_ms)
+        jobs = self.jobs
+        for spec in c.specs:
+            if spec.id in jobs:
+                raise InvalidInputError(f"a job with the id {spec.id!r} is already in the queue")
+        if len(c.specs) > 1 and len({spec.id for spec in c.specs}) != len(c.specs):
+            raise InvalidInputError("two jobs of one enqueue have the same id")
+        added = tuple([self._add(spec, now_ms) for spec in c.specs])
+        if c.request_id is not None:
+            self._remember(c.request_id, now_ms, jobs=tuple([(job.spec.id, 0) for job in added]))
+        return added
+
+    def _add(self, spec: JobSpec, now_ms: int) -> JobRecord:
+        if spec.key is not None and (holder := self.keys.get(spec.key)) is not None:
+            return self.jobs[holder]
+        run_at = spec.run_at_ms
+        if run_at is None or run_at <= now_ms:
+            event = Added(spec, self.counters.sequence + 1, now_ms)
+        else:
+            event = Added(spec, self.counters.sequence + 1, run_at, True)
+        self.events.append(event)
+        return self._apply_added(event, now_ms)
+
+    def _enqueued_before(self, c: Enqueue, seen: Answered, now_ms: int) -> tuple[JobRecord, ...]:
+        # A job that has been finished since is shown as it was asked for: the caller needs its id.
+        return tuple(
+            self.jobs.get(job_id) or JobRecord(msgspec.structs.replace(spec, id=job_id), 0, seen.at_ms, READY, now_ms)
+            for spec, (job_id, _) in zip(c.specs, seen.jobs, strict=True)
+        )
+
+    def _dequeue(self, c: Dequeue, now_ms: int) -> list[JobRecord]:
+        if c.request_id is not None and (seen := self.requests.get(c.request_id)) is not None:
+            return [
+                job
+                for job_id, token in seen.jobs
+                if (job := self.jobs.get(job_id)) is not None and job.token == token and job.state is RUNNING
+            ]
+        ready = self._ready
+        ready.promote(now_ms)
+        claimed: list[JobRecord] = []
+        while len(claimed) < c.limit:
+            job = ready.pop(c.entrypoints)
+            if job is None:
+                break
+            event = Claimed(job.spec.id, self.counters.tokens + 1, c.lease_ms, c.worker)
+            self.events.append(event)
+            claimed.append(self._claim(job, event, now_ms))
+        if c.request_id is not None and claimed:
+            # An empty answer is not remembered: it changed nothing, and asking again may find something.
+            self._remember(c.request_id, now_ms, jobs=tuple([(j.spec.id, j.token) for j in claimed]))
+        return claimed
+
+    def _ack(self, c: Ack, now_ms: int) -> None:
+        if c.request_id is not None and c.request_id in self.requests:
+            return
+        job = self.jobs.get(c.job_id)
+        if job is None:
+            raise JobNotFoundError(c.job_id)
+        if c.token is None:
+            if job.state is DEAD:
+                raise JobStateError(c.job_id, "dead", "unfinished")
+        elif job.token != c.token or job.state is not RUNNING:
+            raise LeaseLostError(c.job_id, c.token)
+        event = Acked(c.job_id, job.token)
+        self.events.append(event)
+        self._apply_acked(event, now_ms)
+        if c.request_id is not None:
+            self._remember(c.request_id, now_ms)
+
+    def _nack(self, c: Nack, now_ms: int) -> JobRecord | None:
+        if c.request_id is not None and c.request_id in self.requests:
+            return self.jobs.get(c.job_id)
+        job = self.jobs.get(c.job_id)
+        if job is None:
+            raise JobNotFoundError(c.job_id)
+        if c.token is None:
+            if job.state is DEAD:
+                raise JobStateError(c.job_id, "dead", "unfinished")
+            if job.state is not RUNNING:
+                return job  # it waits already, as the caller wishes
+        elif job.token != c.token or job.state is not RUNNING:
+            raise LeaseLostError(c.job_id, c.token)
+        event: Died | Nacked
+        if _exhausted(job):
+            event = Died(c.job_id, job.token, c.error)
+        else:
+            delay_ms = c.delay_ms
+            if delay_ms is None:
+                delay_ms = c.backoff.delay_ms(job.attempts) if c.backoff is not None else 0
+            event = Nacked(c.job_id, job.token, now_ms + delay_ms, delay_ms > 0, c.error)
+        self._happen(event, now_ms)
+        if c.request_id is not None:
+            self._remember(c.request_id, now_ms)
+        return self.jobs[c.job_id]
+
+    def _heartbeat(self, c: Heartbeat, now_ms: int) -> JobRecord:
+        job = self.jobs.get(c.job_id)
+        if job is None:
+            raise JobNotFoundError(c.job_id)
+        if job.state is not RUNNING or (c.token is not None and job.token != c.token):
+            raise LeaseLostError(c.job_id, c.token)
+        event = Beaten(c.job_id, job.token)
+        self.events.append(event)
+        return self._apply_beaten(event, now_ms)
+
+    def _give_back(self, c: GiveBack, now_ms: int) -> None:
+        job = self.jobs.get(c.job_id)
+        if job is not None and job.state is RUNNING and job.token == c.token:
+            self._happen(Returned(c.job_id, c.token), now_ms)
+
+    def _cancel(self, c: Cancel, now_ms: int) -> None:
+        if c.request_id is not None and c.request_id in self.requests:
+            return
+        job = self.jobs.get(c.job_id)
+        if job is None:
+            raise JobNotFoundError(c.job_id)
+        if job.state is DEAD:
+            raise JobStateError(c.job_id, "dead", "waiting or running")
+        self._happen(Cancelled(c.job_id), now_ms)
+        if c.request_id is not None:
+            self._remember(c.request_id, now_ms)
+
+    def _retry(self, c: Retry, now_ms: int) -> JobRecord | None:
+        if c.request_id is not None and c.request_id in self.requests:
+            return self.jobs.get(c.job_id)
+        job = self.jobs.get(c.job_id)
+        if job is None:
+            raise JobNotFoundError(c.job_id)
+        if job.state is not DEAD:
+            raise JobStateError(c.job_id, job.state.value, "dead")
+        if job.spec.key is not None and (holder := self.keys.get(job.spec.key)) is not None:
+            raise DuplicateKeyError(job.spec.key, holder)
+        self._happen(Revived(c.job_id, now_ms), now_ms)
+        if c.request_id is not None:
+            self._remember(c.request_id, now_ms)
+        return self.jobs[c.job_id]
+
+    def _purge(self, c: Purge, now_ms: int) -> int:
+        if c.request_id is not None and (seen := self.requests.get(c.request_id)) is not None:
+            return seen.count
+        doomed = [i for i in self.dead if c.entrypoint in (None, self.jobs[i].spec.entrypoint)]
+        for job_id in doomed:
+            self._happen(Purged(job_id), now_ms)
+        if c.request_id is not None and doomed:
+            self._remember(c.request_id, now_ms, count=len(doomed))
+        return len(doomed)
+
+    def _expire(self, c: Expire, now_ms: int) -> int:
+        expired = 0
+        for seen in c.leases:
+            job = self.jobs.get(seen.job_id)
+            if job is None or job.state is not RUNNING or (job.token, job.beat_ms) != (seen.token, seen.beat_ms):
+                continue
+            if _exhausted(job):
+                self._happen(Died(job.spec.id, job.token, LEASE_RAN_OUT), now_ms)
+            else:
+                self._happen(Expired(job.spec.id, job.token, now_ms), now_ms)
+            expired += 1
+        return expired
+
+    def _happen(self, event: Event, now_ms: int) -> None:
+        self.events.append(event)
+        self._appliers[type(event)](event, now_ms)
+
+    def _remember(
+        self, request_id: str, now_ms: int, *, jobs: tuple[tuple[str, int], ...] = (), count: int = 0
+    ) -> None:
+        self._happen(Remembered(request_id, jobs, count), now_ms)
+
+    # --- Appliers: no checks, no choices ---
+
+    def _apply_added(self, event: Added, at_ms: int) -> JobRecord:
+        spec = event.spec
+        state = DELAYED if event.delayed else READY
+        job = JobRecord(spec, event.sequence, at_ms, state, event.due_ms)
+        self.jobs[spec.id] = job
+        self._undo.append((spec.id, None))
+        self.waiting += 1
+        counters = self.counters
+        counters.enqueued += 1
+        counters.sequence = event.sequence
+        if spec.key is not None:
+            self.keys[spec.key] = spec.id
+        if event.delayed:
+            self._ready.push_delayed(job)
+        else:
+            self._ready.push(job)
+        return job
+
+    def _claim(self, job: JobRecord, event: Claimed, at_ms: int) -> JobRecord:
+        """The job has left the ready index already."""
+        claimed = JobRecord(
+            job.spec,
+            job.sequence,
+            job.created_ms,
+            RUNNING,
+            job.due_ms,
+            event.token,
+            job.attempts + 1,
+            event.worker,
+            event.lease_ms,
+            at_ms,
+            at_ms,
+            job.error,
+        )
+        job_id = event.job_id
+        self.jobs[job_id] = claimed
+        self._undo.append((job_id, job))
+        self.waiting -= 1
+        self.running += 1
+        self.counters.tokens = event.token
+        return claimed
+
+    def _apply_claimed(self, event: Claimed, at_ms: int) -> None:
+        job = self.jobs[event.job_id]
+        self._claim(job, event, at_ms)
+        self._forget_waiting(job)
+
+    def _apply_beaten(self, event: Beaten, at_ms: int) -> JobRecord:
+        return self._replace(event.job_id, beat_ms=at_ms)
+
+    def _apply_acked(self, event: Acked, at_ms: int) -> None:  # noqa: ARG002  one signature for all appliers
+        self._remove(event.job_id)
+        self.counters.done += 1
+
+    def _apply_nacked(self, event: Nacked, at_ms: int) -> None:  # noqa: ARG002
+        self._wait_again(event.job_id, event.due_ms, delayed=event.delayed, error=event.error)
+
+    def _apply_returned(self, event: Returned, at_ms: int) -> None:  # noqa: ARG002
+        job = self.jobs[event.job_id]
+        self._wait_again(event.job_id, job.due_ms, attempts=job.attempts - 1)
+
+    def _apply_expired(self, event: Expired, at_ms: int) -> None:  # noqa: ARG002
+        self._wait_again(event.job_id, event.due_ms, error=LEASE_RAN_OUT)
+
+    def _apply_died(self, event: Died, at_ms: int) -> None:  # noqa: ARG002
+        job = self.jobs[event.job_id]
+        self._uncount(job)
+        if job.spec.key is not None:
+            del self.keys[job.spec.key]
+        self._count(self._replace(event.job_id, state=DEAD, worker=None, error=event.error or job.error, beat_ms=None))
+
+    def _apply_cancelled(self, event: Cancelled, at_ms: int) -> None:  # noqa: ARG002
+        self._remove(event.job_id)
+        self.counters.cancelled += 1
+
+    def _apply_revived(self, event: Revived, at_ms: int) -> None:  # noqa: ARG002
+        job = self.jobs[event.job_id]
+        if job.spec.key is not None:
+            self.keys[job.spec.key] = job.spec.id
+        self._wait_again(event.job_id, event.due_ms, attempts=0)
+
+    def _apply_purged(self, event: Purged, at_ms: int) -> None:  # noqa: ARG002
+        job = self.jobs.pop(event.job_id)
+        self._undo.append((event.job_id, job))
+        self._uncount(job)
+        self.counters.dead_purged += 1
+
+    def _apply_remembered(self, event: Remembered, at_ms: int) -> None:
+        self.requests[event.request_id] = Answered(at_ms, event.jobs, event.count)
+
+    # --- Moving records; every change notes the record it replaces ---
+
+    def _replace(self, job_id: str, **changes: Any) -> JobRecord:
+        old = self.jobs[job_id]
+        new = msgspec.structs.replace(old, **changes)
+        self.jobs[job_id] = new
+        self._undo.append((job_id, old))
+        return new
+
+    def _wait_again(
+        self,
+        job_id: str,
+        due_ms: int,
+        *,
+        delayed: bool = False,
+        attempts: int | None = None,
+        error: str | None = None,
+    ) -> None:
+        old = self.jobs[job_id]
+        self._uncount(old)
+        new = self._replace(
+            job_id,
+            state=DELAYED if delayed else READY,
+            due_ms=due_ms,
+            attempts=old.attempts if attempts is None else attempts,
+            worker=None,
+            beat_ms=None,
+            error=old.error if error is None else error,
+        )
+        self._count(new)
+        if delayed:
+            self._ready.push_delayed(new)
+        else:
+            self._ready.push(new)
+
+    def _remove(self, job_id: str) -> None:
+        job = self.jobs.pop(job_id)
+        self._undo.append((job_id, job))
+        if job.state is RUNNING:
+            self.running -= 1
+        else:
+            self.waiting -= 1
+            self._forget_waiting(job)
+        if job.spec.key is not None:
+            del self.keys[job.spec.key]
+
+    def _forget_waiting(self, job: JobRecord) -> None:
+        if job.state is READY or job.state is DELAYED:
+            self._ready.forget(job, was_delayed=job.state is DELAYED)
+
+    def _count(self, job: JobRecord) -> None:
+        if job.state is RUNNING:
+            self.running += 1
+        elif job.state is DEAD:
+            self.dead[job.spec.id] = None
+        else:
+            self.waiting += 1
+
+    def _uncount(self, job: JobRecord | None) -> None:
+        if job is None:
+            return
+        if job.state is RUNNING:
+            self.running -= 1
+        elif job.state is DEAD:
+            del self.dead[job.spec.id]
+        else:
+            self.waiting -= 1
+
+    # --- What is kept beside the jobs, trimmed at commits so that every replica trims alike ---
+
+    def writers_with(self, writer: str, batch: int) -> dict[str, int]:
+        """The table of writers after this batch, the one that has been silent longest first."""
+        writers = {name: number for name, number in self.writers.items() if name != writer}
+        if len(writers) >= self.limits.writers_max:
+            del writers[next(iter(writers))]
+        writers[writer] = batch
+        return writers
+
+    def _trim_requests(self, at_ms: int) -> None:
+        surplus = len(self.requests) - self.limits.requests_max
+        oldest_ms = at_ms - self.limits.request_age_ms
+        old: list[str] = []
+        for request_id, answered in self.requests.items():
+            if len(old) >= surplus and answered.at_ms >= oldest_ms:
+                break
+            old.append(request_id)
+        for request_id in old:
+            del self.requests[request_id]
+
+
+def _exhausted(job: JobRecord) -> bool:
+    return job.spec.attempts_max is not None and job.attempts >= job.spec.attempts_max
