@@ -56,8 +56,9 @@ def _google_client(endpoint: str) -> Iterator[Any]:
     from google.auth.credentials import AnonymousCredentials
     from google.cloud import storage
 
+    nobody = AnonymousCredentials()  # type: ignore[no-untyped-call]
     options = {"api_endpoint": endpoint}
-    client = storage.Client(project="test", credentials=AnonymousCredentials(), client_options=options)
+    client = storage.Client(project="test", credentials=nobody, client_options=options)
     yield client
     client.close()
 
