@@ -69,9 +69,7 @@ async def test_a_name_that_could_leave_the_root_or_hide_in_it_is_refused(store: 
 
 
 @pytest.mark.parametrize("prefix", ["../", "../root/", "/", "a//", "./", ".casque/", ".casque/locks/"])
-async def test_no_listing_leaves_the_root_or_shows_what_is_hidden(
-    store: LocalStore, root: Path, prefix: str
-) -> None:
+async def test_no_listing_leaves_the_root_or_shows_what_is_hidden(store: LocalStore, root: Path, prefix: str) -> None:
     await replaced(store, "a/key", b"second", expected=await created(store, "a/key", b"first"))
     (root / "a" / ".casque-0123").write_bytes(b"left by a killed process")
 
@@ -161,9 +159,7 @@ async def test_an_edit_in_place_is_noticed(store: LocalStore, root: Path) -> Non
     await replaced(store, "key", b"third", expected=found.etag)
 
 
-async def test_others_writing_twice_in_one_tick_of_the_clock_are_noticed(
-    store: LocalStore, root: Path
-) -> None:
+async def test_others_writing_twice_in_one_tick_of_the_clock_are_noticed(store: LocalStore, root: Path) -> None:
     other = LocalStore(root)
     etag = await created(store, "key", b"version 0000")
     for n in range(1, 50):
@@ -326,6 +322,8 @@ async def test_a_lock_that_is_never_released_fails_the_write_and_changes_nothing
 
     with locked(str(root / ".casque" / "locks" / lock)), pytest.raises(StorageError, match="has held"):
         await store.replace("key", b"third", expected=etag)
+    with locked(str(root / ".casque" / "locks" / lock)), pytest.raises(StorageError, match="has held"):
+        await store.delete("key")
 
     assert await store.get("key") == Stored(b"second", etag)
     await replaced(store, "key", b"third", expected=etag)
@@ -515,8 +513,12 @@ async def replace(body):
     assert await store.get("key", unless=won.etag) == UNCHANGED
     return won.etag
 
+async def read_at_once():
+    await asyncio.gather(*(store.get("key") for _ in range(50)))
+
 asyncio.run(store.create("key", b"first"))
-etag = asyncio.run(replace(b"parent"))  # now it has threads and a version held open
+asyncio.run(read_at_once())
+etag = asyncio.run(replace(b"parent"))  # now it has all its threads, and a version held open
 pid = os.fork()
 if pid == 0:
     asyncio.run(replace(b"child wrote"))

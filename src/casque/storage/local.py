@@ -105,6 +105,7 @@ class LocalStore:
         """Let go of threads and descriptors; writes under way end by themselves. A later call starts anew."""
         if self._parts is not None:
             self._parts.threads.shutdown(wait=False)
+            self._parts.held.drop_all()
             self._parts = None
 
     def __reduce__(self) -> tuple[type[LocalStore], tuple[str]]:
@@ -305,6 +306,10 @@ class _Held:
         with self._lock:
             if self._files.get(path) is file:
                 del self._files[path]
+
+    def drop_all(self) -> None:
+        with self._lock:
+            self._files.clear()
 
 
 class _Parts:
