@@ -66,6 +66,21 @@ def test_a_cloud_url_needs_a_bucket(scheme: str) -> None:
         open_store(f"{scheme}:///prefix")
 
 
+def test_a_cloud_url_carries_options_and_explicit_ones_go_first() -> None:
+    url = "s3://bucket/a%20b?region=eu-west-1&no_such_option=1"
+
+    assert repr(open_store("s3://bucket/a?region=eu-west-1")) == "CloudStore('s3://bucket/a')"
+    with pytest.raises(InvalidInputError, match="no_such_option"):
+        open_store(url)
+    with pytest.raises(InvalidInputError, match="anonymous"):
+        open_store("s3://bucket/a?anonymous=true", options={"anonymous": "neither yes nor no"})
+
+
+def test_a_fragment_on_a_cloud_url_is_refused() -> None:
+    with pytest.raises(InvalidInputError, match="%23"):
+        open_store("s3://bucket/prefix#1")
+
+
 def test_a_file_in_place_of_the_directory_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
 

@@ -45,6 +45,7 @@ _THREADS = 8
 _HELD_MAX = 16
 _HOLD_FROM = 64 * 1024
 """Hashing less than this again costs no more than keeping a descriptor would."""
+_HASH_BESIDE_FROM = 1024 * 1024
 _LIST_PAGE = 1000
 
 T = TypeVar("T")
@@ -87,7 +88,11 @@ class LocalStore:
     async def replace(self, key: str, body: bytes, *, expected: str) -> Outcome:
         path = self._path(key)
         parts = self._own_parts()
-        return await self._run(parts, lambda: self._replace(parts, key, path, body, expected))
+        # Hashed beside the writing, which is worth a third of the time at 8 MB. Handed over first, so that the
+        # thread that waits for it cannot hold up the one that does it.
+        hashing = parts.threads.submit(_etag, body) if len(body) >= _HASH_BESIDE_FROM else None
+        etag = hashing.result if hashing else lambda: _etag(body)
+        return await self._run(parts, lambda: self._replace(parts, key, path, body, expected, etag))
 
     async def delete(self, key: str) -> None:
         path = self._path(key)
@@ -162,12 +167,13 @@ class LocalStore:
             return Unknown(error)
         return Won(_etag(body))
 
-    def _replace(self, parts: _Parts, key: str, path: str, body: bytes, expected: str) -> Outcome:
+    def _replace(
+        self, parts: _Parts, key: str, path: str, body: bytes, expected: str, etag: Callable[[], str]
+    ) -> Outcome:
         try:
             # Most losers find out here and leave the lock to those who can still win.
             if self._current(parts, path) != expected:
                 return LOST
-            etag = _etag(body)
             with locked(self._lock_file(parts, key)):
                 if self._current(parts, path) != expected:
                     return LOST
@@ -175,20 +181,21 @@ class LocalStore:
         except OSError as error:
             raise _failed("replace", key, error) from error
 
-    def _swap(self, parts: _Parts, key: str, path: str, body: bytes, etag: str) -> Outcome:
+    def _swap(self, parts: _Parts, key: str, path: str, body: bytes, etag: Callable[[], str]) -> Outcome:
         mode = os.stat(path).st_mode & 0o7777
         with self._temp(parts, path) as temp:
             temp.write(body, mode=mode)
+            new = etag()
             try:
                 temp.rename_to(path)
             except OSError as error:
                 return _naming_failed("replace", key, error)
             try:
-                parts.held.hold(path, _Open(temp.take_fd()), etag)
+                parts.held.hold(path, _Open(temp.take_fd()), new)
                 sync_directory(os.path.dirname(path))
             except OSError as error:
                 return Unknown(error)
-        return Won(etag)
+        return Won(new)
 
     def _delete(self, parts: _Parts, key: str, path: str) -> None:
         # Locked, so that no replace finds its version, sees it deleted, and brings the key back.

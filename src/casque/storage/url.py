@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from urllib.parse import SplitResult, unquote, urlsplit
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from casque.errors import InvalidInputError
 from casque.storage.local import LocalStore
@@ -19,7 +19,8 @@ def open_store(url: str, *, options: Mapping[str, str] | None = None) -> Store:
 
     `memory://name` (the same store for the same name in one process, a private one without a name),
     `file:///absolute/path`, `s3://bucket/prefix`, `gs://bucket/prefix`, `az://container/prefix`. Special
-    characters are percent-encoded. `options` are the cloud stores' (endpoint, region, keys).
+    characters are percent-encoded. A cloud store's options (endpoint, region, keys) come as the URL's query or as
+    `options`, which go first and are the place for secrets: URLs end up in logs.
 
     >>> type(open_store("memory://orders")).__name__
     'MemoryStore'
@@ -59,10 +60,13 @@ def _local_path(url: str, parts: SplitResult) -> Path:
 def _open_cloud(url: str, parts: SplitResult, options: Mapping[str, str]) -> Store:
     if not parts.netloc:
         raise InvalidInputError(f"{url!r} names no bucket: write {parts.scheme}://bucket/prefix")
+    if parts.fragment:
+        raise InvalidInputError(f"{url!r}: write # as %23")
+    given = dict(parse_qsl(parts.query, keep_blank_values=True)) | dict(options)
     # Imported here: a queue on local files should not pay for loading the cloud client.
     from casque.storage.cloud import open_cloud
 
-    return open_cloud(parts.scheme, parts.netloc, unquote(parts.path).strip("/"), options)
+    return open_cloud(parts.scheme, parts.netloc, unquote(parts.path).strip("/"), given)
 
 
 def _unknown_scheme(url: str, scheme: str) -> str:
