@@ -110,6 +110,9 @@ async def test_a_directory_is_no_object_and_a_file_no_directory(store: LocalStor
         await store.create("a", b"body")
     with pytest.raises(StorageError):
         await store.create("a/b/c", b"body")
+    await store.delete("a")
+    await store.delete("a/b/c")
+    assert await store.get("a/b") == Stored(b"body", etag)
 
 
 async def test_a_root_removed_meanwhile_is_made_again(store: LocalStore, root: Path) -> None:

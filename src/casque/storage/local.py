@@ -100,9 +100,8 @@ class LocalStore:
         await self._run(parts, lambda: self._delete(parts, key, path))
 
     async def list(self, prefix: str = "", *, after: str | None = None) -> AsyncIterator[str]:
-        parts = self._own_parts()
         keys = walk(str(self._root), prefix, after)
-        while page := await self._run(parts, lambda: _page(prefix, keys)):
+        while page := await self._run(self._own_parts(), lambda: _page(prefix, keys)):
             for key in page:
                 yield key
 
@@ -205,7 +204,7 @@ class LocalStore:
             with locked(self._lock_file(parts, key)):
                 os.unlink(path)
             sync_directory(os.path.dirname(path))
-        except (FileNotFoundError, NotADirectoryError):
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
             return
         except OSError as error:
             raise _failed("delete", key, error) from error
