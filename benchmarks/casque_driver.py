@@ -1,0 +1,51 @@
+"""Carries out one run on casque in a fresh process and prints the result as JSON."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import AsyncIterator
+from typing import Any
+
+from benchmarks.load import ENTRYPOINT, PAYLOAD, Result, Run, drive, main
+from benchmarks.metered import MeteredStore
+from casque import BrokerQueue, LocalFileSystemStorage, Queue
+from casque.storage.memory import MemoryStore
+from casque.storage.url import open_store
+
+FILL_AT_ONCE = 5_000
+
+
+async def carry_out(run: Run) -> Result:
+    with tempfile.TemporaryDirectory(prefix="casque-bench-", ignore_cleanup_errors=True) as directory:
+        if run.place == "file":
+            await _fill(f"file://{directory}", run.depth)
+            async with _on_files(run.api, directory) as queue:
+                return await drive(queue, run)
+        store = MemoryStore() if run.place == "memory" else open_store(run.place, options=run.options)
+        await _fill(store, run.depth)
+        metered = MeteredStore(store, delay_ms=run.delay_ms)
+        async with Queue.open(metered) if run.api == "queue" else BrokerQueue(metered) as queue:
+            result = await drive(queue, run, warm=metered.reset)
+            metered.add_to(result)
+            return result
+
+
+async def _fill(place: Any, depth: int) -> None:
+    async with Queue.open(place) as queue:
+        for done in range(0, depth, FILL_AT_ONCE):
+            await queue.enqueue_many([(ENTRYPOINT, PAYLOAD)] * min(FILL_AT_ONCE, depth - done))
+
+
+@contextlib.asynccontextmanager
+async def _on_files(api: str, directory: str) -> AsyncIterator[Any]:
+    if api == "queue":
+        async with Queue.open(f"file://{directory}") as queue:
+            yield queue
+    else:
+        async with BrokerQueue(LocalFileSystemStorage(f"{directory}/queue.json")) as small:
+            yield small
+
+
+if __name__ == "__main__":
+    main(carry_out)

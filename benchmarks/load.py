@@ -1,0 +1,166 @@
+"""The load: callers that go round as fast as they are answered, and jobs that arrive by chance.
+
+Standard library only, because the same code drives casque in its environment and jqueue in another one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import sys
+import time
+from collections.abc import Callable, Coroutine
+from dataclasses import asdict, dataclass, field
+from typing import Any, Protocol
+
+ENTRYPOINT = "task"
+PAYLOAD = bytes(range(100))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """One measurement. It travels to the process that carries it out as JSON."""
+
+    api: str = "broker"
+    """`broker` for BrokerQueue, `queue` for casque's Queue.open."""
+    place: str = "file"
+    """`file`, `memory`, or the URL of a store."""
+    depth: int = 0
+    concurrency: int = 50
+    seconds: float = 2.0
+    jobs_per_second: float = 0.0
+    """Jobs that arrive by chance at this rate; 0 stands for a closed loop."""
+    spread_s: float = 0.0
+    """Callers of a closed loop start at random moments within this span."""
+    delay_ms: float = 0.0
+    """What each request to a memory store takes."""
+    loop: str = "asyncio"
+    seed: int = 1
+    options: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(kw_only=True)
+class Result:
+    """What came of it."""
+
+    calls: int
+    failed: int
+    seconds: float
+    median_ms: float
+    p99_ms: float
+    first_error: str = ""
+    python: str = ""
+    requests: dict[str, int] = field(default_factory=dict)
+    bytes_up: int = 0
+    bytes_down: int = 0
+    round_trip_ms: float = 0.0
+
+    @property
+    def rate(self) -> float:
+        return self.calls / self.seconds
+
+
+class Verbs(Protocol):
+    """What all three queues have in common."""
+
+    async def enqueue(self, entrypoint: str, payload: bytes) -> Any: ...
+
+    async def dequeue(self, entrypoint: str) -> list[Any]: ...
+
+    async def ack(self, job_id: str) -> None: ...
+
+
+class Log:
+    """How long each call took, and which failed."""
+
+    def __init__(self) -> None:
+        self.took_s: list[float] = []
+        self.failed = 0
+        self.first_error = ""
+
+    async def job(self, queue: Verbs, arrived_s: float | None = None) -> None:
+        """One job's worth of calls, with the first counted from the moment it should have begun."""
+        clock, took = time.perf_counter, self.took_s
+        started = arrived_s or clock()
+        try:
+            await queue.enqueue(ENTRYPOINT, PAYLOAD)
+            added = clock()
+            took.append(added - started)
+            [job] = await queue.dequeue(ENTRYPOINT)
+            claimed = clock()
+            took.append(claimed - added)
+            await queue.ack(job.id)
+            took.append(clock() - claimed)
+        except Exception as error:  # noqa: BLE001 (a failed call is a result here)
+            self.failed += 1
+            self.first_error = self.first_error or repr(error)
+
+    def result(self, seconds: float) -> Result:
+        took = sorted(self.took_s) or [0.0]
+        return Result(
+            calls=len(self.took_s),
+            failed=self.failed,
+            seconds=seconds,
+            median_ms=took[len(took) // 2] * 1000,
+            p99_ms=took[min(len(took) - 1, len(took) * 99 // 100)] * 1000,
+            first_error=self.first_error,
+            python=sys.version.split()[0],
+        )
+
+
+async def drive(queue: Verbs, run: Run, *, warm: Callable[[], None] = lambda: None) -> Result:
+    """Warm up, say so, then measure."""
+    rng = random.Random(run.seed)
+    await _closed(queue, run, min(0.3, run.seconds / 4), rng)
+    warm()
+    if run.jobs_per_second:
+        return await _arrivals(queue, run, rng)
+    return await _closed(queue, run, run.seconds, rng)
+
+
+async def _closed(queue: Verbs, run: Run, seconds: float, rng: random.Random) -> Result:
+    """Everybody goes round until time is up and finishes the round, so no call is cut in two."""
+    log = Log()
+    begun = time.perf_counter()
+
+    async def caller(start_after_s: float) -> None:
+        if start_after_s:
+            await asyncio.sleep(start_after_s)
+        while True:
+            await log.job(queue)
+            if time.perf_counter() - begun >= seconds or log.failed > 100:
+                return
+
+    await asyncio.gather(*(caller(run.spread_s * rng.random()) for _ in range(run.concurrency)))
+    return log.result(time.perf_counter() - begun)
+
+
+async def _arrivals(queue: Verbs, run: Run, rng: random.Random) -> Result:
+    """Nobody waits for anybody: each job comes when it comes."""
+    log = Log()
+    begun = time.perf_counter()
+    due_s = 0.0
+    async with asyncio.TaskGroup() as group:
+        while (due_s := due_s + rng.expovariate(run.jobs_per_second)) < run.seconds:
+            early_s = begun + due_s - time.perf_counter()
+            if early_s > 0:
+                await asyncio.sleep(early_s)
+            group.create_task(log.job(queue, begun + due_s))
+    return log.result(time.perf_counter() - begun)
+
+
+def main(carry_out: Callable[[Run], Coroutine[Any, Any, Result]]) -> None:
+    """The whole of a driver: a run comes as the argument, its result goes to standard output."""
+    run = Run(**json.loads(sys.argv[1]))
+    factory: Callable[[], asyncio.AbstractEventLoop] | None = None
+    if run.loop == "uvloop":
+        import uvloop
+
+        factory = uvloop.new_event_loop
+    with asyncio.Runner(loop_factory=factory) as runner:
+        result = runner.run(carry_out(run))
+    print(json.dumps(asdict(result)), flush=True)
+    # Threads that still hold on to a store have nothing left to say.
+    os._exit(0)

@@ -1,0 +1,49 @@
+"""How much is measured: the whole, a quick look, or just enough to show that it works."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scale:
+    repetitions: int = 5
+    state_depths: tuple[int, ...] = (0, 100_000, 1_000_000)
+    state_jobs: int = 10_000
+    """Jobs per repetition of the state section."""
+    depths: tuple[int, ...] = (0, 1_000, 20_000)
+    file_repetitions: int = 3
+    seconds: float = 2.0
+    latency_repetitions: int = 2
+    latency_seconds: float = 4.0
+    cost_concurrency: tuple[int, ...] = (1, 10, 100)
+    cost_seconds: float = 0.6
+    with_jqueue: bool = True
+
+
+FULL = Scale()
+QUICK = Scale(
+    repetitions=3,
+    state_depths=(0, 100_000),
+    state_jobs=3_000,
+    depths=(0, 1_000),
+    file_repetitions=1,
+    seconds=0.6,
+    latency_repetitions=1,
+    latency_seconds=1.5,
+    cost_concurrency=(1, 100),
+    cost_seconds=0.3,
+)
+TINY = Scale(
+    repetitions=1,
+    state_depths=(0, 1_000),
+    state_jobs=200,
+    depths=(0, 100),
+    file_repetitions=1,
+    seconds=0.2,
+    latency_repetitions=1,
+    latency_seconds=0.5,
+    cost_concurrency=(10,),
+    cost_seconds=0.05,
+    with_jqueue=False,  # making its environment may need a network
+)

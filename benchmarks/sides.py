@@ -1,0 +1,56 @@
+"""Runs take place in fresh processes: no warm heap, and no progress bar beside them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import asdict
+from functools import cache
+from pathlib import Path
+
+from benchmarks.load import Result, Run
+from benchmarks.scale import Scale
+
+_ROOT = Path(__file__).resolve().parent.parent
+_LIMIT_S = 300
+
+
+def casque(run: Run) -> Result:
+    return _carry_out(sys.executable, "benchmarks.casque_driver", run)
+
+
+def jqueue(run: Run) -> Result:
+    python = jqueue_python()
+    assert python is not None, "ask have_jqueue() first"
+    return _carry_out(python, "benchmarks.jqueue_driver", run)
+
+
+def have_jqueue(scale: Scale) -> bool:
+    return scale.with_jqueue and jqueue_python() is not None
+
+
+@cache
+def jqueue_python() -> str | None:
+    """A Python that has jqueue 1.0 installed; None where it cannot be had (it needs 3.12)."""
+    script = _ROOT / "scripts" / "jqueue-venv"
+    if not script.exists():
+        return None
+    found = subprocess.run([str(script)], cwd=_ROOT, stdout=subprocess.PIPE, text=True, check=False)
+    return found.stdout.split("\n")[-2].strip() if found.returncode == 0 and found.stdout.strip() else None
+
+
+def _carry_out(python: str, driver: str, run: Run) -> Result:
+    done = subprocess.run(
+        [python, "-m", driver, json.dumps(asdict(run))],
+        cwd=_ROOT,
+        env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": str(_ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=_LIMIT_S,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise RuntimeError(f"{driver} failed on {run}:\n{done.stderr[-2000:]}")
+    return Result(**json.loads(done.stdout))

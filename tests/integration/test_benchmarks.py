@@ -1,0 +1,31 @@
+"""The benchmarks run from end to end, on sizes that say nothing about speed."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_the_benchmarks_print_tables_and_keep_the_numbers(tmp_path: Path) -> None:
+    kept = tmp_path / "bench.json"
+    command = [sys.executable, "-m", "benchmarks", "--quick", "--tiny", "--only", "state,cost", "--json", str(kept)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "state: commands per second by depth" in done.stdout
+    assert "cost: requests and bytes per 1,000 calls" in done.stdout
+    found = json.loads(kept.read_text())["sections"]
+    [requests] = found["cost"]["tables"]
+    puts = requests["columns"].index("PUT")
+    assert all(row[puts] > 0 for row in requests["rows"])
+
+
+def test_an_unknown_section_is_refused_with_the_names_there_are() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks", "--only", "speed"], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 2
+    assert "state, document, latency, cost" in done.stderr
