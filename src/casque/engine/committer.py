@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import assert_never
 
 from casque.clock import Clock, Random, new_nonce
-from casque.errors import CASConflictError, StorageError, StoreAccessError
+from casque.errors import CASConflictError
 from casque.journal.patience import Patience
 from casque.journal.port import Batch, Conflict, Journal, Landed
 from casque.settings import QueueSettings, milliseconds
@@ -37,14 +37,15 @@ class Committer:
 
     async def open(self) -> None:
         if self.known is None:
-            self.known = await self._load()
+            self.known = await self._patience().insist(self._journal.load)
 
     async def refresh(self) -> None:
         """Take in what others have committed."""
-        if self.known is None:
-            self.known = await self._load()
+        known = self.known
+        if known is None:
+            await self.open()
         else:
-            self.known = await self._journal.refresh(self.known)
+            self.known = await self._patience().insist(lambda: self._journal.refresh(known))
 
     async def commit(self, decide: Decide) -> list[Event]:
         """Decide a batch and make it durable. What it decided holds when this returns, and only then.
@@ -104,16 +105,8 @@ class Committer:
             self.known = None
             raise
 
-    async def _load(self) -> State:
-        patience = Patience(self._settings, self._clock, self._rng)
-        while True:
-            try:
-                return await self._journal.load()
-            except StoreAccessError:
-                raise
-            except StorageError:
-                if not await patience.wait():
-                    raise
+    def _patience(self) -> Patience:
+        return Patience(self._settings, self._clock, self._rng)
 
     def _conflict_delay_s(self, conflicts: int) -> float:
         # Half of it is chance, so that writers who collided once do not collide again.

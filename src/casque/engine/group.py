@@ -49,8 +49,9 @@ class GroupCommit:
     async def start(self) -> None:
         """Load the queue and begin."""
         await self._committer.open()
+        self._take_note([])  # leases that were left behind are watched from now on
         self._task = asyncio.create_task(self._run(), name="casque group commit")
-        self._wake.set()  # leases that were left behind are watched from now on
+        self._wake.set()
 
     async def stop(self) -> None:
         """Finish what was asked, within the drain limit; then every caller has an answer."""

@@ -117,14 +117,12 @@ class DocumentJournal:
 
     async def _read_patiently(self, *, sent: bool) -> State:
         patience = Patience(self._settings, self._clock, self._rng)
-        while True:
-            try:
-                return await self._read(None)
-            except StoreAccessError:
-                raise
-            except StorageError as error:
-                if not await patience.wait():
-                    raise _gave_up(error, sent=sent) from error
+        try:
+            return await patience.insist(lambda: self._read(None))
+        except StoreAccessError:
+            raise
+        except StorageError as error:
+            raise _gave_up(error, sent=sent) from error
 
     async def _read(self, known: State | None) -> State:
         read = await self._store.get(KEY, unless=self._etag if known is not None else None)

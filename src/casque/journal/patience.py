@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
 from casque.clock import Clock, Random
+from casque.errors import StorageError, StoreAccessError
 from casque.settings import QueueSettings, milliseconds
+
+R = TypeVar("R")
 
 
 class Patience:
@@ -24,3 +30,18 @@ class Patience:
         self._delay_ms = min(self._delay_ms * 2, self._cap_ms)
         await self._clock.sleep(delay_ms / 1000)
         return True
+
+    async def insist(self, read: Callable[[], Awaitable[R]]) -> R:
+        """Read until the store answers, or there is no time left. For reads only: a write is never simply repeated.
+
+        Raises:
+            StorageError: what the store said last.
+        """
+        while True:
+            try:
+                return await read()
+            except StoreAccessError:
+                raise
+            except StorageError:
+                if not await self.wait():
+                    raise

@@ -149,6 +149,8 @@ class State:
     def execute(self, command: Command, now_ms: int) -> Any:
         """Carry out one command; its events join the batch, its answer is returned.
 
+        All commands of a batch get the same time, which is then the commit's.
+
         Raises:
             CasqueError: the command was refused and changed nothing.
         """

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 from collections import deque
 from heapq import heapify, heappop, heappush
+from itertools import count
 from typing import TypeAlias
 
 from casque.types import JobRecord
 
-Entry: TypeAlias = tuple[int, int, int, JobRecord]
-"""(priority, due time, enqueue order, record); the first three are unique to a job, so records never get compared."""
+Key: TypeAlias = tuple[int, int, int]
+"""(priority, due time, enqueue order): unique to a job, but not to its records."""
+Entry: TypeAlias = tuple[int, int, int, int, JobRecord]
+"""A key, a number of its own so that records never get compared, and the record."""
 
 
 class Lane:
@@ -27,8 +30,8 @@ class Lane:
         self.heap: list[Entry] = []
         self.live = 0
 
-    def push(self, record: JobRecord) -> None:
-        entry = (record.spec.priority, record.due_ms, record.sequence, record)
+    def push(self, record: JobRecord, stamp: int) -> None:
+        entry = (record.spec.priority, record.due_ms, record.sequence, stamp, record)
         run = self.run
         if not run or entry > run[-1]:
             run.append(entry)
@@ -42,12 +45,12 @@ class Lane:
         while True:
             if run and not (heap and heap[0] < run[0]):
                 entry = run[0]
-                if jobs.get(entry[3].spec.id) is entry[3]:
+                if jobs.get(entry[4].spec.id) is entry[4]:
                     return entry
                 run.popleft()
             elif heap:
                 entry = heap[0]
-                if jobs.get(entry[3].spec.id) is entry[3]:
+                if jobs.get(entry[4].spec.id) is entry[4]:
                     return entry
                 heappop(heap)
             else:
@@ -65,7 +68,7 @@ class Lane:
         """A waiting job left without being claimed. Its entry stays until most entries are like that."""
         self.live -= 1
         if len(self.run) + len(self.heap) > 2 * self.live + 64:
-            true = {id(e[3]): e for e in (*self.run, *self.heap) if jobs.get(e[3].spec.id) is e[3]}
+            true = {id(e[4]): e for e in (*self.run, *self.heap) if jobs.get(e[4].spec.id) is e[4]}
             self.run = deque(sorted(true.values()))
             self.heap = []
 
@@ -73,17 +76,18 @@ class Lane:
 class ReadyIndex:
     """All lanes, and the best job over all of them for callers who take any."""
 
-    __slots__ = ("_delayed", "_heads", "_jobs", "_lanes", "_listed", "_moved", "_promoted_to", "delayed")
+    __slots__ = ("_delayed", "_heads", "_jobs", "_lanes", "_listed", "_moved", "_promoted_to", "_stamps", "delayed")
 
     def __init__(self, jobs: dict[str, JobRecord]) -> None:
         self._jobs = jobs
         self._lanes: dict[str, Lane] = {}
         # Heads of lanes, for callers who take any. A lane is refreshed here only when such a caller comes,
         # so that a queue whose workers all name their entrypoint pays nothing for it.
-        self._heads: list[tuple[tuple[int, int, int], str]] = []
-        self._listed: dict[str, tuple[int, int, int]] = {}
+        self._heads: list[tuple[Key, str]] = []
+        self._listed: dict[str, Key] = {}
         self._moved: set[str] = set()
         self._delayed: list[tuple[int, int, JobRecord]] = []
+        self._stamps = count()
         self._promoted_to = -1
         self.delayed = 0
 
@@ -93,14 +97,14 @@ class ReadyIndex:
         lane = self._lanes.get(name)
         if lane is None:
             lane = self._lanes[name] = Lane()
-        lane.push(record)
+        lane.push(record, next(self._stamps))
         self._moved.add(name)
 
     def push_delayed(self, record: JobRecord) -> None:
         if record.due_ms <= self._promoted_to:
             self.push(record)
         else:
-            heappush(self._delayed, (record.due_ms, record.sequence, record))
+            heappush(self._delayed, (record.due_ms, next(self._stamps), record))
             self.delayed += 1
 
     def forget(self, record: JobRecord, *, was_delayed: bool) -> None:
@@ -144,8 +148,8 @@ class ReadyIndex:
         if lane is None or best is None:
             return None
         lane.drop_head()
-        self._left(best[3].spec.entrypoint, lane)
-        return best[3]
+        self._left(best[4].spec.entrypoint, lane)
+        return best[4]
 
     def has_due(self, entrypoints: tuple[str, ...] | None) -> bool:
         names = self._lanes if entrypoints is None else entrypoints
@@ -186,7 +190,7 @@ class ReadyIndex:
                 continue
             lane.drop_head()
             self._left(name, lane)
-            return head[3]
+            return head[4]
         return None
 
     def _list_head(self, name: str) -> None:

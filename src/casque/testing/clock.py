@@ -42,10 +42,10 @@ class ManualClock:
         return timer
 
     async def sleep(self, seconds: float) -> None:
-        done = asyncio.get_running_loop().create_future()
-        timer = self.call_later(seconds, lambda: done.done() or done.set_result(None))
+        over = asyncio.Event()
+        timer = self.call_later(seconds, over.set)
         try:
-            await done
+            await over.wait()
         finally:
             timer.cancel()
 

@@ -1,0 +1,407 @@
+"""Every command against a slow, obvious model: answers, refusals, order, undo, replay and stored form agree."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass, field
+from typing import Any
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from casque.codec.document import DocumentCodec
+from casque.errors import (
+    CasqueError,
+    DuplicateKeyError,
+    InvalidInputError,
+    JobNotFoundError,
+    JobStateError,
+    LeaseLostError,
+)
+from casque.state import (
+    Ack,
+    Cancel,
+    Command,
+    Dequeue,
+    Enqueue,
+    Expire,
+    GiveBack,
+    Heartbeat,
+    Limits,
+    Nack,
+    Observed,
+    Purge,
+    Retry,
+    State,
+)
+from casque.types import Backoff, JobRecord, JobSpec, JobState
+
+WAITING = ("ready", "delayed")
+ENTRYPOINTS = ("a", "b", "c")
+REQUEST = st.sampled_from([None, "new", "old"])
+
+
+@dataclass
+class ModelJob:
+    spec: JobSpec
+    sequence: int
+    state: str
+    due: int
+    token: int = 0
+    attempts: int = 0
+    beat: int | None = None
+
+
+@dataclass
+class Model:
+    """The rules again, as plainly as they can be written: one list, sorted whenever order matters."""
+
+    jobs: dict[str, ModelJob] = field(default_factory=dict)
+    enqueued: int = 0
+    done: int = 0
+    cancelled: int = 0
+    purged: int = 0
+    tokens: int = 0
+    sequence: int = 0
+    answers: dict[str, Any] = field(default_factory=dict)
+
+    def run(self, command: Command, now: int) -> Any:
+        request_id = getattr(command, "request_id", None)
+        if request_id is not None and request_id in self.answers:
+            kind, answer = self.answers[request_id]
+            if kind == "dequeue":
+                return [p for p in answer if p[0] in self.jobs and self.holds(*p)]
+            return answer
+        answer, changed = self.act(command, now)
+        if request_id is not None and changed:
+            self.answers[request_id] = (type(command).__name__.lower(), answer)
+        return answer
+
+    def holds(self, job_id: str, token: int) -> bool:
+        return self.jobs[job_id].token == token and self.jobs[job_id].state == "running"
+
+    def holder_of(self, key: str | None) -> str | None:
+        return next((i for i, j in self.jobs.items() if key and j.spec.key == key and j.state != "dead"), None)
+
+    def act(self, command: Command, now: int) -> tuple[Any, bool]:
+        match command:
+            case Enqueue(specs=specs):
+                ids = [s.id for s in specs]
+                if len(set(ids)) != len(ids) or any(i in self.jobs for i in ids):
+                    raise InvalidInputError("id")
+                out = []
+                for spec in specs:
+                    holder = self.holder_of(spec.key)
+                    if holder is None:
+                        later = spec.run_at_ms is not None and spec.run_at_ms > now
+                        self.sequence += 1
+                        self.enqueued += 1
+                        self.jobs[spec.id] = ModelJob(
+                            spec,
+                            self.sequence,
+                            "delayed" if later else "ready",
+                            (spec.run_at_ms or 0) if later else now,
+                        )
+                        holder = spec.id
+                    out.append(holder)
+                return out, True
+            case Dequeue(entrypoints=entrypoints, limit=limit):
+                ready = [
+                    j
+                    for j in self.jobs.values()
+                    if (j.state == "ready" or (j.state == "delayed" and j.due <= now))
+                    and (entrypoints is None or j.spec.entrypoint in entrypoints)
+                ]
+                ready.sort(key=lambda j: (j.spec.priority, j.due, j.sequence))
+                pairs = []
+                for job in ready[:limit]:
+                    self.tokens += 1
+                    job.state, job.token, job.beat = "running", self.tokens, now
+                    job.attempts += 1
+                    pairs.append((job.spec.id, job.token))
+                return pairs, bool(pairs)
+            case Ack(job_id=job_id, token=token):
+                self.leased(job_id, token, any_holder=True)
+                del self.jobs[job_id]
+                self.done += 1
+                return None, True
+            case Nack(job_id=job_id, token=token, delay_ms=delay, backoff=backoff):
+                job = self.leased(job_id, token, any_holder=True)
+                if job.state != "running":
+                    return None, False
+                if job.spec.attempts_max is not None and job.attempts >= job.spec.attempts_max:
+                    job.state, job.beat = "dead", None
+                else:
+                    wait = delay if delay is not None else backoff.delay_ms(job.attempts) if backoff else 0
+                    job.state, job.due, job.beat = ("delayed" if wait else "ready"), now + wait, None
+                return None, True
+            case Heartbeat(job_id=job_id, token=token):
+                job = self.leased(job_id, token, any_holder=False)
+                job.beat = now
+                return None, True
+            case GiveBack(job_id=job_id, token=token):
+                if job_id in self.jobs and self.holds(job_id, token):
+                    job = self.jobs[job_id]
+                    job.state, job.beat, job.attempts = "ready", None, job.attempts - 1
+                return None, True
+            case Cancel(job_id=job_id):
+                job = self.there(job_id)
+                if job.state == "dead":
+                    raise JobStateError(job_id, "", "")
+                del self.jobs[job_id]
+                self.cancelled += 1
+                return None, True
+            case Retry(job_id=job_id):
+                job = self.there(job_id)
+                if job.state != "dead":
+                    raise JobStateError(job_id, "", "")
+                if self.holder_of(job.spec.key) is not None:
+                    raise DuplicateKeyError("", "")
+                job.state, job.due, job.attempts = "ready", now, 0
+                return None, True
+            case Purge(entrypoint=entrypoint):
+                gone = [
+                    i for i, j in self.jobs.items() if j.state == "dead" and entrypoint in (None, j.spec.entrypoint)
+                ]
+                for job_id in gone:
+                    del self.jobs[job_id]
+                self.purged += len(gone)
+                return len(gone), bool(gone)
+            case Expire(leases=leases):
+                n = 0
+                for seen in leases:
+                    held = self.jobs.get(seen.job_id)
+                    if held and held.state == "running" and (held.token, held.beat) == (seen.token, seen.beat_ms):
+                        exhausted = held.spec.attempts_max is not None and held.attempts >= held.spec.attempts_max
+                        held.state, held.beat = ("dead" if exhausted else "ready"), None
+                        if not exhausted:
+                            held.due = now
+                        n += 1
+                return n, True
+        raise AssertionError(command)
+
+    def there(self, job_id: str) -> ModelJob:
+        if job_id not in self.jobs:
+            raise JobNotFoundError(job_id)
+        return self.jobs[job_id]
+
+    def leased(self, job_id: str, token: int | None, *, any_holder: bool) -> ModelJob:
+        job = self.there(job_id)
+        if token is None and any_holder:
+            if job.state == "dead":
+                raise JobStateError(job_id, "", "")
+        elif job.state != "running" or (token is not None and job.token != token):
+            raise LeaseLostError(job_id, token)
+        return job
+
+
+class StateAgainstModel(RuleBasedStateMachine):
+    """Commands in batches; each batch is committed or undone."""
+
+    @initialize()
+    def start(self) -> None:
+        self.state = State()
+        self.replica = State()
+        self.model = Model()
+        self.before = copy.deepcopy(self.model)
+        self.now = 1_000
+        self.ids = 0
+        self.batch = 0
+        self.known: list[str] = []
+        self.requests: dict[str, Command] = {}
+
+    # --- Time and batches ---
+
+    @precondition(lambda self: not self.state.events)  # a batch is decided at one moment
+    @rule(ms=st.integers(-3, 40))
+    def time_passes(self, ms: int) -> None:
+        self.now += ms  # a writer's wall clock may well step back
+
+    @rule()
+    def commit(self) -> None:
+        events = self.state.events
+        self.batch += 1
+        self.state.commit(writer="w", batch=self.batch, at_ms=self.now)
+        self.replica.replay(events, writer="w", batch=self.batch, at_ms=self.now)
+        self.before = copy.deepcopy(self.model)
+
+    @rule()
+    def lose_the_race(self) -> None:
+        self.state.rollback()
+        self.model = copy.deepcopy(self.before)
+        assert not self.state.events
+
+    # --- Commands ---
+
+    @rule(
+        entrypoints=st.lists(st.sampled_from(ENTRYPOINTS), min_size=1, max_size=3),
+        priority=st.integers(-1, 2),
+        delay=st.sampled_from([None, -5, 0, 10, 30]),
+        attempts=st.sampled_from([None, 1, 2]),
+        key=st.sampled_from([None, None, "k1", "k2"]),
+        repeat_id=st.booleans(),
+        request=REQUEST,
+    )
+    def enqueue(
+        self,
+        entrypoints: list[str],
+        priority: int,
+        delay: int | None,
+        attempts: int | None,
+        key: str | None,
+        repeat_id: bool,
+        request: str | None,
+    ) -> None:
+        specs = []
+        for name in entrypoints:
+            self.ids += 1
+            job_id = self.known[-1] if repeat_id and self.known and self.ids % 7 == 0 else f"j{self.ids}"
+            run_at = None if delay is None else self.now + delay
+            specs.append(JobSpec(job_id, name, b"p", priority, run_at, attempts, key))
+        self.both(Enqueue(tuple(specs)), request)
+        self.known.extend(spec.id for spec in specs)
+
+    @rule(
+        entrypoints=st.one_of(st.none(), st.lists(st.sampled_from(ENTRYPOINTS), min_size=1, max_size=2, unique=True)),
+        limit=st.integers(1, 4),
+        request=REQUEST,
+    )
+    def dequeue(self, entrypoints: list[str] | None, limit: int, request: str | None) -> None:
+        self.both(Dequeue(None if entrypoints is None else tuple(entrypoints), limit, 50, "worker"), request)
+
+    @precondition(lambda self: self.known)
+    @rule(
+        data=st.data(),
+        verb=st.sampled_from(["ack", "nack", "beat", "back"]),
+        request=REQUEST,
+    )
+    def lease_verb(self, data: st.DataObject, verb: str, request: str | None) -> None:
+        job_id = data.draw(st.sampled_from(self.known))
+        current = self.model.jobs[job_id].token if job_id in self.model.jobs else 1
+        token = data.draw(st.sampled_from([None, current, current, max(current - 1, 0), current + 1]))
+        command: Command
+        if verb == "ack":
+            command = Ack(job_id, token)
+        elif verb == "nack":
+            delay = data.draw(st.sampled_from([None, 0, 20]))
+            backoff = data.draw(st.sampled_from([None, Backoff(10, 35, 0.5)]))
+            command = Nack(job_id, token, delay, backoff, "boom")
+        elif verb == "beat":
+            command, request = Heartbeat(job_id, token), None
+        else:
+            command, request = GiveBack(job_id, token or 0), None
+        self.both(command, request)
+
+    @precondition(lambda self: self.known)
+    @rule(data=st.data(), verb=st.sampled_from(["cancel", "retry"]), request=REQUEST)
+    def manage(self, data: st.DataObject, verb: str, request: str | None) -> None:
+        job_id = data.draw(st.sampled_from([*self.known, "never"]))
+        self.both(Cancel(job_id) if verb == "cancel" else Retry(job_id), request)
+
+    @rule(entrypoint=st.sampled_from([None, "a"]), request=REQUEST)
+    def purge(self, entrypoint: str | None, request: str | None) -> None:
+        self.both(Purge(entrypoint), request)
+
+    @rule(wrong=st.booleans())
+    def expire(self, wrong: bool) -> None:
+        leases = [Observed(j.id, j.token + wrong, j.beat_ms) for j in self.state.leases()]
+        self.both(Expire(tuple(leases)), None)
+
+    # --- Both sides at once ---
+
+    def both(self, command: Command, request: str | None) -> None:
+        command = self.with_request(command, request)
+        expected: Any
+        untouched = copy.deepcopy(self.model)
+        try:
+            expected = self.model.run(command, self.now)
+        except CasqueError as error:
+            expected = error
+            self.model = untouched
+        events = len(self.state.events)
+        try:
+            answer = self.state.execute(command, self.now)
+        except CasqueError as error:
+            assert type(error) is type(expected), (error, expected)  # noqa: PT017
+            assert len(self.state.events) == events, "a refused command left an event"
+            return
+        assert not isinstance(expected, CasqueError), (answer, expected)
+        match command:
+            case Enqueue():
+                assert [job.id for job in answer] == expected
+            case Dequeue():
+                assert [(job.id, job.token) for job in answer] == expected
+            case Purge() | Expire():
+                assert answer == expected
+
+    def with_request(self, command: Command, request: str | None) -> Command:
+        if request is None:
+            return command
+        kind = type(command).__name__
+        old = [r for r, c in self.requests.items() if type(c).__name__ == kind and r in self.model.answers]
+        if request == "old" and old:
+            return self.requests[old[-1]]
+        request_id = f"r{len(self.requests)}"
+        fields = {name: getattr(command, name) for name in command.__struct_fields__}
+        repeated: Command = type(command)(**{**fields, "request_id": request_id})
+        self.requests[request_id] = repeated
+        return repeated
+
+    @invariant()
+    def the_state_is_what_the_model_says(self) -> None:
+        self.state.check()
+        assert summary(self.state) == {
+            i: (j.state, j.due, j.token, j.attempts, j.beat, j.sequence) for i, j in self.model.jobs.items()
+        }
+        t = self.state.totals(self.now)
+        assert t.enqueued == t.ready + t.delayed + t.running + t.done + t.dead + t.cancelled
+        m = self.model
+        assert (t.enqueued, t.done, t.cancelled) == (m.enqueued, m.done, m.cancelled)
+        assert t.dead == m.purged + sum(j.state == "dead" for j in m.jobs.values())
+        assert t.running == sum(j.state == "running" for j in m.jobs.values())
+
+    @invariant()
+    def a_committed_state_survives_replay_and_storage(self) -> None:
+        if self.state.events:
+            return
+        assert self.replica.jobs == self.state.jobs
+        assert self.replica.counters == self.state.counters
+        assert self.replica.keys == self.state.keys
+        codec = DocumentCodec("queue.json", "q")
+        codec.touch(self.state.jobs)
+        body = codec.encode(self.state, version=self.state.position, writers=self.state.writers)
+        again = DocumentCodec("queue.json", "other").decode(body, Limits())
+        assert again.jobs == self.state.jobs
+        assert again.counters == self.state.counters
+        assert again.requests == self.state.requests
+        assert again.position == self.state.position
+        assert drained(again, self.now) == drained(copy_of(self.state), self.now)
+
+
+def summary(state: State) -> dict[str, tuple[Any, ...]]:
+    return {i: (j.state.value, j.due_ms, j.token, j.attempts, j.beat_ms, j.sequence) for i, j in state.jobs.items()}
+
+
+def copy_of(state: State) -> State:
+    fresh = State()
+    fresh.restore(list(state.jobs.values()), copy.deepcopy(state.counters), state.position)
+    return fresh
+
+
+def drained(state: State, now: int) -> list[str]:
+    """The order in which everything due would be claimed."""
+    claimed: list[JobRecord] = state.execute(Dequeue(None, 1000, 1), now)
+    return [job.id for job in claimed]
+
+
+def test_a_state_restored_from_storage_counts_its_delayed_jobs() -> None:
+    state = State()
+    state.execute(Enqueue((JobSpec("1", "a", b"", run_at_ms=500), JobSpec("2", "a", b""))), 100)
+    assert state.jobs["1"].state is JobState.DELAYED
+    assert (state.totals(100).ready, state.totals(100).delayed) == (1, 1)
+    assert (state.totals(500).ready, state.totals(500).delayed) == (2, 0)
+
+
+StateAgainstModel.TestCase.settings = settings(max_examples=200, stateful_step_count=60, deadline=None)
+TestStateAgainstModel = StateAgainstModel.TestCase
