@@ -80,18 +80,22 @@ class Committer:
                 case Landed():
                     self.known = outcome.state
                     return events
-                case Conflict():
-                    self.known = outcome.state
+                case Conflict(state=newer):
+                    self._journal.undo(state)
+                    self.known = newer or state
                 case _ as never:
                     assert_never(never)
-            current = True
             if conflicts >= self._settings.conflict_retries:
                 raise CASConflictError(
                     f"lost the race for the next commit {conflicts + 1} times in a row: too many processes write this "
                     "queue at once. Nothing was done; try again, or raise conflict_retries"
                 )
-            await self._clock.sleep(self._conflict_delay_s(conflicts))
+            # Wait first, read then: what is read and then waited with is out of date when it is written.
+            if conflicts:
+                await self._clock.sleep(self._conflict_delay_s(conflicts - 1))
             conflicts += 1
+            await self.refresh()
+            current = True
 
     async def _append(self, state: State, now_ms: int) -> Landed | Conflict:
         self._batches += 1
@@ -100,8 +104,7 @@ class Committer:
             return await self._journal.append(state, batch)
         except BaseException:
             # Whatever happened, cancellation included, it may yet land: start from what the store says.
-            self._journal.undone(state)
-            state.rollback()
+            self._journal.undo(state)
             self.known = None
             raise
 

@@ -70,7 +70,8 @@ class DocumentJournal:
                         state.commit(writer=batch.writer, batch=batch.number, at_ms=batch.at_ms)
                         return Landed(state)
                     case Lost():
-                        return await self._settle_lost(state, batch, sent=sent)
+                        # Only an unanswered attempt can have been our own; otherwise there is nothing to look up.
+                        return await self._settle_lost(state, batch) if sent else Conflict()
                     case Unknown(cause=cause):
                         trouble, sent = cause, True
                     case _ as never:
@@ -80,8 +81,9 @@ class DocumentJournal:
             if sent and (settled := await self._settle_unknown(state, batch)) is not None:
                 return settled
 
-    def undone(self, state: State) -> None:
+    def undo(self, state: State) -> None:
         self._touch(state)
+        state.rollback()
 
     async def _write(self, body: bytes) -> Outcome:
         # The first write creates: two processes that start together must not both believe they were first.
@@ -89,13 +91,13 @@ class DocumentJournal:
             return await self._store.create(KEY, body)
         return await self._store.replace(KEY, body, expected=self._etag)
 
-    async def _settle_lost(self, state: State, batch: Batch, *, sent: bool) -> Appended:
-        """Somebody was first; after an unanswered attempt it may have been ourselves."""
-        fresh = await self._read_patiently(sent=sent)
+    async def _settle_lost(self, state: State, batch: Batch) -> Appended:
+        """Somebody was first, and it may have been our own unanswered attempt."""
+        fresh = await self._read_patiently()
         if fresh.writers.get(batch.writer) == batch.number:
             return Landed(fresh)
         moved = fresh.position - state.position
-        if sent and batch.writer not in fresh.writers and (moved > self._limits.writers_max or self._queue_id is None):
+        if batch.writer not in fresh.writers and (moved > self._limits.writers_max or self._queue_id is None):
             # So many writers came by that our name may have been pushed out of the table, or jqueue dropped it.
             raise UnknownOutcomeError(
                 f"a write to {KEY} went unanswered, and the document has moved on by {moved} commits since: "
@@ -113,16 +115,16 @@ class DocumentJournal:
             return None  # sending the same bytes again is always safe
         if isinstance(read, Unchanged) or (isinstance(read, Missing) and self._etag is None):
             return None
-        return await self._settle_lost(state, batch, sent=True)
+        return await self._settle_lost(state, batch)
 
-    async def _read_patiently(self, *, sent: bool) -> State:
+    async def _read_patiently(self) -> State:
         patience = Patience(self._settings, self._clock, self._rng)
         try:
             return await patience.insist(lambda: self._read(None))
         except StoreAccessError:
             raise
         except StorageError as error:
-            raise _gave_up(error, sent=sent) from error
+            raise _gave_up(error, sent=True) from error
 
     async def _read(self, known: State | None) -> State:
         read = await self._store.get(KEY, unless=self._etag if known is not None else None)

@@ -16,9 +16,12 @@ class Landed(msgspec.Struct, frozen=True):
 
 
 class Conflict(msgspec.Struct, frozen=True):
-    """Somebody else was first; the commit is not in history and never will be. Decide again on `state`."""
+    """Somebody else was first; the commit is not in history and never will be. Refresh, and decide again.
 
-    state: State
+    `state` takes the place of the caller's if finding that out meant reading a newer one.
+    """
+
+    state: State | None = None
 
 
 Appended: TypeAlias = Landed | Conflict
@@ -57,6 +60,6 @@ class Journal(Protocol):
         """
         ...
 
-    def undone(self, state: State) -> None:
-        """The pending events of `state` are about to be rolled back."""
+    def undo(self, state: State) -> None:
+        """The pending events of `state` did not land: roll them back."""
         ...
