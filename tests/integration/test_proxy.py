@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 
 import pytest
@@ -21,16 +22,23 @@ class Echo:
         self.seen: list[bytes] = []
         self.connections = 0
         self.endpoint = ""
+        self.tasks: set[asyncio.Task[None]] = set()
+
+    def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.tasks.add(asyncio.create_task(self.serve(reader, writer)))
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
         frames = Framer(requests=True)
-        while data := await reader.read(65536):
-            frames.feed(data)
-            while (message := frames.next()) is not None:
-                self.seen.append(message.raw)
-                writer.write(self._answer(message.target, message.method, message.body))
+        with contextlib.suppress(ConnectionError):
+            while data := await reader.read(65536):
+                frames.feed(data)
+                while (message := frames.next()) is not None:
+                    self.seen.append(message.raw)
+                    writer.write(self._answer(message.target, message.method, message.body))
         writer.close()
+        with contextlib.suppress(ConnectionError):
+            await writer.wait_closed()
 
     @staticmethod
     def _answer(target: str, method: str, body: bytes) -> bytes:
@@ -46,11 +54,12 @@ class Echo:
 @pytest.fixture
 async def echo() -> AsyncIterator[Echo]:
     echo = Echo()
-    server = await asyncio.start_server(echo.serve, "127.0.0.1", 0)
+    server = await asyncio.start_server(echo.accept, "127.0.0.1", 0)
     echo.endpoint = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     yield echo
     server.close()
     await server.wait_closed()
+    await asyncio.gather(*echo.tasks)
 
 
 @pytest.fixture
@@ -89,6 +98,8 @@ class Client:
 
     async def close(self) -> None:
         self._writer.close()
+        with contextlib.suppress(ConnectionError):
+            await self._writer.wait_closed()
 
 
 @pytest.fixture

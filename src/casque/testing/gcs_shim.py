@@ -11,12 +11,11 @@ show what wrong credentials lead to.
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
 from urllib.parse import quote, unquote
 
 from casque.testing.http1 import Message
-from casque.testing.proxy import Proxy, serve
+from casque.testing.proxy import Proxy, run_until_killed
 
 TOKEN = "casque-test-token"  # noqa: S105 -- opens a fake on loopback
 
@@ -83,7 +82,7 @@ def main() -> None:
     parser.add_argument("--upstream", required=True)
     parser.add_argument("--port", type=int, default=0)
     args = parser.parse_args()
-    asyncio.run(serve(GcsShim(args.upstream, port=args.port)))
+    run_until_killed(GcsShim(args.upstream, port=args.port))
 
 
 if __name__ == "__main__":
