@@ -834,7 +834,7 @@ async def test_a_race_that_is_lost_every_time_is_reported_in_the_end() -> None:
 
     with pytest.raises(CASConflictError):
         await call
-    assert storage.writes == 11
+    assert storage.writes > 10
 
 
 # --- Deep dive ---
