@@ -26,7 +26,8 @@ class QueueSettings:
     """What a failed job waits after its first attempt; doubles with each further one."""
     backoff_cap: timedelta = timedelta(minutes=10)
     conflict_retries: int = 20
-    """How often a batch that lost its race is tried again before its callers get a CASConflictError."""
+    """How often a batch that loses its race backs off, each time for a few attempts in a row, before its callers get
+    a CASConflictError."""
     conflict_backoff: timedelta = timedelta(milliseconds=5)
     """What it waits before the first retry; doubles six times at the most."""
     storage_patience: timedelta = timedelta(seconds=30)

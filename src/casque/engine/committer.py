@@ -16,8 +16,21 @@ Decide = Callable[[State, int], None]
 """Runs a batch's commands on the state. Called again on a newer state when the batch has to be decided anew."""
 
 
+BURST = 4
+"""Attempts between two back-offs. The best moment to try again is right after a loss: somebody has just finished."""
+SHARED_MS = 5_000
+"""How long after another writer's commit a queue counts as shared."""
+STREAK_COMMITS = 64
+STREAK_MS = 500
+
+
 class Committer:
-    """The queue's state in memory and the only hand that changes it. Not for concurrent use."""
+    """The queue's state in memory and the only hand that changes it. Not for concurrent use.
+
+    A writer that is alone never reads before it writes, which would let it win every race against one that must read
+    first. So that nobody starves: on a shared queue everybody reads first, and a writer that has been busy and alone
+    for a while pauses for as long as a newcomer needs to get a word in.
+    """
 
     def __init__(self, journal: Journal, *, settings: QueueSettings, clock: Clock, rng: Random) -> None:
         self._journal = journal
@@ -29,6 +42,8 @@ class Committer:
         self._batches = 0
         self.known: State | None = None
         """The state as last seen; None before it was loaded, and after a write that nobody knows the fate of."""
+        self._shared_until_ms = 0
+        self._streak = _Streak()
 
     @property
     def state(self) -> State:
@@ -44,8 +59,10 @@ class Committer:
         known = self.known
         if known is None:
             await self.open()
-        else:
-            self.known = await self._patience().insist(lambda: self._journal.refresh(known))
+            return
+        self.known = await self._patience().insist(lambda: self._journal.refresh(known))
+        if self.known is not known:
+            self._shared_until_ms = self._clock.monotonic_ms() + SHARED_MS
 
     async def commit(self, decide: Decide) -> list[Event]:
         """Decide a batch and make it durable. What it decided holds when this returns, and only then.
@@ -58,10 +75,13 @@ class Committer:
             StorageError: the store failed; nothing was done.
         """
         await self.open()
-        conflicts = 0
+        await self._be_fair()
+        losses = 0
         # A batch that writes proves by winning that it was decided on the latest state. One that changes nothing
         # proves nothing, so it is decided on a state that was read after its callers asked.
-        current = False
+        current = self._clock.monotonic_ms() < self._shared_until_ms
+        if current:
+            await self.refresh()
         while True:
             state = self.state
             now_ms = self._clock.wall_ms()
@@ -79,23 +99,31 @@ class Committer:
             match outcome:
                 case Landed():
                     self.known = outcome.state
+                    self._streak.grew(self._clock.monotonic_ms())
                     return events
                 case Conflict(state=newer):
                     self._journal.undo(state)
                     self.known = newer or state
                 case _ as never:
                     assert_never(never)
-            if conflicts >= self._settings.conflict_retries:
+            losses += 1
+            if losses >= (self._settings.conflict_retries + 1) * BURST:
                 raise CASConflictError(
-                    f"lost the race for the next commit {conflicts + 1} times in a row: too many processes write this "
-                    "queue at once. Nothing was done; try again, or raise conflict_retries"
+                    f"lost the race for the next commit {losses} times in a row: too many processes write this queue "
+                    "at once. Nothing was done; try again, or raise conflict_retries"
                 )
             # Wait first, read then: what is read and then waited with is out of date when it is written.
-            if conflicts:
-                await self._clock.sleep(self._conflict_delay_s(conflicts - 1))
-            conflicts += 1
+            if losses % BURST == 0:
+                await self._clock.sleep(self._conflict_delay_s(losses // BURST - 1))
             await self.refresh()
             current = True
+
+    async def _be_fair(self) -> None:
+        now_ms = self._clock.monotonic_ms()
+        pause_ms = self._streak.pause_due_ms(now_ms)
+        if pause_ms and now_ms >= self._shared_until_ms:
+            await self._clock.sleep(pause_ms / 1000)
+            self._streak.began(self._clock.monotonic_ms())
 
     async def _append(self, state: State, now_ms: int) -> Landed | Conflict:
         self._batches += 1
@@ -115,3 +143,33 @@ class Committer:
         # Half of it is chance, so that writers who collided once do not collide again.
         full_ms = milliseconds(self._settings.conflict_backoff) << min(conflicts, 6)
         return full_ms * (0.5 + self._rng.random() / 2) / 1000
+
+
+class _Streak:
+    """How long this writer has been committing back to back."""
+
+    def __init__(self) -> None:
+        self._commits = 0
+        self._began_ms = 0
+        self._ended_ms = 0
+
+    def began(self, now_ms: int) -> None:
+        self._commits = 0
+        self._began_ms = self._ended_ms = now_ms
+
+    def grew(self, now_ms: int) -> None:
+        self._commits += 1
+        self._ended_ms = now_ms
+
+    def pause_due_ms(self, now_ms: int) -> float:
+        """What courtesy asks for now, before the next commit; 0 for nothing."""
+        if not self._commits:
+            self.began(now_ms)
+            return 0
+        each_ms = (self._ended_ms - self._began_ms) / self._commits
+        if now_ms - self._ended_ms > 3 * each_ms + 1:
+            self.began(now_ms)  # there was a gap anyway
+            return 0
+        if self._commits < STREAK_COMMITS or now_ms - self._began_ms < STREAK_MS:
+            return 0
+        return min(max(3 * each_ms, 2), 500)

@@ -1,0 +1,82 @@
+"""Real processes on real files: killed at random by the hundred, or sharing one queue as they please."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from casque.clock import Random, SystemClock
+from tests.acceptance.actors import Ledger, actor_process
+
+KILLS = int(os.environ.get("CASQUE_KILLS", "200"))
+
+
+async def test_whatever_was_acknowledged_survives_hundreds_of_kills(tmp_path: Path) -> None:
+    rng = Random(20261115)
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    url = (tmp_path / "queue").as_uri()
+    started = 0
+    actors: list[Any] = []
+
+    def start() -> None:
+        nonlocal started
+        name = f"a{started}"
+        started += 1
+        process = actor_process(url, None, logs / f"{name}.log", name, calls=None, lease_s=0.5)
+        process.start()
+        actors.append(process)
+
+    for _ in range(3):
+        start()
+    for _ in range(KILLS):
+        victim = actors.pop(rng.randrange(len(actors)))
+        # Anywhere between its first line and some dozens later: within a claim, a write, a rename, an answer.
+        await wait_for_lines(logs / f"{victim.name}.log", rng.randint(1, 40), victim)
+        os.kill(victim.pid, signal.SIGKILL)
+        victim.join()
+        assert victim.exitcode == -signal.SIGKILL, "it ended by itself"
+        start()
+    for actor in actors:
+        os.kill(actor.pid, signal.SIGKILL)
+        actor.join()
+
+    ledger = Ledger.read(logs)
+    await ledger.hold_to_account(url)
+    assert ledger.told["enqueue"] > KILLS
+    assert ledger.told["ack"] > 10
+
+
+async def test_eight_processes_share_one_queue_and_nothing_is_lost_or_claimed_twice(tmp_path: Path) -> None:
+    url = (tmp_path / "queue").as_uri()
+    actors = [actor_process(url, None, tmp_path / f"p{n}.log", f"p{n}", calls=40, lease_s=300) for n in range(8)]
+    for actor in actors:
+        actor.start()
+    for actor in actors:
+        actor.join()
+    assert [actor.exitcode for actor in actors] == [0] * 8
+    ledger = Ledger.read(tmp_path)
+    assert not ledger.refused
+    # No lease ran out, so a job was claimed again only if it had been given back.
+    again = len(ledger.claims) - len({job for job, _ in ledger.claims})
+    assert again <= ledger.told["nack"]
+    await ledger.hold_to_account(url)
+
+
+async def wait_for_lines(path: Path, wanted: int, process: Any) -> None:
+    """Until the log has so many lines; the process must be alive to write them."""
+    clock = SystemClock()
+    deadline_ms = clock.monotonic_ms() + 60_000
+    while lines_in(path) < wanted:
+        assert process.is_alive(), f"{process.name} ended by itself with {process.exitcode}"
+        if clock.monotonic_ms() > deadline_ms:
+            pytest.fail(f"{process.name} wrote nothing for a minute")
+        await clock.sleep(0.001)
+
+
+def lines_in(path: Path) -> int:
+    return path.read_bytes().count(b"\n") if path.exists() else 0
