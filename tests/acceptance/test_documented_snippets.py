@@ -878,3 +878,24 @@ async def test_looking_at_the_state_writes_nothing() -> None:
             await q.read_state()
 
         assert storage.writes == 1
+
+
+@pytest.mark.xfail(strict=True, reason="a look waits for the write in flight like any other call")
+async def test_looking_at_the_state_does_not_wait_for_a_write() -> None:
+    """It is documented for health checks, which are asked most when the storage is slow."""
+    storage = CountingStorage()
+
+    async with BrokerQueue(storage) as q:
+        await q.enqueue("task", b"data")
+        storage.gate.clear()
+        storage.writing.clear()
+        slow = asyncio.create_task(q.enqueue("task", b"more"))
+        await storage.writing.wait()
+        looking = asyncio.create_task(q.read_state())
+        await settle()
+        answered = looking.done()
+        storage.gate.set()
+        await slow
+        await looking
+
+    assert answered

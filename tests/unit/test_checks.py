@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -9,7 +10,16 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from casque import DirectQueue, InMemoryStorage, InvalidInputError, JobState, NewJob, Queue
+from casque import (
+    BrokerQueue,
+    DirectQueue,
+    InMemoryStorage,
+    InvalidInputError,
+    JobState,
+    NewJob,
+    Queue,
+    QueueClosedError,
+)
 from casque.client import checks
 from casque.testing.clock import ManualClock
 
@@ -309,3 +319,34 @@ def test_a_long_error_is_cut() -> None:
 
     assert text is not None
     assert (len(text), text[-1]) == (checks.ERROR_MAX, "…")
+
+
+@pytest.mark.xfail(strict=True, reason="a strict zip raises ValueError in the commit loop, which closes the queue")
+async def test_a_request_id_that_comes_again_with_another_number_of_jobs_harms_nobody_else(q: Queue[bytes]) -> None:
+    await q.enqueue_many([("task", b"1"), ("task", b"2")], request_id="request-1")
+
+    with pytest.raises(InvalidInputError, match="request_id"):
+        await q.enqueue_many([("task", b"1")], request_id="request-1")
+
+    await q.enqueue("task", b"after")
+
+
+@pytest.mark.xfail(strict=True, reason="an answer is remembered without the verb that it answers")
+async def test_a_request_id_of_one_verb_is_no_answer_to_another(q: Queue[bytes]) -> None:
+    job = await q.enqueue("other", b"data", request_id="request-1")
+
+    with pytest.raises(InvalidInputError, match="request_id"):
+        await q.ack(job.id, request_id="request-1")
+
+
+@pytest.mark.xfail(strict=True, reason="the first loop is replaced, never stopped, and its queue is closed")
+async def test_a_queue_that_is_open_cannot_be_opened_again() -> None:
+    before = asyncio.all_tasks()
+    q = BrokerQueue(InMemoryStorage())
+
+    async with q:
+        with pytest.raises(QueueClosedError):
+            await q.__aenter__()
+        await q.enqueue("task", b"data")
+
+    assert asyncio.all_tasks() == before
