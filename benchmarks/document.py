@@ -12,16 +12,16 @@ from benchmarks.load import Result, Run
 from benchmarks.report import Section, Steps, Table, interleaved, median, show, spread
 from benchmarks.scale import Scale
 
-BROKER, QUEUE, BROKER_UV, QUEUE_UV, JQUEUE = "BrokerQueue", "Queue.open", "BrokerQueue uvloop", "Queue uvloop", "jqueue"
+BROKER, APART, QUEUE, QUEUE_UV, JQUEUE = "BrokerQueue", "out of step", "Queue.open", "Queue uvloop", "jqueue"
 RUNS = {
     BROKER: Run(api="broker"),
+    APART: Run(api="broker", spread_s=0.1),
     QUEUE: Run(api="queue"),
-    BROKER_UV: Run(api="broker", loop="uvloop"),
     QUEUE_UV: Run(api="queue", loop="uvloop"),
     JQUEUE: Run(),
 }
 TIMES_JQUEUE = {0: 1.0, 1_000: 5.0, 20_000: 20.0}
-SHARE_OF_CAPACITY = 0.7
+SHARE_OF_CAPACITY = 0.5
 
 Rates = dict[tuple[str, int], list[float]]
 
@@ -47,8 +47,11 @@ def _closed(scale: Scale, steps: Steps, names: list[str], section: Section) -> R
             steps.done(f"{name} at {depth:,}")
     table = Table(
         "document: calls per second on local files, 50 callers, 100-byte payloads",
-        ["jobs queued", *names, "BrokerQueue / jqueue", "range of BrokerQueue", "range of jqueue"],
-        notes=[f"Python {pythons[BROKER]} for casque, {pythons.get(JQUEUE, 'none')} for jqueue; asyncio unless named."],
+        ["jobs queued", *names, "/ jqueue", "BrokerQueue from to", "jqueue from to"],
+        notes=[
+            f"Python {pythons[BROKER]} for casque, {pythons.get(JQUEUE, 'none')} for jqueue; asyncio unless named.",
+            "Callers start together, except those out of step (BrokerQueue too), who start at random moments.",
+        ],
     )
     for depth in scale.depths:
         middle = [median(rates[name, depth]) for name in names]

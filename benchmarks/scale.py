@@ -28,9 +28,9 @@ QUICK = Scale(
     state_jobs=3_000,
     depths=(0, 1_000),
     file_repetitions=1,
-    seconds=0.6,
+    seconds=0.4,
     latency_repetitions=1,
-    latency_seconds=1.5,
+    latency_seconds=1.0,
     cost_concurrency=(1, 100),
     cost_seconds=0.3,
 )
