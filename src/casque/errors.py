@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 
 class CasqueError(Exception):
     """The base of all of casque's errors."""
@@ -91,6 +93,14 @@ class StorageError(CasqueError):
     def __init__(self, message: str, cause: BaseException | None = None) -> None:
         super().__init__(message)
         self.cause = cause
+
+    def __reduce__(self) -> tuple[type[StorageError], tuple[str, BaseException | None]]:
+        # Causes come from anywhere; one that cannot travel must not keep the error itself from doing so.
+        try:
+            pickle.dumps(self.cause)
+        except Exception:  # noqa: BLE001
+            return type(self), (str(self), None)
+        return type(self), (str(self), self.cause)
 
 
 # --- Stop and look: repeating it will not help. ---

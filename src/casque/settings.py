@@ -47,10 +47,15 @@ class QueueSettings:
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
-            if isinstance(value, timedelta) and value <= timedelta(0):
-                raise InvalidInputError(f"{field.name} must be more than zero, not {value}")
-            if isinstance(value, int) and value < (0 if field.name == "conflict_retries" else 1):
-                raise InvalidInputError(f"{field.name} must be at least 1, not {value}")
+            if isinstance(field.default, timedelta):
+                if not isinstance(value, timedelta) or value <= timedelta(0):
+                    raise InvalidInputError(f"{field.name} must be a timedelta of more than zero, not {value!r}")
+            elif value is None and field.default is None:
+                continue
+            else:
+                least = 0 if field.name == "conflict_retries" else 1
+                if not isinstance(value, int) or isinstance(value, bool) or value < least:
+                    raise InvalidInputError(f"{field.name} must be a whole number from {least}, not {value!r}")
 
     @property
     def lease_ms(self) -> int:

@@ -502,7 +502,6 @@ async def test_the_documented_document_is_a_queue() -> None:
         assert (await q.read_state()).jobs == ()
 
 
-@pytest.mark.xfail(strict=True, reason="the codec is stricter about base64 than jqueue, which reads this as empty")
 async def test_the_documented_document_is_a_queue_to_the_letter() -> None:
     q = DirectQueue(InMemoryStorage(initial_content=_document("...")))
 
@@ -758,7 +757,6 @@ async def test_a_queue_state_has_the_documented_methods() -> None:
     assert state.find("missing") is None
 
 
-@pytest.mark.xfail(strict=True, reason="QueueState can be changed")
 async def test_a_queue_state_is_frozen() -> None:
     state = await DirectQueue(InMemoryStorage()).read_state()
 
@@ -880,7 +878,6 @@ async def test_looking_at_the_state_writes_nothing() -> None:
         assert storage.writes == 1
 
 
-@pytest.mark.xfail(strict=True, reason="a look waits for the write in flight like any other call")
 async def test_looking_at_the_state_does_not_wait_for_a_write() -> None:
     """It is documented for health checks, which are asked most when the storage is slow."""
     storage = CountingStorage()

@@ -168,7 +168,6 @@ async def test_a_document_from_which_a_job_was_cut_is_refused() -> None:
         await DirectQueue(InMemoryStorage(initial_content=cut)).read_state()
 
 
-@pytest.mark.xfail(strict=True, reason="the codec writes new lines in the order of a set")
 async def test_a_document_lists_its_jobs_in_the_order_they_were_enqueued() -> None:
     storage = InMemoryStorage()
     async with Queue.open(storage) as q:
@@ -179,7 +178,6 @@ async def test_a_document_lists_its_jobs_in_the_order_they_were_enqueued() -> No
     assert [job["id"] for job in document["jobs"]] == [job.id for job in added]
 
 
-@pytest.mark.xfail(strict=True, reason="the codec writes new lines in the order of a set")
 async def test_jobs_are_listed_in_the_order_they_were_enqueued_by_whoever_opens_the_queue() -> None:
     storage = InMemoryStorage()
     async with Queue.open(storage) as q:

@@ -138,7 +138,6 @@ async def test_a_nacked_job_of_jqueue_keeps_its_place_by_priority_and_age() -> N
     assert payloads == [b"payload 0", b"last", b"payload 4", b"payload 2"]
 
 
-@pytest.mark.xfail(strict=True, reason="tokens start again at the version, which a batch of claims may have passed")
 async def test_a_token_is_never_given_twice_though_jqueue_forgets_tokens() -> None:
     storage = InMemoryStorage()
     async with Queue.open(storage) as q:

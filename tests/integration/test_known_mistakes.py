@@ -313,7 +313,7 @@ async def test_a_handler_is_stopped_when_somebody_else_has_its_job() -> None:
                     stopped.set()
 
         handling = asyncio.create_task(handle())
-        await other.read_state()  # from now on it watches the lease
+        assert await other.dequeue("task") == []  # from now on it watches the lease
         away = True
         await clock.advance(120)
         [theirs] = await other.dequeue("task")
@@ -410,7 +410,6 @@ def test_a_later_write_that_fails_leaves_the_queue_as_it_was(tmp_path: Path) -> 
     assert claimed.id == job.id
 
 
-@pytest.mark.xfail(strict=True, reason="SingleObjectStore takes every error of an adapter, ours included, for unknown")
 def test_a_full_disk_is_a_failure_and_not_an_unknown_outcome(tmp_path: Path) -> None:
     assert _enqueue_on_a_full_disk(tmp_path / "queue.json") == "StorageError"
 
@@ -478,8 +477,10 @@ async def _cancelled_while_it_writes(storage: GatedStorage, call: Coroutine[Any,
     task = asyncio.create_task(call)
     await storage.writing.wait()
     task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
+    await settle()
     storage.gate.set()
+    with pytest.raises(asyncio.CancelledError):
+        await task
     await settle()
 
 
@@ -499,7 +500,6 @@ async def test_a_dequeue_that_is_cancelled_while_it_is_written_gives_its_claim_b
         await _can_be_claimed_as_if_for_the_first_time(q)
 
 
-@pytest.mark.xfail(strict=True, reason="DirectCommit forgets a claim whose caller left during the write")
 async def test_a_direct_dequeue_that_is_cancelled_while_it_is_written_gives_its_claim_back() -> None:
     """The write goes on although its caller left, as one in another thread or on the network does."""
 

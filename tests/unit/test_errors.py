@@ -84,7 +84,6 @@ def test_a_storage_error_carries_its_cause() -> None:
     assert errors.StoreAccessError("refused", cause).cause is cause
 
 
-@pytest.mark.xfail(strict=True, reason="the cause is pickled along, whether it can be or not")
 def test_a_storage_error_can_be_pickled_whatever_its_cause() -> None:
     error = errors.StorageError("failed", UnpicklableError())
 

@@ -30,7 +30,6 @@ from casque.testing.clock import ManualClock, settle
 from casque.testing.gated import GatedStore
 from casque.testing.lossy import Fault, LossyStore, by_chance, scripted
 
-
 SEEDS = count(7)
 """Every queue gets chance of its own: two with the same would take each other for themselves."""
 

@@ -93,7 +93,6 @@ async def test_after_a_failure_it_tries_again_sooner_and_then_goes_on_as_usual(
     assert "job-1" in caplog.text
 
 
-@pytest.mark.xfail(strict=True, reason="only CasqueError is caught: the heartbeats end without a word")
 async def test_it_goes_on_after_an_error_that_is_not_casques() -> None:
     clock = ManualClock()
     beats = Beats(clock, ConnectionResetError("by peer"))
@@ -252,8 +251,7 @@ async def test_a_job_whose_heartbeats_go_on_is_never_taken_back() -> None:
         await job.ack()
 
 
-@pytest.mark.xfail(strict=True, reason="the interval is not checked; zero beats as fast as the loop turns")
-@pytest.mark.parametrize("interval", [timedelta(0), timedelta(seconds=-1), 10])
+@pytest.mark.parametrize("interval", [timedelta(0), timedelta(seconds=-1), 0, "soon"])
 def test_an_interval_that_makes_no_sense_is_refused(interval: Any) -> None:
     with pytest.raises(InvalidInputError, match="interval"):
         HeartbeatManager(Beats(ManualClock()), "job-1", interval)

@@ -213,7 +213,6 @@ async def test_it_can_be_used_beside_a_running_loop() -> None:
     assert await asyncio.to_thread(work) == b"hello"
 
 
-@pytest.mark.xfail(strict=True, reason="ack, nack, cancel, retry and purge take no request_id here")
 def test_every_verb_of_the_queue_is_there_with_the_same_arguments() -> None:
     for name, verb in vars(Queue).items():
         if name.startswith("_") or not inspect.iscoroutinefunction(verb):

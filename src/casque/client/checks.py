@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from casque.errors import InvalidInputError
 from casque.settings import milliseconds
+from casque.types import JobState
 
 NAME_MAX = 256
 KEY_MAX = 1024
 ERROR_MAX = 4096
 BATCH_MAX = 10_000
+LONGEST_S = 1000 * 365 * 24 * 3600
 _INT64 = 2**63
 
 
@@ -50,9 +52,55 @@ def max_attempts(value: Any) -> int:
 
 
 def headers(value: Any) -> dict[str, str]:
-    if not isinstance(value, Mapping) or not all(isinstance(k, str) and isinstance(v, str) for k, v in value.items()):
-        raise InvalidInputError("headers must map str to str")
+    if not isinstance(value, Mapping) or not all(_is_text(k) and _is_text(v) for k, v in value.items()):
+        raise InvalidInputError("headers must map str to str, in characters that UTF-8 has")
     return dict(value)
+
+
+def job_id(value: Any) -> str:
+    if not _is_text(value):
+        raise InvalidInputError(f"job_id must be a str, not {type(value).__name__}")
+    return str(value)
+
+
+def token(value: Any) -> int | None:
+    if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
+        raise InvalidInputError(f"token must be the token of a claimed job, not {value!r}")
+    return value
+
+
+def request_id(value: Any) -> str | None:
+    return None if value is None else name("request_id", value, NAME_MAX)
+
+
+def limit(value: Any) -> int | None:
+    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
+        raise InvalidInputError(f"limit must be a whole number from 1, not {value!r}")
+    return value
+
+
+def entrypoints(value: Any) -> tuple[str, ...] | None:
+    """One name, several, or None for any."""
+    if value is None:
+        return None
+    if isinstance(value, str):
+        return (entrypoint(value),)
+    if not isinstance(value, Iterable):
+        raise InvalidInputError(f"entrypoint must be a str, several of them, or None for any, not {value!r}")
+    names = tuple([entrypoint(one) for one in value])
+    if not names:
+        raise InvalidInputError("entrypoint must name at least one; None takes any")
+    return names
+
+
+def states(value: Any) -> frozenset[JobState] | None:
+    if value is None:
+        return None
+    try:
+        return frozenset(JobState(one) for one in value)
+    except (TypeError, ValueError) as error:
+        known = ", ".join(state.value for state in JobState)
+        raise InvalidInputError(f"states must be some of {known}: {error}") from error
 
 
 def batch_size(value: Any) -> int:
@@ -64,14 +112,14 @@ def batch_size(value: Any) -> int:
 def span_ms(argument: str, value: Any) -> int:
     """Seconds as a number, or a timedelta; never negative."""
     if isinstance(value, timedelta):
-        span = value
-    elif isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e11:
-        span = timedelta(seconds=value)
+        seconds = value.total_seconds()
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        seconds = value
     else:
         raise InvalidInputError(f"{argument} must be a timedelta or a number of seconds, not {value!r}")
-    if span < timedelta(0):
-        raise InvalidInputError(f"{argument} must not be negative, not {value!r}")
-    return milliseconds(span)
+    if not 0 <= seconds <= LONGEST_S:
+        raise InvalidInputError(f"{argument} must be from 0 to {LONGEST_S} seconds (a thousand years), not {value!r}")
+    return milliseconds(timedelta(seconds=seconds))
 
 
 def moment_ms(argument: str, value: Any) -> int:
@@ -87,4 +135,16 @@ def error_text(value: Any) -> str | None:
     if value is None:
         return None
     text = f"{type(value).__name__}: {value}" if isinstance(value, BaseException) else str(value)
+    # File names that are not UTF-8 reach exception texts as halves of characters, which no JSON can hold.
+    text = text.encode("utf-8", "backslashreplace").decode()
     return text if len(text) <= ERROR_MAX else text[: ERROR_MAX - 1] + "…"
+
+
+def _is_text(value: Any) -> bool:
+    if not isinstance(value, str):
+        return False
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

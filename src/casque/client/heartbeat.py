@@ -7,9 +7,10 @@ from datetime import timedelta
 from types import TracebackType
 from typing import Any, Protocol, Self
 
+from casque.client import checks
 from casque.client.job import Job
 from casque.clock import Clock, SystemClock
-from casque.errors import CasqueError, JobNotFoundError, LeaseLostError
+from casque.errors import CasqueError, InvalidInputError, JobNotFoundError, LeaseLostError
 from casque.telemetry import logger
 
 log = logger("heartbeat")
@@ -47,14 +48,18 @@ class HeartbeatManager:
         self,
         queue: HasHeartbeat,
         job_id: str | Job[Any],
-        interval: timedelta = timedelta(seconds=60),
+        interval: timedelta | float = timedelta(seconds=60),
         *,
         cancel_on_lost: bool = False,
         clock: Clock | None = None,
     ) -> None:
+        if isinstance(job_id, Job):
+            job_id.lease_holder()  # a job that was not claimed has no lease to keep
         self._queue = queue
-        self._job = job_id
-        self._interval_s = interval.total_seconds()
+        self._job = job_id if isinstance(job_id, Job) else checks.job_id(job_id)
+        self._interval_s = checks.span_ms("interval", interval) / 1000
+        if not self._interval_s:
+            raise InvalidInputError("interval must be more than zero")
         self._cancel_on_lost = cancel_on_lost
         self._clock: Clock = clock or SystemClock()
         self._lost = asyncio.Event()
@@ -99,7 +104,7 @@ class HeartbeatManager:
             except (JobNotFoundError, LeaseLostError) as error:
                 self._give_up(error)
                 return
-            except CasqueError as error:
+            except Exception as error:  # noqa: BLE001  `queue` may be anything, and whatever it is, the job goes on
                 # A lease outlives several beats, so there is time; but try sooner than usual.
                 log.warning("heartbeat of job %s failed, trying again: %s", self._id, error)
                 pause_s = self._interval_s / 4

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from types import MappingProxyType
@@ -149,17 +150,18 @@ class Job(Generic[T]):
 
     async def ack(self) -> None:
         """The job is done. Raises LeaseLostError or JobNotFoundError if it is no longer this worker's."""
-        await self._lease().ack(self.id, self.token)
+        await self.lease_holder().ack(self.id, self.token)
 
     async def nack(self, *, delay: float | timedelta | None = None, error: BaseException | str | None = None) -> None:
         """The job failed: again after `delay`, or after the queue's back-off; dead if this was its last attempt."""
-        await self._lease().nack(self.id, self.token, delay=delay, error=error)
+        await self.lease_holder().nack(self.id, self.token, delay=delay, error=error)
 
     async def heartbeat(self) -> None:
         """Still at it: the lease starts again at full length."""
-        await self._lease().heartbeat(self.id, self.token)
+        await self.lease_holder().heartbeat(self.id, self.token)
 
-    def _lease(self) -> LeaseHolder:
+    def lease_holder(self) -> LeaseHolder:
+        """The queue that this claim was made through. Raises InvalidInputError for a job that was not claimed."""
         if self._holder is None or self._record.state is not JobState.RUNNING:
             raise InvalidInputError(f"job {self.id!r} was not claimed by this queue: dequeue it first")
         return self._holder
@@ -174,14 +176,12 @@ class Job(Generic[T]):
         return f"Job(id={self.id!r}, entrypoint={self.entrypoint!r}, state={self.state.value!r}, token={self.token})"
 
 
+@dataclass(frozen=True, slots=True)
 class QueueState:
     """Everything a queue held at one position; `version` is that position."""
 
-    __slots__ = ("jobs", "version")
-
-    def __init__(self, jobs: tuple[Job[bytes], ...] = (), version: int = 0) -> None:
-        self.jobs = jobs
-        self.version = version
+    jobs: tuple[Job[bytes], ...] = ()
+    version: int = 0
 
     def queued_jobs(self, entrypoint: str | None = None) -> tuple[Job[bytes], ...]:
         """Waiting jobs in the order they were created within their priority, of one entrypoint or all."""

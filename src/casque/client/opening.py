@@ -12,6 +12,7 @@ from casque.engine.group import GroupCommit
 from casque.errors import InvalidInputError
 from casque.journal.document import DocumentJournal
 from casque.settings import QueueSettings
+from casque.state import State
 from casque.storage.adapted import SingleObjectStore
 from casque.storage.port import Store
 from casque.storage.single import ObjectStoragePort
@@ -37,6 +38,12 @@ class Parts:
     def committer(self) -> Committer:
         journal = DocumentJournal(self.store, settings=self.settings, clock=self.clock, rng=self.rng)
         return Committer(journal, settings=self.settings, clock=self.clock, rng=self.rng)
+
+    async def read(self) -> State:
+        """The queue as it is stored, read beside whatever else goes on. For looking only."""
+        committer = self.committer()
+        await committer.open()
+        return committer.state
 
     def group(self) -> GroupCommit:
         return GroupCommit(self.committer(), settings=self.settings, clock=self.clock, rng=self.rng)

@@ -39,7 +39,7 @@ class JsonCodec(Generic[T]):
         try:
             payload = msgspec.json.encode(value)
             self._decoder.decode(payload)  # nothing checks a dataclass or a struct when it is made
-        except (msgspec.ValidationError, TypeError) as error:
+        except (msgspec.MsgspecError, TypeError, ValueError) as error:
             raise InvalidInputError(f"payload does not fit {_name(self._kind)}: {error}") from error
         return payload
 
@@ -59,9 +59,12 @@ class PydanticCodec(Generic[T]):
     def encode(self, value: T) -> bytes:
         if not isinstance(value, self._model):
             raise InvalidInputError(f"payload must be a {_name(self._model)}, not {type(value).__name__}")
-        text: str = cast(Any, value).model_dump_json()
-        self.decode(text.encode())  # an instance may have been built without validation, or changed since
-        return text.encode()
+        try:
+            payload: bytes = cast(Any, value).model_dump_json(by_alias=True).encode()
+        except ValueError as error:
+            raise InvalidInputError(f"payload of type {_name(self._model)} has no JSON form: {error}") from error
+        self.decode(payload)  # an instance may have been built without validation, or changed since
+        return payload
 
     def decode(self, payload: bytes) -> T:
         try:

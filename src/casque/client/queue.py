@@ -118,9 +118,13 @@ class Queue(Generic[T]):
     async def __aenter__(self) -> Queue[T]:
         if self._embedded is not None:
             raise QueueClosedError("this queue was opened before; make a new one with Queue.open")
-        self._group = self._parts.group()
-        self._embedded = EmbeddedService(self._group, self._parts.settings)
-        await self._group.start()
+        group = self._parts.group()
+        try:
+            await group.start()
+        except BaseException:
+            await self._parts.store.close()
+            raise
+        self._group, self._embedded = group, EmbeddedService(group, self._parts.settings)
         return self
 
     async def __aexit__(
@@ -152,7 +156,7 @@ class Queue(Generic[T]):
         same key, that job is returned and nothing is added. `max_attempts`: kept as dead after so many claims.
         """
         new = NewJob(entrypoint, payload, priority, delay, run_at, key, max_attempts, headers, zone)
-        [record] = await self._service.enqueue([self._spec(new)], request_id=request_id)
+        [record] = await self._service.enqueue([self._spec(new)], request_id=checks.request_id(request_id))
         return self._job(record)
 
     async def enqueue_many(
@@ -160,7 +164,8 @@ class Queue(Generic[T]):
     ) -> list[Job[T]]:
         """Add jobs in one commit: all of them or none."""
         specs = [self._spec(job if isinstance(job, NewJob) else _pair(job)) for job in jobs]
-        return [self._job(record) for record in await self._service.enqueue(specs, request_id=request_id)]
+        added = await self._service.enqueue(specs, request_id=checks.request_id(request_id))
+        return [self._job(record) for record in added]
 
     # --- Working ---
 
@@ -178,25 +183,21 @@ class Queue(Generic[T]):
         `wait`: seconds to wait for a first job; without it an empty queue answers at once. `lease`: how long the
         claim holds without a heartbeat, if not the queue's `stale_timeout`.
         """
-        if isinstance(entrypoint, str):
-            entrypoints: tuple[str, ...] | None = (checks.entrypoint(entrypoint),)
-        elif entrypoint is None:
-            entrypoints = None
-        else:
-            entrypoints = tuple([checks.entrypoint(name) for name in entrypoint])
         records = await self._service.dequeue(
-            entrypoints=entrypoints,
+            entrypoints=checks.entrypoints(entrypoint),
             limit=checks.batch_size(batch_size),
             lease_ms=None if lease is None else max(1, checks.span_ms("lease", lease)),
             worker=self._worker,
-            wait_s=checks.span_ms("wait", wait) / 1000 if wait else 0.0,
-            request_id=request_id,
+            wait_s=checks.span_ms("wait", wait) / 1000,
+            request_id=checks.request_id(request_id),
         )
         return [self._job(record) for record in records]
 
     async def ack(self, job_id: str, token: int | None = None, *, request_id: str | None = None) -> None:
         """The job is done. `job.ack()` does the same and carries the lease's token."""
-        await self._service.ack(job_id, token=token, request_id=request_id)
+        await self._service.ack(
+            checks.job_id(job_id), token=checks.token(token), request_id=checks.request_id(request_id)
+        )
 
     async def nack(
         self,
@@ -209,35 +210,36 @@ class Queue(Generic[T]):
     ) -> None:
         """The job failed: again after `delay` or the back-off, or dead if this was its last attempt."""
         await self._service.nack(
-            job_id,
-            token=token,
+            checks.job_id(job_id),
+            token=checks.token(token),
             delay_ms=None if delay is None else checks.span_ms("delay", delay),
             backoff=backoff(self._parts.settings, self._parts.rng),
             error=checks.error_text(error),
-            request_id=request_id,
+            request_id=checks.request_id(request_id),
         )
 
     async def heartbeat(self, job_id: str, token: int | None = None) -> None:
         """The lease starts again at full length."""
-        await self._service.heartbeat(job_id, token=token)
+        await self._service.heartbeat(checks.job_id(job_id), token=checks.token(token))
 
     # --- Managing ---
 
     async def cancel(self, job_id: str, *, request_id: str | None = None) -> None:
         """Take a waiting or running job out of the queue; its worker learns of it at its next heartbeat or ack."""
-        await self._service.cancel(job_id, request_id=request_id)
+        await self._service.cancel(checks.job_id(job_id), request_id=checks.request_id(request_id))
 
     async def retry(self, job_id: str, *, request_id: str | None = None) -> None:
         """Give a dead job a fresh set of attempts."""
-        await self._service.retry(job_id, request_id=request_id)
+        await self._service.retry(checks.job_id(job_id), request_id=checks.request_id(request_id))
 
     async def purge(self, entrypoint: str | None = None, *, request_id: str | None = None) -> int:
         """Remove dead jobs for good, of one entrypoint or all; answers how many."""
-        return await self._service.purge(entrypoint=entrypoint, request_id=request_id)
+        chosen = None if entrypoint is None else checks.entrypoint(entrypoint)
+        return await self._service.purge(entrypoint=chosen, request_id=checks.request_id(request_id))
 
     async def find(self, job_id: str) -> Job[T] | None:
         """The job, if it is in the queue (waiting, running or dead)."""
-        record = await self._service.find(job_id)
+        record = await self._service.find(checks.job_id(job_id))
         return None if record is None else self._job(record)
 
     async def jobs(
@@ -248,8 +250,12 @@ class Queue(Generic[T]):
         limit: int | None = None,
     ) -> list[Job[T]]:
         """Jobs in the queue in enqueue order, by state and entrypoint."""
-        chosen = None if states is None else frozenset(JobState(state) for state in states)
-        return [self._job(r) for r in await self._service.jobs(states=chosen, entrypoint=entrypoint, limit=limit)]
+        found = await self._service.jobs(
+            states=checks.states(states),
+            entrypoint=None if entrypoint is None else checks.entrypoint(entrypoint),
+            limit=checks.limit(limit),
+        )
+        return [self._job(record) for record in found]
 
     async def stats(self) -> Stats:
         """The position and how many jobs are in each state."""

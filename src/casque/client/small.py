@@ -38,7 +38,7 @@ class SmallQueue:
             checks.priority(priority),
             attempts_max=self._parts.settings.max_attempts,
         )
-        [record] = await self._service.enqueue([spec], request_id=request_id)
+        [record] = await self._service.enqueue([spec], request_id=checks.request_id(request_id))
         return plain_job(record)
 
     async def dequeue(
@@ -46,9 +46,9 @@ class SmallQueue:
     ) -> list[Job[bytes]]:
         """Claim jobs; an empty list if there are none."""
         records = await self._service.dequeue(
-            entrypoints=None if entrypoint is None else (checks.entrypoint(entrypoint),),
+            entrypoints=checks.entrypoints(entrypoint),
             limit=checks.batch_size(batch_size),
-            request_id=request_id,
+            request_id=checks.request_id(request_id),
         )
         return [plain_job(record, self) for record in records]
 
@@ -59,7 +59,9 @@ class SmallQueue:
             JobNotFoundError: it is not in the queue (any more).
             LeaseLostError: a token was given, and it is not the current one.
         """
-        await self._service.ack(job_id, token=token, request_id=request_id)
+        await self._service.ack(
+            checks.job_id(job_id), token=checks.token(token), request_id=checks.request_id(request_id)
+        )
 
     async def nack(
         self,
@@ -72,22 +74,22 @@ class SmallQueue:
     ) -> None:
         """The job failed: back into the queue, after `delay` or a back-off that doubles with every attempt."""
         await self._service.nack(
-            job_id,
-            token=token,
+            checks.job_id(job_id),
+            token=checks.token(token),
             delay_ms=None if delay is None else checks.span_ms("delay", delay),
             backoff=backoff(self._parts.settings, self._parts.rng),
             error=checks.error_text(error),
-            request_id=request_id,
+            request_id=checks.request_id(request_id),
         )
 
     async def heartbeat(self, job_id: str, token: int | None = None) -> None:
         """The lease starts again at full length. Raises LeaseLostError if it is no longer held."""
-        await self._service.heartbeat(job_id, token=token)
+        await self._service.heartbeat(checks.job_id(job_id), token=checks.token(token))
 
     async def read_state(self) -> QueueState:
-        """Everything in the queue as of now. Writes nothing."""
-        position, records = await self._service.snapshot()
-        return QueueState(tuple([plain_job(record) for record in records]), position)
+        """Everything in the queue as of now: one read of the store, beside the calls in flight."""
+        state = await self._parts.read()
+        return QueueState(tuple([plain_job(record) for record in state.listed()]), state.position)
 
     async def requeue_stale(self, timeout: timedelta) -> int:
         """Take back jobs whose last written sign of life is older than `timeout`; answers how many.
@@ -125,6 +127,7 @@ class BrokerQueue(SmallQueue):
         **settings: Unpack[SettingsChanges],
     ) -> None:
         chosen = QueueSettings().with_changes(settings)
+        self._owns_store = isinstance(storage, str)
         super().__init__(Parts(as_store(storage), chosen, clock=clock, rng=rng))
         self._group: GroupCommit | None = None
         self._embedded: EmbeddedService | None = None
@@ -136,9 +139,11 @@ class BrokerQueue(SmallQueue):
         return self._embedded
 
     async def __aenter__(self) -> Self:
-        self._group = self._parts.group()
-        self._embedded = EmbeddedService(self._group, self._parts.settings)
-        await self._group.start()
+        if self._group is not None:
+            raise QueueClosedError("this queue was opened before; make a new BrokerQueue")
+        group = self._parts.group()
+        await group.start()
+        self._group, self._embedded = group, EmbeddedService(group, self._parts.settings)
         return self
 
     async def __aexit__(
@@ -146,6 +151,8 @@ class BrokerQueue(SmallQueue):
     ) -> None:
         assert self._group is not None
         await self._group.stop()
+        if self._owns_store:
+            await self._parts.store.close()
 
 
 class DirectQueue(SmallQueue):

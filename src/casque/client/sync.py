@@ -39,6 +39,7 @@ class SyncQueue(Generic[T]):
         self._queue = queue
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
+        self._guard = threading.Lock()
 
     @overload
     @classmethod
@@ -137,8 +138,8 @@ class SyncQueue(Generic[T]):
         )
         return [self._job(job) for job in claimed]
 
-    def ack(self, job_id: str, token: int | None = None) -> None:
-        self._wait(self._queue.ack(job_id, token))
+    def ack(self, job_id: str, token: int | None = None, *, request_id: str | None = None) -> None:
+        self._wait(self._queue.ack(job_id, token, request_id=request_id))
 
     def nack(
         self,
@@ -147,20 +148,21 @@ class SyncQueue(Generic[T]):
         *,
         delay: float | timedelta | None = None,
         error: BaseException | str | None = None,
+        request_id: str | None = None,
     ) -> None:
-        self._wait(self._queue.nack(job_id, token, delay=delay, error=error))
+        self._wait(self._queue.nack(job_id, token, delay=delay, error=error, request_id=request_id))
 
     def heartbeat(self, job_id: str, token: int | None = None) -> None:
         self._wait(self._queue.heartbeat(job_id, token))
 
-    def cancel(self, job_id: str) -> None:
-        self._wait(self._queue.cancel(job_id))
+    def cancel(self, job_id: str, *, request_id: str | None = None) -> None:
+        self._wait(self._queue.cancel(job_id, request_id=request_id))
 
-    def retry(self, job_id: str) -> None:
-        self._wait(self._queue.retry(job_id))
+    def retry(self, job_id: str, *, request_id: str | None = None) -> None:
+        self._wait(self._queue.retry(job_id, request_id=request_id))
 
-    def purge(self, entrypoint: str | None = None) -> int:
-        return self._wait(self._queue.purge(entrypoint))
+    def purge(self, entrypoint: str | None = None, *, request_id: str | None = None) -> int:
+        return self._wait(self._queue.purge(entrypoint, request_id=request_id))
 
     def find(self, job_id: str) -> SyncJob[T] | None:
         job = self._wait(self._queue.find(job_id))
@@ -183,10 +185,11 @@ class SyncQueue(Generic[T]):
         return SyncJob(job, self)
 
     def _wait(self, call: Coroutine[Any, Any, R]) -> R:
-        if self._loop is None:
-            call.close()
-            raise QueueClosedError("use the queue inside `with SyncQueue.open(...) as q:`")
-        future = asyncio.run_coroutine_threadsafe(call, self._loop)
+        with self._guard:
+            if self._loop is None:
+                call.close()
+                raise QueueClosedError("use the queue inside `with SyncQueue.open(...) as q:`")
+            future = asyncio.run_coroutine_threadsafe(call, self._loop)
         try:
             return future.result()
         except BaseException:
@@ -194,12 +197,20 @@ class SyncQueue(Generic[T]):
             raise
 
     def _end_loop(self) -> None:
-        assert self._loop is not None
+        with self._guard:  # from here on nobody can hand in a call that the loop would never run
+            loop, self._loop = self._loop, None
+        assert loop is not None
         assert self._thread is not None
-        self._loop.call_soon_threadsafe(self._loop.stop)
+        loop.call_soon_threadsafe(loop.stop)
         self._thread.join()
-        self._loop.close()
-        self._loop = None
+        loop.run_until_complete(_end_tasks(asyncio.all_tasks(loop)))
+        loop.close()
+
+
+async def _end_tasks(tasks: set[asyncio.Task[Any]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 class SyncJob(Generic[T]):

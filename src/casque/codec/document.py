@@ -7,6 +7,8 @@ changed and copies the rest.
 
 from __future__ import annotations
 
+import base64
+import binascii
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
@@ -58,17 +60,27 @@ class StoredJob(msgspec.Struct, omit_defaults=True):
     zone: str | None = None
 
 
-class _ForeignJob(StoredJob):
-    """A job as jqueue may have written it: there these fields have defaults."""
+class _ForeignJob(msgspec.Struct):
+    """A job as jqueue may have written it: with defaults, and with a payload that need not be strict base64."""
 
+    id: str
+    entrypoint: str
+    payload: str
     status: StoredStatus = StoredStatus.QUEUED
     priority: int = 0
     created_at: datetime = _EPOCH
     heartbeat_at: datetime | None = None
 
+    def stored(self) -> StoredJob:
+        payload = base64.b64decode(self.payload)
+        return StoredJob(
+            self.id, self.entrypoint, payload, self.status, self.priority, self.created_at, self.heartbeat_at
+        )
+
 
 class _Request(msgspec.Struct, array_like=True):
     request_id: str
+    verb: str
     at_ms: int
     jobs: tuple[tuple[str, int], ...] = ()
     count: int = 0
@@ -104,11 +116,11 @@ class DocumentCodec:
         self.key = key
         self.queue_id = queue_id
         self._lines: dict[str, bytes] = {}
-        self._changed: set[str] = set()
+        self._changed: dict[str, None] = {}  # in the order the jobs changed, so that new lines keep it
 
     def touch(self, job_ids: Iterable[str]) -> None:
         """These jobs changed, or changed back."""
-        self._changed.update(job_ids)
+        self._changed.update(dict.fromkeys(job_ids))
 
     def encode(self, state: State, *, version: int, writers: dict[str, int]) -> bytes:
         lines, jobs = self._lines, state.jobs
@@ -119,7 +131,7 @@ class DocumentCodec:
             else:
                 lines[job_id] = _encode(_stored(job))
         self._changed.clear()
-        requests = [_Request(i, a.at_ms, a.jobs, a.count) for i, a in state.requests.items()]
+        requests = [_Request(i, a.verb, a.at_ms, a.jobs, a.count) for i, a in state.requests.items()]
         head = (
             b'{"format": %d, "layout": "document", "queue_id": %b,\n"version": %d,\n"counters": %b,\n'
             b'"writers": %b,\n"requests": %b,\n"jobs": [\n'
@@ -137,9 +149,11 @@ class DocumentCodec:
         try:
             document = _document_decoder.decode(body)
             own = document.queue_id is not None
-            decode = _job_decoder.decode if own else _foreign_decoder.decode
-            stored = [decode(raw) for raw in document.jobs]
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            if own:
+                stored = [_job_decoder.decode(raw) for raw in document.jobs]
+            else:
+                stored = [_foreign_decoder.decode(raw).stored() for raw in document.jobs]
+        except (msgspec.DecodeError, UnicodeDecodeError, binascii.Error) as error:
             raise _not_a_document(self.key, error) from error
         if own:
             assert document.queue_id is not None
@@ -148,7 +162,7 @@ class DocumentCodec:
             self._changed.clear()
         else:
             self._lines = {}
-            self._changed = {job.id for job in stored}
+            self._changed = {job.id: None for job in stored}
         if len({job.id for job in stored}) != len(stored):
             raise CorruptQueueError(self.key, "two jobs have the same id; remove one of them by hand")
         return _state(document, stored, limits, self.key)
@@ -183,17 +197,19 @@ def _state(document: _Document, stored: list[StoredJob], limits: Limits, key: st
     records = [_record(job, index) for index, job in enumerate(stored, 1)]
     counters = document.counters
     if counters is None:
-        # jqueue keeps no counters: what is there is all there ever was.
-        counters = Counters(enqueued=len(records), sequence=len(records), tokens=document.version)
+        # jqueue keeps no counters: what is there is all there ever was. Tokens given out before it rewrote the
+        # document are forgotten, but there were fewer of them than milliseconds since 1970.
+        moments = [document.version, *(r.created_ms for r in records), *(r.beat_ms or 0 for r in records)]
+        counters = Counters(enqueued=len(records), sequence=len(records), tokens=max(moments))
     state = State(limits)
-    try:
-        state.restore(records, counters, document.version)
-    except AssertionError as error:
+    state.restore(records, counters, document.version)
+    if (problem := state.violation()) is not None:
         raise CorruptQueueError(
-            key, f"its counters do not match its jobs ({error}): it was edited by hand or cut. Restore an older version"
-        ) from error
+            key,
+            f"its counters do not match its jobs ({problem}): it was edited by hand or cut. Restore an older version",
+        )
     state.writers = dict(document.writers)
-    state.requests = {r.request_id: Answered(r.at_ms, r.jobs, r.count) for r in document.requests}
+    state.requests = {r.request_id: Answered(r.at_ms, r.verb, r.jobs, r.count) for r in document.requests}
     return state
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from casque.engine.committer import Committer
 from casque.engine.operation import Look, Operation
-from casque.state import Command
+from casque.state import Command, Dequeue, GiveBack
 
 
 class DirectCommit:
@@ -18,7 +18,18 @@ class DirectCommit:
         self._turn = asyncio.Lock()
 
     async def execute(self, command: Command) -> Any:
-        return await self._run(Operation(None, command))
+        if type(command) is not Dequeue:
+            return await self._run(Operation(None, command))
+        claim = asyncio.ensure_future(self._run(Operation(None, command)))
+        try:
+            return await asyncio.shield(claim)
+        except asyncio.CancelledError:
+            # The claim may land although nobody wants it any more: wait for it, and give it back.
+            await asyncio.wait({claim})
+            if not claim.cancelled() and claim.exception() is None:
+                for job in claim.result():
+                    await self._run(Operation(None, GiveBack(job.spec.id, job.token)))
+            raise
 
     async def look(self, look: Look) -> Any:
         return await self._run(Operation(None, None, look))

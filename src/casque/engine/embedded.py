@@ -108,7 +108,7 @@ class EmbeddedService:
     ) -> list[JobRecord]:
         def chosen(state: State, now_ms: int) -> list[JobRecord]:
             found: list[JobRecord] = []
-            for job in state.jobs.values():
+            for job in state.listed():
                 if limit is not None and len(found) >= limit:
                     break
                 if entrypoint is not None and job.spec.entrypoint != entrypoint:
@@ -125,14 +125,6 @@ class EmbeddedService:
             return Stats(state.position + bool(state.events), state.totals(now_ms))
 
         return cast(Stats, await self._executor.look(counted))
-
-    async def snapshot(self) -> tuple[int, list[JobRecord]]:
-        """The position, and every job that the queue holds at it."""
-
-        def copied(state: State, _now_ms: int) -> tuple[int, list[JobRecord]]:
-            return state.position + bool(state.events), list(state.jobs.values())
-
-        return cast(tuple[int, list[JobRecord]], await self._executor.look(copied))
 
 
 def state_at(job: JobRecord, now_ms: int) -> JobState:

@@ -31,17 +31,24 @@ class Operation:
         self.command = command
         self.look = look
         self.answer: Any = None
-        self.error: CasqueError | None = None
+        self.error: Exception | None = None
 
     def decide(self, state: State, now_ms: int) -> None:
         """Run on the state. A refusal is this caller's alone and leaves the rest of the batch as it is."""
         self.error = None
+        before = len(state.events)
         try:
             if self.command is not None:
                 self.answer = state.execute(self.command, now_ms)
             elif self.look is not None:
                 self.answer = self.look(state, now_ms)
         except CasqueError as error:
+            self.error = error
+        except Exception as error:
+            # Input that slipped through the checks. Before anything happened it harms its own caller only; after
+            # that the state cannot be trusted, and nothing of it may be written.
+            if len(state.events) != before:
+                raise
             self.error = error
 
     @property

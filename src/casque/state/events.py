@@ -76,9 +76,10 @@ class Purged(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="purged
 
 
 class Remembered(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="remembered"):
-    """The answer to a request id: the jobs it concerned, with their tokens, or a count."""
+    """The answer to a request id: what was asked, the jobs it concerned with their tokens, or a count."""
 
     request_id: str
+    verb: str
     jobs: tuple[tuple[str, int], ...] = ()
     count: int = 0
 

@@ -80,6 +80,7 @@ class Answered(msgspec.Struct, frozen=True, gc=False):
     """A remembered answer."""
 
     at_ms: int
+    verb: str
     jobs: tuple[tuple[str, int], ...] = ()
     count: int = 0
 
@@ -117,6 +118,7 @@ class State:
         self._ready = ReadyIndex(self.jobs)
         self._undo: list[tuple[str, JobRecord | None]] = []
         self._saved: Counters | None = None
+        self._in_order = True
         self._handlers: dict[type, Callable[[Any, int], Any]] = {
             Enqueue: self._enqueue,
             Dequeue: self._dequeue,
@@ -182,7 +184,9 @@ class State:
                 self._forget_waiting(current)
                 continue
             self.jobs[job_id] = old
-            if current is not None:
+            if current is None:
+                self._in_order = False  # it was taken out, and came back at the end
+            else:
                 self._forget_waiting(current)
             self._count(old)
             if old.spec.key is not None and old.state is not DEAD:
@@ -208,10 +212,16 @@ class State:
         self.commit(writer=writer, batch=batch, at_ms=at_ms)
 
     def check(self) -> None:
-        """The conservation law: no job comes from nowhere and none vanishes."""
+        assert self.violation() is None, self.violation()
+
+    def violation(self) -> str | None:
+        """The conservation law: no job comes from nowhere and none vanishes. What breaks it, if anything does."""
         c = self.counters
-        assert len(self.jobs) == self.waiting + self.running + len(self.dead), "a job is in no state, or in two"
-        assert c.enqueued == len(self.jobs) + c.done + c.cancelled + c.dead_purged, "jobs appeared or vanished"
+        if len(self.jobs) != self.waiting + self.running + len(self.dead):
+            return "a job is in no state, or in two"
+        if c.enqueued != len(self.jobs) + c.done + c.cancelled + c.dead_purged:
+            return "jobs appeared or vanished"
+        return None
 
     # --- Looking ---
 
@@ -240,11 +250,20 @@ class State:
         """The running jobs."""
         return (job for job in self.jobs.values() if job.state is RUNNING)
 
+    def listed(self) -> Iterable[JobRecord]:
+        """Every job in enqueue order."""
+        if not self._in_order:
+            in_order = sorted(self.jobs.items(), key=lambda item: item[1].sequence)
+            self.jobs.clear()
+            self.jobs.update(in_order)
+            self._in_order = True
+        return self.jobs.values()
+
     def restore(self, records: Iterable[JobRecord], counters: Counters, position: int) -> None:
         """Fill an empty state from what a journal kept. Derived indexes are built here, never stored."""
         assert not self.jobs
         assert not self.position
-        for job in records:
+        for job in sorted(records, key=lambda job: job.sequence):
             self.jobs[job.spec.id] = job
             self._count(job)
             if job.state is DEAD:
@@ -257,12 +276,11 @@ class State:
                 self._ready.push_delayed(job)
         self.counters = counters
         self.position = position
-        self.check()
 
     # --- Handlers: check, then make events ---
 
     def _enqueue(self, c: Enqueue, now_ms: int) -> tuple[JobRecord, ...]:
-        if c.request_id is not None and (seen := self.requests.get(c.request_id)) is not None:
+        if (seen := self._answered(c, "enqueue")) is not None:
             return self._enqueued_before(c, seen, now_ms)
         jobs = self.jobs
         for spec in c.specs:
@@ -272,7 +290,7 @@ class State:
             raise InvalidInputError("two jobs of one enqueue have the same id")
         added = tuple([self._add(spec, now_ms) for spec in c.specs])
         if c.request_id is not None:
-            self._remember(c.request_id, now_ms, jobs=tuple([(job.spec.id, 0) for job in added]))
+            self._remember(c.request_id, "enqueue", now_ms, jobs=tuple([(job.spec.id, 0) for job in added]))
         return added
 
     def _add(self, spec: JobSpec, now_ms: int) -> JobRecord:
@@ -287,6 +305,8 @@ class State:
         return self._apply_added(event, now_ms)
 
     def _enqueued_before(self, c: Enqueue, seen: Answered, now_ms: int) -> tuple[JobRecord, ...]:
+        if len(c.specs) != len(seen.jobs):
+            raise InvalidInputError(f"request_id {c.request_id!r} was used before, to enqueue {len(seen.jobs)} jobs")
         # A job that has been finished since is shown as it was asked for: the caller needs its id.
         return tuple(
             self.jobs.get(job_id) or JobRecord(msgspec.structs.replace(spec, id=job_id), 0, seen.at_ms, READY, now_ms)
@@ -294,7 +314,7 @@ class State:
         )
 
     def _dequeue(self, c: Dequeue, now_ms: int) -> list[JobRecord]:
-        if c.request_id is not None and (seen := self.requests.get(c.request_id)) is not None:
+        if (seen := self._answered(c, "dequeue")) is not None:
             return [
                 job
                 for job_id, token in seen.jobs
@@ -312,11 +332,11 @@ class State:
             claimed.append(self._claim(job, event, now_ms))
         if c.request_id is not None and claimed:
             # An empty answer is not remembered: it changed nothing, and asking again may find something.
-            self._remember(c.request_id, now_ms, jobs=tuple([(j.spec.id, j.token) for j in claimed]))
+            self._remember(c.request_id, "dequeue", now_ms, jobs=tuple([(j.spec.id, j.token) for j in claimed]))
         return claimed
 
     def _ack(self, c: Ack, now_ms: int) -> None:
-        if c.request_id is not None and c.request_id in self.requests:
+        if self._answered(c, "ack") is not None:
             return
         job = self.jobs.get(c.job_id)
         if job is None:
@@ -330,10 +350,10 @@ class State:
         self.events.append(event)
         self._apply_acked(event, now_ms)
         if c.request_id is not None:
-            self._remember(c.request_id, now_ms)
+            self._remember(c.request_id, "ack", now_ms)
 
     def _nack(self, c: Nack, now_ms: int) -> JobRecord | None:
-        if c.request_id is not None and c.request_id in self.requests:
+        if self._answered(c, "nack") is not None:
             return self.jobs.get(c.job_id)
         job = self.jobs.get(c.job_id)
         if job is None:
@@ -355,7 +375,7 @@ class State:
             event = Nacked(c.job_id, job.token, now_ms + delay_ms, delay_ms > 0, c.error)
         self._happen(event, now_ms)
         if c.request_id is not None:
-            self._remember(c.request_id, now_ms)
+            self._remember(c.request_id, "nack", now_ms)
         return self.jobs[c.job_id]
 
     def _heartbeat(self, c: Heartbeat, now_ms: int) -> JobRecord:
@@ -374,7 +394,7 @@ class State:
             self._happen(Returned(c.job_id, c.token), now_ms)
 
     def _cancel(self, c: Cancel, now_ms: int) -> None:
-        if c.request_id is not None and c.request_id in self.requests:
+        if self._answered(c, "cancel") is not None:
             return
         job = self.jobs.get(c.job_id)
         if job is None:
@@ -383,10 +403,10 @@ class State:
             raise JobStateError(c.job_id, "dead", "waiting or running")
         self._happen(Cancelled(c.job_id), now_ms)
         if c.request_id is not None:
-            self._remember(c.request_id, now_ms)
+            self._remember(c.request_id, "cancel", now_ms)
 
     def _retry(self, c: Retry, now_ms: int) -> JobRecord | None:
-        if c.request_id is not None and c.request_id in self.requests:
+        if self._answered(c, "retry") is not None:
             return self.jobs.get(c.job_id)
         job = self.jobs.get(c.job_id)
         if job is None:
@@ -397,17 +417,17 @@ class State:
             raise DuplicateKeyError(job.spec.key, holder)
         self._happen(Revived(c.job_id, now_ms), now_ms)
         if c.request_id is not None:
-            self._remember(c.request_id, now_ms)
+            self._remember(c.request_id, "retry", now_ms)
         return self.jobs[c.job_id]
 
     def _purge(self, c: Purge, now_ms: int) -> int:
-        if c.request_id is not None and (seen := self.requests.get(c.request_id)) is not None:
+        if (seen := self._answered(c, "purge")) is not None:
             return seen.count
         doomed = [i for i in self.dead if c.entrypoint in (None, self.jobs[i].spec.entrypoint)]
         for job_id in doomed:
             self._happen(Purged(job_id), now_ms)
         if c.request_id is not None and doomed:
-            self._remember(c.request_id, now_ms, count=len(doomed))
+            self._remember(c.request_id, "purge", now_ms, count=len(doomed))
         return len(doomed)
 
     def _expire(self, c: Expire, now_ms: int) -> int:
@@ -427,10 +447,18 @@ class State:
         self.events.append(event)
         self._appliers[type(event)](event, now_ms)
 
+    def _answered(self, c: Enqueue | Dequeue | Ack | Nack | Cancel | Retry | Purge, verb: str) -> Answered | None:
+        """What this very request was answered before, if it was."""
+        if c.request_id is None or (seen := self.requests.get(c.request_id)) is None:
+            return None
+        if seen.verb != verb:
+            raise InvalidInputError(f"request_id {c.request_id!r} was used before, to {seen.verb} and not to {verb}")
+        return seen
+
     def _remember(
-        self, request_id: str, now_ms: int, *, jobs: tuple[tuple[str, int], ...] = (), count: int = 0
+        self, request_id: str, verb: str, now_ms: int, *, jobs: tuple[tuple[str, int], ...] = (), count: int = 0
     ) -> None:
-        self._happen(Remembered(request_id, jobs, count), now_ms)
+        self._happen(Remembered(request_id, verb, jobs, count), now_ms)
 
     # --- Appliers: no checks, no choices ---
 
@@ -522,7 +550,7 @@ class State:
         self.counters.dead_purged += 1
 
     def _apply_remembered(self, event: Remembered, at_ms: int) -> None:
-        self.requests[event.request_id] = Answered(at_ms, event.jobs, event.count)
+        self.requests[event.request_id] = Answered(at_ms, event.verb, event.jobs, event.count)
 
     # --- Moving records; every change notes the record it replaces ---
 

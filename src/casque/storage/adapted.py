@@ -1,15 +1,16 @@
 """A user's single-object adapter as a keyed store that holds one key.
 
 Whatever such an adapter raises, other than a conflict or a refusal, leaves the outcome open: its author
-promised nothing finer. One promise it has to keep by itself: if its `write(..., if_match=None)` is
-unconditional, two processes that create the queue at the same moment overwrite each other.
+promised nothing finer, unless the adapter says `failures_are_definite = True`, as casque's own do: then a
+StorageError means that surely nothing was written. One promise it has to keep by itself: if its
+`write(..., if_match=None)` is unconditional, two processes that create the queue at the same moment overwrite each other.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
-from casque.errors import CASConflictError, StorageError, StoreAccessError
+from casque.errors import CASConflictError, StorageError, StoreAccessError, UnknownOutcomeError
 from casque.storage.port import LOST, MISSING, UNCHANGED, Missing, Outcome, Read, Stored, Unknown, Won
 from casque.storage.single import ObjectStoragePort
 
@@ -79,6 +80,12 @@ class SingleObjectStore:
             return LOST
         except StoreAccessError:
             raise
+        except UnknownOutcomeError as error:
+            return Unknown(error)
+        except StorageError as error:
+            if getattr(self._port, "failures_are_definite", False):
+                raise
+            return Unknown(error)
         except Exception as error:  # noqa: BLE001 (a stranger's code: it may have written before it failed)
             return Unknown(error)
         if not isinstance(etag, str):

@@ -232,9 +232,7 @@ class _Clients:
         more = {"credential_provider": credentials} if credentials is not None else {}
 
         def build(retry: Mapping[str, Any]) -> Any:
-            return make(
-                bucket, config=backend.config, client_options=backend.client, retry_config=retry, **more
-            )
+            return make(bucket, config=backend.config, client_options=backend.client, retry_config=retry, **more)
 
         try:
             self.truthful = build(_RAISE_THE_TRUTH)

@@ -96,9 +96,7 @@ def read_options(scheme: str, options: Mapping[str, str]) -> Backend:
     config = {names[name]: value for name, value in values.items() if name in names}
     client = {
         "timeout": _seconds("timeout", values.get("timeout"), TIMEOUT_SECONDS),
-        "connect_timeout": _seconds(
-            "connect_timeout", values.get("connect_timeout"), CONNECT_TIMEOUT_SECONDS
-        ),
+        "connect_timeout": _seconds("connect_timeout", values.get("connect_timeout"), CONNECT_TIMEOUT_SECONDS),
         "allow_http": values.get("allow_http", bool(endpoint) and str(endpoint).startswith("http://")),
     }
     if kind == "s3":

@@ -33,6 +33,8 @@ _READS_MAX = 10
 class _OneObject:
     """One key of a cloud store."""
 
+    failures_are_definite = True
+
     def __init__(self, store: CloudStore, key: str) -> None:
         self._store = store
         self._key = key
@@ -87,6 +89,8 @@ class GCSStorage:
     >>> GCSStorage(bucket_name="my-bucket", blob_name="queues/jobs.json")
     GCSStorage('my-bucket', 'queues/jobs.json')
     """
+
+    failures_are_definite = True
 
     def __init__(self, bucket_name: str, blob_name: str, *, client: Any = None) -> None:
         if not bucket_name or not blob_name:
@@ -184,9 +188,7 @@ class _Blob:
     def _write(self, content: bytes, generation: int) -> str:
         blob = self._client.bucket(self._bucket_name).blob(self._blob_name)
         # A retry after a lost answer would find our own write and report it as somebody else's.
-        blob.upload_from_string(
-            content, content_type="application/json", if_generation_match=generation, retry=None
-        )
+        blob.upload_from_string(content, content_type="application/json", if_generation_match=generation, retry=None)
         return str(blob.generation)
 
     def _bucket_exists(self) -> bool:

@@ -86,6 +86,8 @@ class LocalFileSystemStorage:
         InvalidInputError: `path` is a directory.
     """
 
+    failures_are_definite = True
+
     def __init__(self, path: str | os.PathLike[str]) -> None:
         # A rename over a symbolic link would part those who come through it from those who do not.
         real = Path(path).resolve()
@@ -121,9 +123,7 @@ def written(outcome: Outcome, if_match: str | None) -> str:
         case Won(etag):
             return etag
         case Lost():
-            expected = (
-                "there already is an object" if if_match is None else f"it is not at {if_match} any more"
-            )
+            expected = "there already is an object" if if_match is None else f"it is not at {if_match} any more"
             raise CASConflictError(f"somebody else was first: {expected}")
         case Unknown(cause):
             raise UnknownOutcomeError(f"the write may or may not have landed: {cause}") from cause

@@ -34,9 +34,6 @@ BEFORE = [
 class CloudSuite(StoreSuite):
     """The store suite on a real server, and the same server behind a line that fails on request."""
 
-    contenders = 8
-    rounds = 15
-
     wrong_credentials: ClassVar[Mapping[str, str]] = {}
 
     @pytest.fixture
@@ -164,9 +161,7 @@ class CloudSuite(StoreSuite):
         assert sum(acknowledged) == 40
         assert (await read_tally(clients[0], f"{root}/tally")).total == 40
 
-    async def test_a_token_that_the_server_would_take_for_a_wildcard_loses(
-        self, store: Store, root: str
-    ) -> None:
+    async def test_a_token_that_the_server_would_take_for_a_wildcard_loses(self, store: Store, root: str) -> None:
         etag = await created(store, f"{root}/key", b"body")
 
         for wildcard in ("*", "0"):
@@ -192,9 +187,7 @@ class CloudSuite(StoreSuite):
 
         assert await store.get(f"{root}/key") == MISSING
 
-    async def test_a_read_that_keeps_failing_is_a_storage_error(
-        self, shaky: Store, proxy: Proxy, root: str
-    ) -> None:
+    async def test_a_read_that_keeps_failing_is_a_storage_error(self, shaky: Store, proxy: Proxy, root: str) -> None:
         proxy.inject(Fault.UNAVAILABLE)
 
         with pytest.raises(StorageError, match="503") as caught:

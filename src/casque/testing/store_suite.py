@@ -107,9 +107,7 @@ class StoreSuite:
         assert await other.get(f"{root}/key", unless=etag) == Stored(b"second", newer)
 
     @pytest.mark.parametrize("size", [0, 1, 5 * 1024 * 1024], ids=["empty", "one byte", "5 MB"])
-    async def test_bodies_of_any_size_come_back_as_they_were(
-        self, store: Store, root: str, size: int
-    ) -> None:
+    async def test_bodies_of_any_size_come_back_as_they_were(self, store: Store, root: str, size: int) -> None:
         body = Random(size).randbytes(size)
         etag = await created(store, f"{root}/key", body)
         assert await store.get(f"{root}/key") == Stored(body, etag)
@@ -146,9 +144,7 @@ class StoreSuite:
 
         assert await store.get(f"{root}/key") == Stored(b"first", etag)
 
-    async def test_a_replace_of_an_old_version_loses_and_changes_nothing(
-        self, store: Store, root: str
-    ) -> None:
+    async def test_a_replace_of_an_old_version_loses_and_changes_nothing(self, store: Store, root: str) -> None:
         old = await created(store, f"{root}/key", b"first")
         etag = await replaced(store, f"{root}/key", b"second", expected=old)
 
@@ -283,9 +279,7 @@ class StoreSuite:
         await writing
         assert seen
 
-    async def test_a_cancelled_write_leaves_the_old_version_or_the_new_one(
-        self, store: Store, root: str
-    ) -> None:
+    async def test_a_cancelled_write_leaves_the_old_version_or_the_new_one(self, store: Store, root: str) -> None:
         etag = await created(store, f"{root}/key", b"old" * 100_000)
         writing = asyncio.create_task(store.replace(f"{root}/key", b"new" * 100_000, expected=etag))
         await SystemClock().sleep(0)
@@ -307,9 +301,7 @@ class StoreSuite:
         assert await lossy.get(f"{root}/key") == MISSING
         assert isinstance(await lossy.create(f"{root}/key", b"nonce-1"), Won)
 
-    async def test_a_write_whose_reply_got_lost_can_be_told_by_reading_back(
-        self, store: Store, root: str
-    ) -> None:
+    async def test_a_write_whose_reply_got_lost_can_be_told_by_reading_back(self, store: Store, root: str) -> None:
         lossy = LossyStore(store, scripted(Fault.AFTER, Fault.NONE, Fault.BEFORE))
 
         assert isinstance(await lossy.create(f"{root}/key", b"nonce-1"), Unknown)
@@ -355,9 +347,7 @@ async def keys(store: Store, prefix: str, after: str | None = None) -> list[str]
     return [key async for key in store.list(prefix, after=after)]
 
 
-async def run_contenders(
-    url: str, key: str, contenders: int, rounds: int, options: Mapping[str, str]
-) -> list[int]:
+async def run_contenders(url: str, key: str, contenders: int, rounds: int, options: Mapping[str, str]) -> list[int]:
     """Let processes count on one key at the same time; how many rounds each of them saw acknowledged."""
     processes = [await _start_contender(url, key, rounds) for _ in range(contenders)]
     try:
