@@ -105,9 +105,9 @@ def _print(console: Console, table: Table) -> None:
 
 def show(value: float) -> str:
     """Three digits that matter; whole numbers with separators."""
-    if isinstance(value, int) or abs(value) >= 100:
+    if isinstance(value, int) or abs(value) >= 99.95:
         return f"{value:,.0f}"
-    return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
+    return f"{value:.1f}" if abs(value) >= 9.995 else f"{value:.2f}"
 
 
 def median(values: Sequence[float]) -> float:

@@ -45,7 +45,7 @@ def _carry_out(python: str, driver: str, run: Run) -> Result:
     done = subprocess.run(
         [python, "-m", driver, json.dumps(asdict(run))],
         cwd=_ROOT,
-        env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": str(_ROOT)},
+        env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
         capture_output=True,
         text=True,
         timeout=_LIMIT_S,
