@@ -1,0 +1,95 @@
+"""Every example runs as a user would run it: by itself, in a directory of its own, without any service."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+PRINTED = {
+    "custom_storage": [r"20 jobs, commits: \d+", r"20 done, 0 left"],
+    "dead_letters": [
+        r"attempt 1 of 2 for card 1",
+        r"attempt 1 of 1 for card 2",
+        r"attempt 2 of 2 for card 1",
+        r"dead: card 1 \| TimeoutError: the bank does not answer",
+        r"dead: card 2 \| TimeoutError: the bank does not answer",
+        r"after the retry: card 1 done on attempt 1",
+        r"purged: 1",
+        r"2 enqueued = 1 done \+ 1 dead",
+    ],
+    "quickstart": [r"enqueued greet as [0-9a-f-]{36}", r"hello world", r"1 done, 0 waiting"],
+    "request_ids": [
+        r"attempt 1: nobody knows",
+        r"the same job: True",
+        r"jobs in the queue: 1",
+        r"the same claim: True",
+        r"acknowledged twice, done: 1",
+    ],
+    "scheduling": [
+        r"same job: True",
+        r"waiting for their time: 2",
+        r"order: urgent, daily, hourly, weekly, yearly, nightly",
+        r"delayed job ran: True",
+        r"cancelled: next year",
+    ],
+    "several_processes": [r"each job once: True", r"30 done, 0 waiting, 0 running"],
+    "sync": [r"8 jobs enqueued by 8 threads in [1-8] commits", r"squares: 1 4 9 16 25 36 49 64"],
+    "typed_payloads": [
+        r'dataclass: ada@example.org stored as \{"to":"ada@example.org","subject":"hello"\}',
+        r"struct: Thumbnail\(path='cat.png', width=128\)",
+        r"refused: payload does not fit Thumbnail: .*",
+        r"annotation: 6",
+        r"pydantic: (7 \['pen'\]|not installed)",
+    ],
+}
+
+
+def test_there_is_no_example_without_a_test() -> None:
+    assert {path.stem for path in EXAMPLES.glob("*.py")} == PRINTED.keys() | {"worker"}
+
+
+@pytest.mark.parametrize("name", PRINTED)
+def test_an_example_prints_what_it_promises(name: str, tmp_path: Path) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-W", "error", EXAMPLES / f"{name}.py"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+    assert ended.returncode == 0, ended.stderr
+    lines = ended.stdout.splitlines()
+    assert len(lines) == len(PRINTED[name]), ended.stdout
+    for line, pattern in zip(lines, PRINTED[name], strict=True):
+        assert re.fullmatch(pattern, line), f"{line!r} is not {pattern!r}"
+    assert not list(tmp_path.iterdir()), "it left files behind"
+
+
+@pytest.mark.parametrize("order", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "SIGINT"])
+def test_the_worker_works_until_it_is_told_to_stop(order: signal.Signals, tmp_path: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-W", "error", EXAMPLES / "worker.py"], cwd=tmp_path, stdout=subprocess.PIPE, text=True
+    ) as worker:
+        assert worker.stdout is not None
+        said = []
+        try:
+            for line in worker.stdout:
+                said.append(line.strip())
+                if said[-1] == "failed broken.png attempt 2":
+                    worker.send_signal(order)
+            code = worker.wait(timeout=30)
+        finally:
+            worker.kill()
+
+    assert code == 0
+    assert said[0] == "working; Ctrl-C ends it"
+    assert {"resized one.png", "resized two.png", "resized three.png"} < set(said)
+    assert said[-2:] == ["dead: broken.png because of ValueError: not an image", "stopped"]
