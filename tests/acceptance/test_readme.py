@@ -1,0 +1,57 @@
+"""The README says what is so: its quick start runs, its commands exist, and so do the tests it names."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text()
+
+
+def test_the_quick_start_is_at_most_fifteen_lines_and_runs(tmp_path: Path) -> None:
+    [quick_start] = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    assert len(quick_start.splitlines()) <= 15
+    script = tmp_path / "quick_start.py"
+    script.write_text(quick_start)
+
+    ended = subprocess.run(
+        [sys.executable, "-W", "error", script], cwd=tmp_path, capture_output=True, text=True, timeout=60
+    )
+
+    assert (ended.returncode, ended.stdout) == (0, "hello world\n"), ended.stderr
+    assert (tmp_path / "jobs" / "queue.json").is_file()
+
+
+def test_the_two_commands_exist() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    for command in ("run", "test"):
+        assert f"make {command}" in README
+        assert re.search(rf"^{command}:", makefile, re.MULTILINE)
+
+
+def test_every_guarantee_names_tests_that_exist() -> None:
+    rows = re.findall(r"^\| (?!guarantee)(\S.*) \|$", README, re.MULTILINE)
+    assert len(rows) > 5
+    for row in rows:
+        proofs = re.findall(r"`(tests/[^`]*)`", row)
+        assert proofs, row
+        for proof in proofs:
+            assert (ROOT / proof).exists(), proof
+
+
+def test_the_figures_are_those_of_the_benchmarks() -> None:
+    benchmarks = (ROOT / "benchmarks" / "README.md").read_text()
+    targets = dict(
+        re.findall(r"calls per second at ([\d,]+) jobs against jqueue's +\| ≥ [\d.]+ x +\| ([\d.]+) x", benchmarks)
+    )
+    compared = re.search(
+        r"([\d.]+) times as many.*?([\d.]+) times at 1,000.*?([\d.]+) times at 20,000", README, re.DOTALL
+    )
+    assert compared is not None
+    empty, thousand, twenty = (float(figure) for figure in compared.groups())
+    assert empty == round(float(targets["0"]), 1)
+    assert thousand == float(targets["1,000"])
+    assert twenty == float(targets["20,000"])
