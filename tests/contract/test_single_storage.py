@@ -74,9 +74,7 @@ class TestEveryStorage:
         assert await make().read() == (b"", None)
 
     async def test_has_one_winner_among_many_first_writes(self, make: Make) -> None:
-        results = await asyncio.gather(
-            *(make().write(b"client %d" % n) for n in range(16)), return_exceptions=True
-        )
+        results = await asyncio.gather(*(make().write(b"client %d" % n) for n in range(16)), return_exceptions=True)
 
         assert sum(isinstance(result, str) for result in results) == 1
         assert sum(isinstance(result, CASConflictError) for result in results) == 15
@@ -144,9 +142,7 @@ class TestLocalFile:
         with pytest.raises(InvalidInputError, match="is a directory"):
             LocalFileSystemStorage(tmp_path)
 
-    async def test_says_so_when_a_write_may_have_landed(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    async def test_says_so_when_a_write_may_have_landed(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         storage = LocalFileSystemStorage(tmp_path / "queue.json")
         etag = await storage.write(b"first")
         monkeypatch.setattr("casque.storage.local.sync_directory", _broken_disk)

@@ -3,7 +3,8 @@
 Whatever such an adapter raises, other than a conflict or a refusal, leaves the outcome open: its author
 promised nothing finer, unless the adapter says `failures_are_definite = True`, as casque's own do: then a
 StorageError means that surely nothing was written. One promise it has to keep by itself: if its
-`write(..., if_match=None)` is unconditional, two processes that create the queue at the same moment overwrite each other.
+`write(..., if_match=None)` is unconditional, two processes that create the queue at the same moment overwrite
+each other.
 """
 
 from __future__ import annotations
