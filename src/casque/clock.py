@@ -14,7 +14,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Protocol
 
-__all__ = ["Clock", "Random", "SystemClock", "Timer", "new_id", "new_nonce", "system_random"]
+__all__ = ["Clock", "Random", "SystemClock", "Timer", "new_id", "new_nonce", "system_random", "yield_once"]
 
 
 class Timer(Protocol):
@@ -51,6 +51,11 @@ class SystemClock:
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
+
+
+async def yield_once() -> None:
+    """Let everything run that is ready now, once."""
+    await asyncio.sleep(0)
 
 
 _shared = random.Random(os.urandom(32))  # ids and jitter, not secrets

@@ -93,5 +93,5 @@ class SettingsChanges(TypedDict, total=False):
 
 def milliseconds(span: timedelta) -> int:
     """Whole milliseconds, at least one for anything longer than nothing."""
-    whole = span // timedelta(milliseconds=1)
+    whole = (span.days * 86_400 + span.seconds) * 1000 + span.microseconds // 1000
     return whole or int(span > timedelta(0))

@@ -25,7 +25,7 @@ from casque import (
 )
 from casque.clock import Random
 from casque.storage.memory import MemoryStore
-from casque.storage.port import Outcome, Store, Stored, Unknown
+from casque.storage.port import Outcome, Read, Store, Stored, Unknown
 from casque.testing.clock import ManualClock, settle
 from casque.testing.gated import GatedStore
 from casque.testing.lossy import Fault, LossyStore, by_chance, scripted
@@ -142,6 +142,44 @@ async def test_a_race_that_is_always_lost_ends_in_a_conflict_and_changes_nothing
         with pytest.raises(CASConflictError, match="16 times"):
             call.result()
         assert (await q.stats()).totals.enqueued == 1
+
+
+async def test_a_newcomer_gets_a_word_in_beside_a_writer_that_never_rests() -> None:
+    class Far(GatedStore):
+        """Half of a round trip there, half of it back."""
+
+        async def get(self, key: str, *, unless: str | None = None) -> Read:
+            await clock.sleep(0.025)
+            read = await super().get(key, unless=unless)
+            await clock.sleep(0.025)
+            return read
+
+        async def replace(self, key: str, body: bytes, *, expected: str) -> Outcome:
+            await clock.sleep(0.025)
+            outcome = await super().replace(key, body, expected=expected)
+            await clock.sleep(0.025)
+            return outcome
+
+    store, clock = MemoryStore(), ManualClock()
+    entering = asyncio.ensure_future(Queue.open(Far(store), clock=clock, rng=Random(1)).__aenter__())
+    await drive(clock, entering)
+    busy = entering.result()
+    rests = False
+
+    async def never_rests() -> None:
+        while not rests:
+            await busy.enqueue("a", b"1")
+
+    work = [asyncio.create_task(never_rests()) for _ in range(3)]
+    await clock.advance(5)
+    entering = asyncio.ensure_future(Queue.open(Far(store), clock=clock, rng=Random(2)).__aenter__())
+    await drive(clock, entering)
+    newcomer = entering.result()
+    await drive(clock, asyncio.ensure_future(newcomer.enqueue("b", b"first")), seconds=20)
+    await drive(clock, asyncio.ensure_future(newcomer.enqueue("b", b"second")), seconds=2)
+    rests = True
+    for ending in (asyncio.gather(*work), newcomer.__aexit__(None, None, None), busy.__aexit__(None, None, None)):
+        await drive(clock, asyncio.ensure_future(ending))
 
 
 # --- Callers that leave ---

@@ -12,6 +12,7 @@ import binascii
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from functools import lru_cache
 
 import msgspec
 
@@ -22,6 +23,7 @@ from casque.types import JobRecord, JobSpec, JobState
 
 FORMAT = 1
 LAYOUT = "document"
+BLOCK_LINES = 256
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -115,7 +117,7 @@ class DocumentCodec:
     def __init__(self, key: str, queue_id: str) -> None:
         self.key = key
         self.queue_id = queue_id
-        self._lines: dict[str, bytes] = {}
+        self._lines = _Lines()
         self._changed: dict[str, None] = {}  # in the order the jobs changed, so that new lines keep it
 
     def touch(self, job_ids: Iterable[str]) -> None:
@@ -127,9 +129,9 @@ class DocumentCodec:
         for job_id in self._changed:
             job = jobs.get(job_id)
             if job is None:
-                lines.pop(job_id, None)
+                lines.drop(job_id)
             else:
-                lines[job_id] = _encode(_stored(job))
+                lines.put(job_id, _encode(_stored(job)))
         self._changed.clear()
         requests = [_Request(i, a.verb, a.at_ms, a.jobs, a.count) for i, a in state.requests.items()]
         head = (
@@ -137,7 +139,7 @@ class DocumentCodec:
             b'"writers": %b,\n"requests": %b,\n"jobs": [\n'
             % (FORMAT, _encode(self.queue_id), version, _encode(state.counters), _encode(writers), _encode(requests))
         )
-        return b"".join((head, b",\n".join(lines.values()), b"\n]}\n"))
+        return b"".join((head, lines.joined(), b"\n]}\n"))
 
     def decode(self, body: bytes, limits: Limits) -> State:
         """A state as a document tells it. Unchanged lines are kept as they are.
@@ -158,14 +160,68 @@ class DocumentCodec:
         if own:
             assert document.queue_id is not None
             self.queue_id = document.queue_id
-            self._lines = {job.id: bytes(raw) for job, raw in zip(stored, document.jobs, strict=True)}
+            self._lines = _Lines()
+            for job, raw in zip(stored, document.jobs, strict=True):
+                self._lines.put(job.id, bytes(raw))
             self._changed.clear()
         else:
-            self._lines = {}
+            self._lines = _Lines()
             self._changed = {job.id: None for job in stored}
         if len({job.id for job in stored}) != len(stored):
             raise CorruptQueueError(self.key, "two jobs have the same id; remove one of them by hand")
         return _state(document, stored, limits, self.key)
+
+
+class _Block:
+    """Some lines, and what they look like joined."""
+
+    __slots__ = ("joined", "lines")
+
+    def __init__(self) -> None:
+        self.lines: dict[str, bytes] = {}
+        self.joined: bytes | None = None
+
+
+class _Lines:
+    """The jobs' lines in order, in blocks: a commit joins anew only the blocks it changed."""
+
+    def __init__(self) -> None:
+        self._blocks: dict[int, _Block] = {}
+        self._homes: dict[str, int] = {}
+        self._last = 0
+
+    def put(self, job_id: str, line: bytes) -> None:
+        number = self._homes.get(job_id)
+        if number is None:
+            number = self._homes[job_id] = self._with_room()
+        block = self._blocks[number]
+        block.lines[job_id] = line
+        block.joined = None
+
+    def drop(self, job_id: str) -> None:
+        number = self._homes.pop(job_id, None)
+        if number is None:
+            return
+        block = self._blocks[number]
+        del block.lines[job_id]
+        block.joined = None
+        if not block.lines:
+            del self._blocks[number]
+
+    def joined(self) -> bytes:
+        parts: list[bytes] = []
+        for block in self._blocks.values():
+            if block.joined is None:
+                block.joined = b",\n".join(block.lines.values())
+            parts.append(block.joined)
+        return b",\n".join(parts)
+
+    def _with_room(self) -> int:
+        last = self._blocks.get(self._last)
+        if last is None or len(last.lines) >= BLOCK_LINES:
+            self._last += 1
+            self._blocks[self._last] = _Block()
+        return self._last
 
 
 def read_layout(key: str, body: bytes) -> Head:
@@ -281,6 +337,7 @@ def _record(job: StoredJob, index: int) -> JobRecord:
     )
 
 
+@lru_cache(maxsize=1024)  # jobs of one commit share their times
 def from_ms(ms: int) -> datetime:
     return _EPOCH + timedelta(milliseconds=ms)
 

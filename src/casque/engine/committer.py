@@ -20,8 +20,8 @@ BURST = 4
 """Attempts between two back-offs. The best moment to try again is right after a loss: somebody has just finished."""
 SHARED_MS = 5_000
 """How long after another writer's commit a queue counts as shared."""
-STREAK_COMMITS = 64
-STREAK_MS = 500
+STREAK_COMMITS = 128
+STREAK_MS = 1_000
 
 
 class Committer:
@@ -172,4 +172,4 @@ class _Streak:
             return 0
         if self._commits < STREAK_COMMITS or now_ms - self._began_ms < STREAK_MS:
             return 0
-        return min(max(3 * each_ms, 2), 500)
+        return min(max(2 * each_ms, 2), 500)

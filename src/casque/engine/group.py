@@ -6,7 +6,7 @@ import asyncio
 from collections import deque
 from typing import Any
 
-from casque.clock import Clock, Random, Timer
+from casque.clock import Clock, Random, Timer, yield_once
 from casque.engine.committer import Committer
 from casque.engine.operation import Look, Operation
 from casque.engine.reaper import Reaper
@@ -123,6 +123,9 @@ class GroupCommit:
                 self._wake.clear()
                 while self._pending or self._something_is_due():
                     await self._turn(self._take())
+                    # Those just answered get to ask again before the next batch is taken. Otherwise callers fall
+                    # into two groups that never meet, and each pays for the other's write as well as its own.
+                    await yield_once()
                 self._set_timer()
         except Exception as error:
             # A broken invariant or a bug: nobody may be left hanging, and nothing more may be written.

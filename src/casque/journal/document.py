@@ -52,7 +52,7 @@ class DocumentJournal:
         self._touch(state)
         writers = state.writers_with(batch.writer, batch.number)
         body = self._codec.encode(state, version=state.position + 1, writers=writers)
-        patience = Patience(self._settings, self._clock, self._rng)
+        patience: Patience | None = None
         sent = False
         while True:
             trouble: BaseException
@@ -76,6 +76,7 @@ class DocumentJournal:
                         trouble, sent = cause, True
                     case _ as never:
                         assert_never(never)
+            patience = patience or Patience(self._settings, self._clock, self._rng)
             if not await patience.wait():
                 raise _gave_up(trouble, sent=sent) from trouble
             if sent and (settled := await self._settle_unknown(state, batch)) is not None:

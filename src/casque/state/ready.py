@@ -7,9 +7,10 @@ recognised when it surfaces, because the queue then holds another record for its
 
 from __future__ import annotations
 
+from bisect import insort
 from collections import deque
 from heapq import heapify, heappop, heappush
-from itertools import count
+from itertools import chain, count
 from typing import TypeAlias
 
 from casque.types import JobRecord
@@ -19,58 +20,78 @@ Key: TypeAlias = tuple[int, int, int]
 Entry: TypeAlias = tuple[int, int, int, int, JobRecord]
 """A key, a number of its own so that records never get compared, and the record."""
 
+RUNS_MAX = 64
+
 
 class Lane:
-    """The waiting jobs of one entrypoint."""
+    """The waiting jobs of one entrypoint: a run for each of its priorities, and a heap for the rest."""
 
-    __slots__ = ("heap", "live", "run")
+    __slots__ = ("heap", "live", "priorities", "runs")
 
     def __init__(self) -> None:
-        self.run: deque[Entry] = deque()
+        self.runs: dict[int, deque[Entry]] = {}
+        self.priorities: list[int] = []
+        """Those that have a run, lowest first. No run is empty."""
         self.heap: list[Entry] = []
         self.live = 0
 
     def push(self, record: JobRecord, stamp: int) -> None:
-        entry = (record.spec.priority, record.due_ms, record.sequence, stamp, record)
-        run = self.run
-        if not run or entry > run[-1]:
+        priority = record.spec.priority
+        entry = (priority, record.due_ms, record.sequence, stamp, record)
+        self.live += 1
+        run = self.runs.get(priority)
+        if run is None:
+            if len(self.runs) >= RUNS_MAX:  # a queue that counts its priorities up would have a run per job
+                heappush(self.heap, entry)
+            else:
+                self.runs[priority] = deque((entry,))
+                insort(self.priorities, priority)
+        elif entry > run[-1]:
             run.append(entry)
         else:
             heappush(self.heap, entry)
-        self.live += 1
 
     def head(self, jobs: dict[str, JobRecord]) -> Entry | None:
         """The best entry that is still true, left in place; those before it that are not are dropped."""
-        run, heap = self.run, self.heap
-        while True:
-            if run and not (heap and heap[0] < run[0]):
-                entry = run[0]
-                if jobs.get(entry[4].spec.id) is entry[4]:
-                    return entry
-                run.popleft()
-            elif heap:
-                entry = heap[0]
-                if jobs.get(entry[4].spec.id) is entry[4]:
-                    return entry
-                heappop(heap)
-            else:
-                return None
+        while (entry := self._first()) is not None:
+            if jobs.get(entry[4].spec.id) is entry[4]:
+                return entry
+            self._drop_first()
+        return None
 
     def drop_head(self) -> None:
         """Remove what `head` just returned."""
-        if self.run and not (self.heap and self.heap[0] < self.run[0]):
-            self.run.popleft()
-        else:
-            heappop(self.heap)
+        self._drop_first()
         self.live -= 1
 
     def forget(self, jobs: dict[str, JobRecord]) -> None:
         """A waiting job left without being claimed. Its entry stays until most entries are like that."""
         self.live -= 1
-        if len(self.run) + len(self.heap) > 2 * self.live + 64:
-            true = {id(e[4]): e for e in (*self.run, *self.heap) if jobs.get(e[4].spec.id) is e[4]}
-            self.run = deque(sorted(true.values()))
-            self.heap = []
+        if len(self) > 2 * self.live + 64:
+            entries = [*self.heap, *chain.from_iterable(self.runs.values())]
+            true = {id(e[4]): e for e in entries if jobs.get(e[4].spec.id) is e[4]}
+            self.runs, self.priorities, self.heap = {}, [], sorted(true.values())
+
+    def __len__(self) -> int:
+        return sum(map(len, self.runs.values())) + len(self.heap)
+
+    def _first(self) -> Entry | None:
+        heap = self.heap
+        if not self.priorities:
+            return heap[0] if heap else None
+        first = self.runs[self.priorities[0]][0]
+        return heap[0] if heap and heap[0] < first else first
+
+    def _drop_first(self) -> None:
+        priorities, heap = self.priorities, self.heap
+        if priorities:
+            run = self.runs[priorities[0]]
+            if not (heap and heap[0] < run[0]):
+                run.popleft()
+                if not run:
+                    del self.runs[priorities.pop(0)]
+                return
+        heappop(heap)
 
 
 class ReadyIndex:
@@ -166,7 +187,7 @@ class ReadyIndex:
         return best_lane, best
 
     def _left(self, name: str, lane: Lane) -> None:
-        if lane.run or lane.heap:
+        if lane.priorities or lane.heap:
             self._moved.add(name)
         else:
             del self._lanes[name]  # an entrypoint with nothing waiting costs nothing

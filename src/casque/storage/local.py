@@ -283,7 +283,8 @@ class _Open:
 class _Held:
     """The versions last seen of the keys in use, kept open so that a stat tells whether they still stand."""
 
-    def __init__(self) -> None:
+    def __init__(self, threads: ThreadPoolExecutor) -> None:
+        self._threads = threads
         self._files: OrderedDict[str, _Open] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -303,10 +304,15 @@ class _Held:
             return  # edited in place while it was read: the etag may belong to neither version
         file.etag = etag
         with self._lock:
+            before = self._files.get(path)
             self._files[path] = file
             self._files.move_to_end(path)
             if len(self._files) > _HELD_MAX:
                 self._files.popitem(last=False)
+        if before is not None:
+            # Closing the last descriptor of a replaced version frees its blocks, which takes a while: not on the
+            # way to the caller's answer.
+            self._threads.submit(_let_go, before)
 
     def drop(self, path: str, file: _Open) -> None:
         with self._lock:
@@ -318,13 +324,17 @@ class _Held:
             self._files.clear()
 
 
+def _let_go(_file: _Open) -> None:
+    """The last reference ends with the call."""
+
+
 class _Parts:
     """What belongs to one process and must be built again after a fork."""
 
     def __init__(self) -> None:
         self.pid = os.getpid()
         self.threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="casque-files")
-        self.held = _Held()
+        self.held = _Held(self.threads)
         self.prepared: set[str] = set()
         self.lock_directory: str | None = None
 
