@@ -447,6 +447,26 @@ async def test_a_write_that_lands_long_after_it_was_given_up_stays_single() -> N
         assert [job.payload for job in await q.jobs()] == [b"0", b"1"]
 
 
+async def test_a_retry_inside_a_client_library_does_not_turn_a_success_into_a_second_one() -> None:
+    class AsksTwice(GatedStore):
+        """As many clients do: the first answer is lost, the second attempt meets the first one's result."""
+
+        async def create(self, key: str, body: bytes) -> Outcome:
+            await super().create(key, body)
+            return await super().create(key, body)
+
+        async def replace(self, key: str, body: bytes, *, expected: str) -> Outcome:
+            await super().replace(key, body, expected=expected)
+            return await super().replace(key, body, expected=expected)
+
+    async with opened(AsksTwice(MemoryStore())) as q:
+        await q.enqueue("a", b"1")
+        [job] = await q.dequeue("a")
+        await job.ack()
+        totals = (await q.stats()).totals
+        assert (totals.enqueued, totals.done, job.token) == (1, 1, 1)
+
+
 async def test_a_short_outage_is_waited_out() -> None:
     clock = ManualClock()
     store = LossyStore(MemoryStore(), scripted(*[Fault.NONE] + [Fault.BEFORE] * 6))

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import assert_never
 
 from casque.clock import Clock, Random, new_nonce
 from casque.errors import CASConflictError
 from casque.journal.patience import Patience
-from casque.journal.port import Batch, Conflict, Journal, Landed
+from casque.journal.port import Appended, Batch, Journal, Landed, Refreshed
 from casque.settings import QueueSettings, milliseconds
 from casque.state import Event, State
 
@@ -27,9 +26,9 @@ STREAK_MS = 1_000
 class Committer:
     """The queue's state in memory and the only hand that changes it. Not for concurrent use.
 
-    A writer that is alone never reads before it writes, which would let it win every race against one that must read
-    first. So that nobody starves: on a shared queue everybody reads first, and a writer that has been busy and alone
-    for a while pauses for as long as a newcomer needs to get a word in.
+    Where a commit writes the whole queue, a writer that is alone never reads first, which would let it win every race
+    against one that must. So that nobody starves: on a shared queue everybody reads first, and a writer that has been
+    busy and alone for a while pauses for as long as a newcomer needs to get a word in.
     """
 
     def __init__(self, journal: Journal, *, settings: QueueSettings, clock: Clock, rng: Random) -> None:
@@ -42,6 +41,7 @@ class Committer:
         self._batches = 0
         self.known: State | None = None
         """The state as last seen; None before it was loaded, and after a write that nobody knows the fate of."""
+        self._news: list[Event] | None = None
         self._shared_until_ms = 0
         self._streak = _Streak()
 
@@ -59,15 +59,16 @@ class Committer:
         known = self.known
         if known is None:
             await self.open()
-            return
-        self.known = await self._patience().insist(lambda: self._journal.refresh(known))
-        if self.known is not known:
-            self._shared_until_ms = self._clock.monotonic_ms() + SHARED_MS
+        else:
+            self._take(await self._patience().insist(lambda: self._journal.refresh(known)))
 
-    async def commit(self, decide: Decide) -> list[Event]:
+    def news(self) -> list[Event] | None:
+        """What happened since the last call, by whomever; None if only a look at `state` can tell."""
+        news, self._news = self._news, []
+        return news
+
+    async def commit(self, decide: Decide) -> None:
         """Decide a batch and make it durable. What it decided holds when this returns, and only then.
-
-        Returns the batch's events if they are the only news since the last call; otherwise look at `state`.
 
         Raises:
             CASConflictError: every retry lost its race; nothing was done.
@@ -75,37 +76,31 @@ class Committer:
             StorageError: the store failed; nothing was done.
         """
         await self.open()
-        await self._be_fair()
         losses = 0
         # A batch that writes proves by winning that it was decided on the latest state. One that changes nothing
         # proves nothing, so it is decided on a state that was read after its callers asked.
-        current = self._clock.monotonic_ms() < self._shared_until_ms
-        if current:
-            await self.refresh()
+        current = False
+        if self._journal.whole:
+            current = await self._be_fair()
         while True:
-            state = self.state
+            state, position = self.state, self.state.position
             now_ms = self._clock.wall_ms()
             decide(state, now_ms)
             if not state.events:
                 if current:
-                    return []
+                    return
                 await self.refresh()
-                if self.known is state:
-                    return []
+                if self.known is state and state.position == position:
+                    return
                 current = True
                 continue
             events = state.events
             outcome = await self._append(state, now_ms)
-            match outcome:
-                case Landed():
-                    self.known = outcome.state
-                    self._streak.grew(self._clock.monotonic_ms())
-                    return events
-                case Conflict(state=newer):
-                    self._journal.undo(state)
-                    self.known = newer or state
-                case _ as never:
-                    assert_never(never)
+            if isinstance(outcome, Landed):
+                self._take(Refreshed(outcome.state, events))
+                self._streak.grew(self._clock.monotonic_ms())
+                return
+            self._journal.undo(state)
             losses += 1
             if losses >= (self._settings.conflict_retries + 1) * BURST:
                 raise CASConflictError(
@@ -115,17 +110,36 @@ class Committer:
             # Wait first, read then: what is read and then waited with is out of date when it is written.
             if losses % BURST == 0:
                 await self._clock.sleep(self._conflict_delay_s(losses // BURST - 1))
-            await self.refresh()
-            current = True
+            if outcome.refreshed is not None:
+                self._take(outcome.refreshed)
+            else:
+                await self.refresh()
+                current = True
+            self._shared_until_ms = self._clock.monotonic_ms() + SHARED_MS
+            if self.state.writers.get(self.writer) == self._batches:
+                return  # it had landed after all: somebody below us asked twice
 
-    async def _be_fair(self) -> None:
+    def _take(self, refreshed: Refreshed) -> None:
+        if refreshed.state is not self.known:
+            self.known = refreshed.state
+            self._news = None
+            self._shared_until_ms = self._clock.monotonic_ms() + SHARED_MS
+        elif self._news is not None:
+            self._news += refreshed.events
+
+    async def _be_fair(self) -> bool:
+        """Pause or read first, as courtesy asks; True if the state was read."""
         now_ms = self._clock.monotonic_ms()
+        if now_ms < self._shared_until_ms:
+            await self.refresh()
+            return True
         pause_ms = self._streak.pause_due_ms(now_ms)
-        if pause_ms and now_ms >= self._shared_until_ms:
+        if pause_ms:
             await self._clock.sleep(pause_ms / 1000)
             self._streak.began(self._clock.monotonic_ms())
+        return False
 
-    async def _append(self, state: State, now_ms: int) -> Landed | Conflict:
+    async def _append(self, state: State, now_ms: int) -> Appended:
         self._batches += 1
         batch = Batch(writer=self.writer, number=self._batches, at_ms=now_ms)
         try:
@@ -133,7 +147,7 @@ class Committer:
         except BaseException:
             # Whatever happened, cancellation included, it may yet land: start from what the store says.
             self._journal.undo(state)
-            self.known = None
+            self.known = self._news = None
             raise
 
     def _patience(self) -> Patience:

@@ -37,6 +37,7 @@ class DirectCommit:
     async def _run(self, operation: Operation) -> Any:
         async with self._turn:
             await self._committer.commit(operation.decide)
+            self._committer.news()  # nobody here watches leases
         if operation.error is not None:
             raise operation.error
         return operation.answer

@@ -42,14 +42,13 @@ class GroupCommit:
         self._poll_at_ms: int | None = None
         self._poll_delay_ms = milliseconds(settings.poll_min)
         self._rest_until_ms = 0
-        self._reaped_from: State | None = None
 
     # --- Life ---
 
     async def start(self) -> None:
         """Load the queue and begin."""
         await self._committer.open()
-        self._take_note([])  # leases that were left behind are watched from now on
+        self._take_note()  # leases that were left behind are watched from now on
         self._task = asyncio.create_task(self._run(), name="casque group commit")
         self._wake.set()
 
@@ -148,11 +147,12 @@ class GroupCommit:
             if expired and not asked:
                 # What looks run out may have been renewed through another process: look before accusing.
                 await self._committer.refresh()
-                self._take_note([])
+                self._take_note()
                 expired = self._reaper.due()
             if expired:
                 batch.append(Operation(None, Expire(expired)))
-            self._take_note(await self._committer.commit(lambda state, now: self._decide(batch, state, now)))
+            await self._committer.commit(lambda state, now: self._decide(batch, state, now))
+            self._take_note()
             self._reaper.acted_on(expired, self._committer.state)
         except CasqueError as error:
             self._turn_failed(batch, error, asked=asked)
@@ -268,14 +268,13 @@ class GroupCommit:
         if due_in_ms is not None and not self._closing:
             self._timer = self._clock.call_later(max(due_in_ms, 0) / 1000 + 0.001, self._wake.set)
 
-    def _take_note(self, events: list[Any]) -> None:
+    def _take_note(self) -> None:
         """Leases that began, were renewed or ended."""
-        state = self._committer.state
-        if self._reaped_from is state:
-            self._reaper.observe(events, state)
-        else:
+        state, news = self._committer.state, self._committer.news()
+        if news is None:
             self._reaper.resync(state)
-            self._reaped_from = state
+        else:
+            self._reaper.observe(news, state)
 
 
 class _Waiting(Operation):

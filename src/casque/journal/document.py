@@ -12,7 +12,7 @@ from casque.clock import Clock, Random, new_id
 from casque.codec.document import LAYOUT, DocumentCodec, read_layout
 from casque.errors import CorruptQueueError, StorageError, StoreAccessError, UnknownOutcomeError
 from casque.journal.patience import Patience
-from casque.journal.port import Appended, Batch, Conflict, Landed
+from casque.journal.port import Appended, Batch, Conflict, Landed, Refreshed
 from casque.settings import QueueSettings
 from casque.state import Limits, State
 from casque.state.events import subject
@@ -23,6 +23,8 @@ KEY = "queue.json"
 
 class DocumentJournal:
     """One `queue.json` on one store."""
+
+    whole = True
 
     def __init__(
         self,
@@ -45,8 +47,8 @@ class DocumentJournal:
     async def load(self) -> State:
         return await self._read(None)
 
-    async def refresh(self, state: State) -> State:
-        return await self._read(state)
+    async def refresh(self, state: State) -> Refreshed:
+        return Refreshed(await self._read(state))
 
     async def append(self, state: State, batch: Batch) -> Appended:
         self._touch(state)
@@ -70,7 +72,7 @@ class DocumentJournal:
                         state.commit(writer=batch.writer, batch=batch.number, at_ms=batch.at_ms)
                         return Landed(state)
                     case Lost():
-                        # Only an unanswered attempt can have been our own; otherwise there is nothing to look up.
+                        # Without an unanswered attempt there is time to read until after the back-off.
                         return await self._settle_lost(state, batch) if sent else Conflict()
                     case Unknown(cause=cause):
                         trouble, sent = cause, True
@@ -104,7 +106,7 @@ class DocumentJournal:
                 f"a write to {KEY} went unanswered, and the document has moved on by {moved} commits since: "
                 "it cannot be told whether the write landed"
             )
-        return Conflict(fresh)
+        return Conflict(Refreshed(fresh))
 
     async def _settle_unknown(self, state: State, batch: Batch) -> Appended | None:
         """None if the document is as before: the write has not landed, or not yet, and may be sent again."""

@@ -6,7 +6,7 @@ from typing import Protocol, TypeAlias
 
 import msgspec
 
-from casque.state import State
+from casque.state import Event, State
 
 
 class Landed(msgspec.Struct, frozen=True):
@@ -15,13 +15,21 @@ class Landed(msgspec.Struct, frozen=True):
     state: State
 
 
-class Conflict(msgspec.Struct, frozen=True):
-    """Somebody else was first; the commit is not in history and never will be. Refresh, and decide again.
+class Refreshed(msgspec.Struct, frozen=True):
+    """A state that includes what others have committed: the same object with their events applied, or another one."""
 
-    `state` takes the place of the caller's if finding that out meant reading a newer one.
+    state: State
+    events: list[Event] = []
+
+
+class Conflict(msgspec.Struct, frozen=True):
+    """The slot is taken: undo, refresh, and decide again unless the refreshed state shows this very batch.
+
+    It does after a retry that nobody asked for, inside a client library, turned one's own success into a lost race.
+    `refreshed` is there if finding out meant reading on already.
     """
 
-    state: State | None = None
+    refreshed: Refreshed | None = None
 
 
 Appended: TypeAlias = Landed | Conflict
@@ -38,6 +46,11 @@ class Batch(msgspec.Struct, frozen=True):
 class Journal(Protocol):
     """One queue's history on a store. Not for concurrent use: the engine has one operation in flight."""
 
+    @property
+    def whole(self) -> bool:
+        """Whether a commit writes the whole queue, so that a writer who lost a race must read it all again."""
+        ...
+
     async def load(self) -> State:
         """The state as of now, read in full.
 
@@ -47,8 +60,8 @@ class Journal(Protocol):
         """
         ...
 
-    async def refresh(self, state: State) -> State:
-        """The state including what others have committed; the same object if they have not."""
+    async def refresh(self, state: State) -> Refreshed:
+        """Take in what others have committed."""
         ...
 
     async def append(self, state: State, batch: Batch) -> Appended:
