@@ -1,0 +1,191 @@
+"""The documentation is run, not believed.
+
+Python blocks of a page run in order in one process and share their names; top-level `await` is allowed. A block with
+a file name after `python` is written to that file. The tutorial's shell blocks run too, and must print the text block
+that follows. Files named `test_*.py` are run by pytest in the end.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import typer.main
+
+from casque import QueueSettings, errors
+from casque.cli.main import app
+from casque.codec import document
+from casque.state import Counters
+from casque.storage import cloud_options
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+PAGES = sorted(str(path.relative_to(DOCS)) for path in DOCS.rglob("*.md") if "decisions" not in path.parts)
+TEXTS = [*(DOCS / page for page in PAGES), ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md"]
+
+RUN_BLOCKS = """
+import ast, asyncio, inspect, sys, types
+
+page, lines = sys.argv[1], [int(line) for line in sys.argv[2:]]
+text = open(page, encoding="utf-8").read().splitlines()
+sys.path.insert(0, ".")
+with asyncio.Runner() as runner:
+    for start in lines:
+        end = text.index("```", start)
+        # Padded, so that a traceback names the line of the page.
+        source = "\\n" * start + "\\n".join(text[start:end])
+        code = compile(source, page, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+        result = eval(code, globals())
+        if inspect.iscoroutine(result):
+            runner.run(result)
+"""
+
+
+class Block(NamedTuple):
+    language: str
+    file: str
+    line: int
+    """The number of its first line, from 0."""
+    text: str
+
+
+def blocks(page: Path) -> Iterator[Block]:
+    lines = page.read_text().splitlines()
+    number = 0
+    while number < len(lines):
+        if opening := re.fullmatch(r"```(\w+) ?(\S*)", lines[number]):
+            end = lines.index("```", number)
+            yield Block(opening[1], opening[2], number + 1, "\n".join(lines[number + 1 : end]) + "\n")
+            number = end
+        number += 1
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if any(b.language == "python" for b in blocks(DOCS / page))])
+def test_the_code_on_a_page_runs(page: str, tmp_path: Path) -> None:
+    found = list(blocks(DOCS / page))
+    for block in found:
+        if block.language == "python" and block.file:
+            (tmp_path / block.file).write_text(block.text)
+    if plain := [str(block.line) for block in found if block.language == "python" and not block.file]:
+        run([sys.executable, "-W", "error", "-c", RUN_BLOCKS, str(DOCS / page), *plain], tmp_path)
+    if tests := sorted(path.name for path in tmp_path.glob("test_*.py")):
+        run([sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", *tests], tmp_path)
+
+
+def test_the_tutorials_commands_print_what_it_shows(tmp_path: Path) -> None:
+    found = list(blocks(DOCS / "tutorial.md"))
+    commands = 0
+    for block, following in zip(found, [*found[1:], None], strict=True):
+        if block.file:
+            (tmp_path / block.file).write_text(block.text)
+        if block.language == "sh":
+            assert following is not None
+            assert following.language == "text"
+            crashes = "crash" in block.text
+            assert run(["bash", "-c", block.text], tmp_path, fails=crashes) == following.text
+            commands += 1
+    assert commands == 4
+
+
+@pytest.mark.parametrize("path", TEXTS, ids=[str(path.relative_to(ROOT)) for path in TEXTS])
+def test_every_link_and_every_named_file_is_there(path: Path) -> None:
+    text = path.read_text()
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        if target.startswith(("http://", "https://")):
+            continue
+        name, _, anchor = target.partition("#")
+        place = (path.parent / name).resolve() if name else path
+        assert place.exists(), f"{path.name} links to {target}"
+        if anchor:
+            headings = re.findall(r"^#+ (.*)$", place.read_text(), re.MULTILINE)
+            assert anchor in {re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings}, target
+    for name in re.findall(r"`((?:tests|benchmarks|examples|scripts|docs)/[\w./-]*)`", text):
+        assert (ROOT / name).exists(), f"{path.name} names {name}"
+
+
+def test_every_page_is_in_the_index() -> None:
+    index = (DOCS / "README.md").read_text()
+    for page in PAGES:
+        assert page == "README.md" or f"({page})" in index, page
+
+
+def test_every_setting_is_in_the_reference_with_its_default() -> None:
+    page = (DOCS / "reference" / "settings.md").read_text()
+    for setting in fields(QueueSettings):
+        [default] = re.findall(rf"^\| `{setting.name}` \| ([^|]*) \|", page, re.MULTILINE)
+        assert _words(setting.default) == default.partition(";")[0].strip(), setting.name
+
+
+def test_every_error_is_in_the_reference() -> None:
+    page = (DOCS / "reference" / "errors.md").read_text()
+    for name, kind in vars(errors).items():
+        if isinstance(kind, type) and issubclass(kind, errors.CasqueError) and kind is not errors.CasqueError:
+            assert f"| `{name}` |" in page, name
+
+
+def test_every_option_and_variable_of_a_cloud_is_in_the_reference() -> None:
+    page = (DOCS / "reference" / "urls-and-options.md").read_text()
+    names = {name for options in cloud_options._NAMES.values() for name in options}
+    variables = {name for several in cloud_options._ENDPOINT_VARIABLES.values() for name in several}
+    for name in names | variables | set(cloud_options._OURS) | {"emulator"}:
+        assert f"`{name}`" in page, name
+
+
+def test_every_field_of_the_document_is_in_the_reference() -> None:
+    page = (DOCS / "reference" / "document-format.md").read_text()
+    for kind in (document.StoredJob, document._Document, Counters):
+        for field in kind.__struct_fields__:
+            assert f"`{field}`" in page, field
+
+
+def test_the_example_document_is_a_queue() -> None:
+    from casque.state import Limits
+
+    [example] = [block.text for block in blocks(DOCS / "reference" / "document-format.md") if block.language == "json"]
+    state = document.DocumentCodec("queue.json", "id").decode(example.encode(), Limits())
+    assert (state.position, len(state.jobs), state.running) == (3, 2, 1)
+
+
+def test_every_command_and_option_is_in_the_reference() -> None:
+    page = (DOCS / "reference" / "cli.md").read_text()
+    command: Any = typer.main.get_command(app)
+    for name, sub in command.commands.items():
+        assert f"`casque {name}" in page, name
+        for parameter in sub.params:
+            for option in parameter.opts:
+                assert not option.startswith("-") or option in page, option
+
+
+def run(command: list[str], directory: Path, *, fails: bool = False) -> str:
+    here = Path(sys.executable).parent
+    environment = {**os.environ, "PATH": f"{here}{os.pathsep}{os.environ['PATH']}", "PYTHONDONTWRITEBYTECODE": "1"}
+    ended = subprocess.run(
+        command,
+        cwd=directory,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert (ended.returncode != 0) == fails, ended.stdout + ended.stderr
+    return ended.stdout
+
+
+def _words(default: Any) -> str:
+    """A default as the reference writes it."""
+    if default is None:
+        return "none"
+    if isinstance(default, int):
+        return f"{default:,}"
+    seconds = default.total_seconds()
+    if seconds < 1:
+        return f"{seconds * 1000:g} ms"
+    amount, unit = (seconds / 60, "minute") if seconds >= 60 else (seconds, "second")
+    return f"{amount:g} {unit}" + ("s" if amount != 1 else "")
