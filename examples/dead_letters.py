@@ -12,7 +12,7 @@ async def main() -> None:
         await queue.enqueue("charge", b"card 1")
         await queue.enqueue("charge", b"card 2", max_attempts=1)
 
-        while jobs := await queue.dequeue("charge"):
+        while jobs := await queue.dequeue("charge", batch_size=10):
             for job in jobs:
                 print("attempt", job.attempts, "of", job.max_attempts, "for", job.payload.decode())
                 # delay=0 to keep the example short; without it the back-off doubles with every attempt.
