@@ -1,0 +1,189 @@
+"""What callers are told, held against what has landed at that moment."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from casque.testing.world.asked import Call, Request, Told, Verb
+from casque.testing.world.history import History
+from casque.testing.world.invariants import Invariant
+
+
+class Answers:
+    """Run whenever a call ends."""
+
+    def __init__(self, history: History) -> None:
+        self._h = history
+        self.counted: Counter[tuple[Verb, str]] = Counter()
+
+    def answered(self, call: Call, answer: Any) -> None:
+        call.told = Told.ANSWERED
+        self.counted[call.request.verb, Told.ANSWERED] += 1
+        match call.request.verb:
+            case Verb.ENQUEUE:
+                self._enqueued(call.request, answer)
+            case Verb.DEQUEUE:
+                self._dequeued(call.request, answer)
+            case Verb.ACK | Verb.CANCEL:
+                self._ended(call.request)
+            case Verb.NACK:
+                self._nacked(call.request)
+            case Verb.HEARTBEAT:
+                self._beaten(call)
+            case Verb.RETRY:
+                self._revived(call)
+            case Verb.PURGE:
+                self._purged(call, answer)
+
+    def refused(self, call: Call, error: BaseException) -> None:
+        """It never happened, says the answer."""
+        call.told = Told.REFUSED
+        request, h = call.request, self._h
+        self.counted[request.verb, type(error).__name__] += 1
+        if request.possible:
+            return  # the same request was sent elsewhere too
+        h.demand(
+            not request.effects,
+            Invariant.ABSENT,
+            lambda: f"{request} was refused ({error}), and acted: {request.effects}",
+        )
+        if request.job_id is None:
+            return
+        fate = h.fates.get(request.job_id)
+        if fate is not None and fate.endings is not None and request in fate.endings:
+            fate.endings.remove(request)
+            h.demand(
+                bool(fate.endings),
+                Invariant.ABSENT,
+                lambda: f"{request} was refused ({error}), but only it can have taken the job out",
+            )
+
+    def unknown(self, call: Call, told: Told) -> None:
+        call.told = told
+        self.counted[call.request.verb, told] += 1
+
+    # --- By verb ---
+
+    def _enqueued(self, request: Request, ids: tuple[str, ...]) -> None:
+        h = self._h
+        for index, job_id in enumerate(ids):
+            h.demand(
+                job_id in h.fates, Invariant.DURABLE, lambda: f"{request} was answered {ids}, and one is not stored"
+            )
+            own = request.effects.get(index)
+            h.demand(
+                own is None or own == job_id,
+                Invariant.ONE_EFFECT,
+                lambda: f"{request} added {own} and was told {ids[index]}",  # noqa: B023  called at once
+            )
+        self._same_answer(request, ids)
+
+    def _dequeued(self, request: Request, leases: tuple[tuple[str, int], ...]) -> None:
+        h = self._h
+        for job_id, token in leases:
+            claim = h.claims.get(token)
+            if claim is None:
+                fate = h.fates.get(job_id)
+                h.demand(
+                    fate is not None and token in fate.hidden,
+                    Invariant.DURABLE,
+                    lambda: f"{request} was told of {leases}, and not all of it is stored",
+                )
+                continue
+            h.demand(
+                claim.job_id == job_id and claim.life in [call.life for call in request.calls],
+                Invariant.DURABLE,
+                lambda: f"{request} was told of {leases}, which are not its own",
+            )
+            h.demand(
+                claim.holder is None or claim.holder is request,
+                Invariant.TOKENS,
+                lambda: f"{request} and another were told of one lease: {leases}",
+            )
+            claim.holder = request
+            names = claim.best_left if request.entrypoints is None else request.entrypoints
+            better = [claim.best_left[name] for name in names if name in claim.best_left]
+            h.demand(
+                all(claim.key < key for key in better),
+                Invariant.ORDER,
+                lambda: f"{request} got {claim.key}, and {min(better)} was left",  # noqa: B023  called at once
+            )
+        if request.request_id is not None and leases:
+            first = request.answer = request.answer or leases
+            # A repeated dequeue gets those of its leases that it still has.
+            h.demand(
+                set(leases) <= set(first) or set(first) <= set(leases),
+                Invariant.ONE_EFFECT,
+                lambda: f"{request} was told {first} and then {leases}",
+            )
+
+    def _ended(self, request: Request) -> None:
+        h = self._h
+        assert request.job_id is not None
+        fate = h.fates.get(request.job_id)
+        endings = None if fate is None else fate.endings
+        if fate is None or endings is None:
+            h.broken(Invariant.DURABLE, f"{request} was answered, and the job is still there")
+        h.demand(
+            request in endings,
+            Invariant.ONE_EFFECT if len(endings) == 1 else Invariant.TOKENS,
+            lambda: f"{request} was answered, but {endings[0]} took the job out",
+        )
+        fate.endings = [request]
+
+    def _nacked(self, request: Request) -> None:
+        self._h.demand(
+            bool(request.effects) or request.may_have_acted,
+            Invariant.DURABLE,
+            lambda: f"{request} was answered, and the lease goes on",
+        )
+
+    def _beaten(self, call: Call) -> None:
+        request = call.request
+        assert request.job_id is not None
+        fate = self._h.fates.get(request.job_id)
+        self._h.demand(
+            fate is not None and (fate.beaten_at >= call.asked_at or self._acted_covered(call)),
+            Invariant.DURABLE,
+            lambda: f"{request} was answered, and the lease was not renewed",
+        )
+
+    def _acted_covered(self, call: Call) -> bool:
+        """A heartbeat in the very commit that then ended the lease leaves no trace."""
+        assert call.request.job_id is not None
+        record = self._h.state.jobs.get(call.request.job_id)
+        return call.request.may_have_acted or record is None or record.token != call.request.token or not record.worker
+
+    def _revived(self, call: Call) -> None:
+        request = call.request
+        assert request.job_id is not None
+        fate = self._h.fates.get(request.job_id)
+        first = min(other.asked_at for other in request.calls)
+        self._h.demand(
+            fate is not None and (fate.revived_at >= first or request.may_have_acted),
+            Invariant.DURABLE,
+            lambda: f"{request} was answered, and the job is as dead as before",
+        )
+
+    def _purged(self, call: Call, count: int) -> None:
+        if not count:
+            return
+        request, h = call.request, self._h
+        first = min(other.asked_at for other in request.calls)
+        writers = [other.life.writer for other in request.calls]
+        landed = [purged for at, writer, purged in h.purged if at >= first and writer in writers]
+        h.demand(
+            any(purged >= count for purged in landed),
+            Invariant.DURABLE,
+            lambda: f"{request} was answered {count}, and {landed} were purged",
+        )
+        self._same_answer(request, count)
+
+    def _same_answer(self, request: Request, answer: Any) -> None:
+        if request.request_id is None:
+            return
+        first = request.answer = request.answer or answer
+        self._h.demand(
+            first == answer, Invariant.ONE_EFFECT, lambda: f"{request} was answered {first} and then {answer}"
+        )

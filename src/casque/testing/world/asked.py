@@ -1,0 +1,110 @@
+"""What callers asked for, and what they were told."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from casque.client.queue import Queue
+
+if TYPE_CHECKING:
+    from casque.testing.world.life import Life
+
+Send: TypeAlias = Callable[[Queue[bytes]], Awaitable[Any]]
+
+
+class Verb(StrEnum):
+    ENQUEUE = "enqueue"
+    DEQUEUE = "dequeue"
+    ACK = "ack"
+    NACK = "nack"
+    HEARTBEAT = "heartbeat"
+    CANCEL = "cancel"
+    RETRY = "retry"
+    PURGE = "purge"
+
+
+class Told(StrEnum):
+    """How a call ended for its caller."""
+
+    PENDING = "pending"
+    ANSWERED = "answered"
+    REFUSED = "refused"
+    """A typed refusal, a lost race or a definite storage failure: it never happened."""
+    UNKNOWN = "unknown"
+    LEFT = "left"
+    """The caller stopped waiting."""
+
+
+class Request:
+    """One thing that somebody wants, however often it is asked for."""
+
+    __slots__ = (
+        "answer",
+        "calls",
+        "effects",
+        "entrypoints",
+        "items",
+        "job_id",
+        "may_have_acted",
+        "number",
+        "request_id",
+        "send",
+        "token",
+        "verb",
+    )
+
+    def __init__(
+        self,
+        number: int,
+        verb: Verb,
+        send: Send,
+        *,
+        request_id: str | None = None,
+        job_id: str | None = None,
+        token: int | None = None,
+        entrypoints: tuple[str, ...] | None = None,
+        items: int = 0,
+    ) -> None:
+        self.number = number
+        self.verb = verb
+        self.send = send
+        self.request_id = request_id
+        self.job_id = job_id
+        self.token = token
+        self.entrypoints = entrypoints
+        self.items = items
+        self.calls: list[Call] = []
+        self.answer: Any = None
+        """The first answer that was not empty."""
+        self.effects: dict[int, str] = {}
+        """What surely came of it: for an enqueue the job of each item, otherwise one entry."""
+        self.may_have_acted = False
+        """It may have had an effect that a later one of the same commit covered up."""
+
+    @property
+    def possible(self) -> bool:
+        """Whether it may have happened, or may yet."""
+        return any(call.told is not Told.REFUSED for call in self.calls)
+
+    def __str__(self) -> str:
+        parts = [f"{self.verb} #{self.number}"]
+        if self.job_id is not None:
+            parts.append(f"job {self.job_id[:8]} token {self.token}")
+        if self.request_id is not None:
+            parts.append(f"id {self.request_id}")
+        return " ".join(parts)
+
+
+class Call:
+    """One attempt of a request, through one process."""
+
+    __slots__ = ("asked_at", "life", "request", "told")
+
+    def __init__(self, request: Request, life: Life, asked_at: float) -> None:
+        self.request = request
+        self.life = life
+        self.asked_at = asked_at
+        self.told = Told.PENDING
+        request.calls.append(self)

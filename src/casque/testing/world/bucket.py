@@ -1,0 +1,44 @@
+"""The store as it really is, whatever its callers get to hear."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeAlias
+
+from casque.storage.port import LOST, MISSING, UNCHANGED, Outcome, Read, Stored, Won
+
+if TYPE_CHECKING:
+    from casque.testing.world.life import Life
+
+OnLanded: TypeAlias = Callable[[str, bytes, "Life"], None]
+"""Called after every write that landed, with its key, its body and who sent it."""
+
+
+class Bucket:
+    """Objects by key. Version tokens are derived from the content, as S3's are."""
+
+    def __init__(self, on_landed: OnLanded) -> None:
+        self.objects: dict[str, Stored] = {}
+        self._on_landed = on_landed
+
+    def get(self, key: str, unless: str | None) -> Read:
+        stored = self.objects.get(key)
+        if stored is None:
+            return MISSING
+        return UNCHANGED if stored.etag == unless else stored
+
+    def create(self, key: str, body: bytes, sender: Life) -> Outcome:
+        return LOST if key in self.objects else self._write(key, body, sender)
+
+    def replace(self, key: str, body: bytes, expected: str, sender: Life) -> Outcome:
+        current = self.objects.get(key)
+        if current is None or current.etag != expected:
+            return LOST
+        return self._write(key, body, sender)
+
+    def _write(self, key: str, body: bytes, sender: Life) -> Won:
+        etag = hashlib.blake2b(body, digest_size=8).hexdigest()
+        self.objects[key] = Stored(body, etag)
+        self._on_landed(key, body, sender)
+        return Won(etag)

@@ -1,0 +1,283 @@
+"""What people do with a queue: the callers inside one life of a process, good and careless ones."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any
+
+from casque.client.queue import NewJob
+from casque.clock import Random
+from casque.errors import CasqueError, CorruptQueueError, UnknownOutcomeError
+from casque.testing.world.asked import Call, Request, Send, Told, Verb
+from casque.testing.world.invariants import Invariant, Violation
+from casque.testing.world.profile import Fault
+
+if TYPE_CHECKING:
+    from casque.testing.world.life import Life
+
+ENTRYPOINTS = ("mail", "video", "report")
+KEYS = ("daily", "hourly", "once")
+REMEMBERED = 60
+
+
+class Knowledge:
+    """What callers all over the world have heard of, current or not."""
+
+    def __init__(self) -> None:
+        self.jobs: list[str] = []
+        self.leases: list[tuple[str, int]] = []
+        self.doubtful: list[Request] = []
+        """Requests with an id whose outcome is in doubt: to be asked again, here or elsewhere."""
+
+
+class Crew:
+    """Producers, workers and operators of one process."""
+
+    def __init__(self, life: Life) -> None:
+        self._life = life
+        self._world = life.world
+        self._rng: Random = life.rng
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def begin(self) -> None:
+        if not self._world.healed:
+            for loop in (self._produce, self._produce, self._operate, self._repeat, self._meddle):
+                self._start(loop(), "casque crew")
+        for loop in (self._wander, self._work, self._work):
+            self._start(loop(), "casque crew")
+
+    def dismiss(self) -> None:
+        """Callers leave, as they do before a clean stop."""
+        for task in self._tasks:
+            task.cancel()
+
+    def _start(self, coro: Coroutine[Any, Any, None], name: str) -> None:
+        self._tasks.append(asyncio.create_task(coro, name=name))
+
+    # --- Roles ---
+
+    async def _produce(self) -> None:
+        while await self._pause(1.5):
+            await self._ask(self._enqueue_request())
+
+    async def _work(self) -> None:
+        while True:
+            entrypoints = self._some_entrypoints()
+            wait = self._rng.choice((0.0, 0.5, 3.0))
+            leases = await self._ask(self._dequeue_request(entrypoints, wait))
+            for job_id, token in leases or ():
+                await self._work_on(job_id, token)
+            if not leases:
+                await self._life.clock.sleep(self._rng.expovariate(2.0))
+
+    async def _work_on(self, job_id: str, token: int) -> None:
+        rng = self._rng
+        manner = rng.random()
+        await self._life.clock.sleep(rng.expovariate(8.0))
+        if not self._world.healed:
+            if manner < 0.1:
+                return  # forgotten: its lease runs out
+            if manner < 0.2:
+                await self._life.clock.sleep(rng.uniform(2.0, 14.0))
+            while manner > 0.8 and rng.random() < 0.6:
+                await self._ask(self._on_lease(Verb.HEARTBEAT, job_id, token))
+                await self._life.clock.sleep(rng.uniform(0.1, 2.0))
+            if rng.random() < 0.25:
+                await self._ask(self._on_lease(Verb.NACK, job_id, token))
+                return
+        request = self._on_lease(Verb.ACK, job_id, token)
+        await self._ask(request)
+        if request.request_id is None and self._world.healed and request.calls[-1].told is Told.UNKNOWN:
+            await self._ask(self._on_lease(Verb.ACK, job_id, token))
+
+    async def _operate(self) -> None:
+        rng, known = self._rng, self._world.known
+        while await self._pause(2.5):
+            if not known.jobs:
+                continue
+            job_id = rng.choice(known.jobs[-REMEMBERED:])
+            verb = rng.choices((Verb.CANCEL, Verb.RETRY, Verb.PURGE), (3, 3, 3))[0]
+            dead = list(self._world.history.state.dead)
+            if verb is Verb.RETRY and dead and rng.random() < 0.8:
+                job_id = rng.choice(dead)
+            await self._ask(self._purge_request() if verb is Verb.PURGE else self._on_job(verb, job_id))
+
+    async def _meddle(self) -> None:
+        """Somebody acts on a lease that it heard of once, which is mostly an old one."""
+        rng, known = self._rng, self._world.known
+        while await self._pause(1.5):
+            if known.leases:
+                job_id, token = rng.choice(known.leases[-REMEMBERED:])
+                verb = rng.choices((Verb.ACK, Verb.NACK, Verb.HEARTBEAT), (4, 2, 1))[0]
+                blind = verb is Verb.ACK and rng.random() < 0.05
+                await self._ask(self._on_lease(verb, job_id, None if blind else token))
+
+    async def _repeat(self) -> None:
+        """Whoever does not know how it ended asks again, with the same request id."""
+        rng, doubtful = self._rng, self._world.known.doubtful
+        while await self._pause(0.7):
+            if doubtful:
+                await self._ask(doubtful.pop(rng.randrange(len(doubtful))))
+
+    async def _wander(self) -> None:
+        """Callers that stop waiting before they are answered."""
+        rng = self._rng
+        while await self._pause(1.0, until_s=2.0):
+            wait = rng.choice((0.0, 5.0))
+            call = asyncio.create_task(self._ask(self._dequeue_request(self._some_entrypoints(), wait)))
+            await self._life.clock.sleep(rng.uniform(0.0, 0.12) if wait == 0.0 else rng.uniform(0.0, 1.0))
+            call.cancel()
+            await asyncio.wait([call])
+
+    async def _pause(self, mean_s: float, *, until_s: float = 0.0) -> bool:
+        """Think; False when the day's work is over."""
+        await self._life.clock.sleep(self._rng.expovariate(1 / mean_s))
+        return not self._world.healed_for(until_s)
+
+    # --- Requests ---
+
+    def _request(self, verb: Verb, send: Callable[[int, str | None], Send], **about: Any) -> Request:
+        number = len(self._world.history.requests)
+        request_id = f"r{number}" if verb is not Verb.HEARTBEAT and self._rng.random() < 0.3 else None
+        request = Request(number, verb, send(number, request_id), request_id=request_id, **about)
+        self._world.history.add(request)
+        return request
+
+    def _enqueue_request(self) -> Request:
+        rng = self._rng
+        items = rng.choices((1, 2, 5), (6, 2, 1))[0]
+        drawn = [
+            (
+                rng.choice(ENTRYPOINTS),
+                rng.choice((0, 0, 1, 5)),
+                rng.uniform(0.1, 6.0) if rng.random() < 0.25 else None,
+                rng.choice(KEYS) if rng.random() < 0.15 else None,
+                rng.choice((None, None, 1, 2)),
+            )
+            for _ in range(items)
+        ]
+
+        def send(number: int, request_id: str | None) -> Send:
+            jobs = [
+                NewJob(name, b"%d:%d" % (number, i), priority, delay, None, key, attempts)
+                for i, (name, priority, delay, key, attempts) in enumerate(drawn)
+            ]
+            return lambda queue: queue.enqueue_many(jobs, request_id=request_id)
+
+        return self._request(Verb.ENQUEUE, send, items=items)
+
+    def _dequeue_request(self, entrypoints: tuple[str, ...] | None, wait_s: float) -> Request:
+        batch = self._rng.choice((1, 1, 2, 4))
+        lease = self._rng.choice((None, 3.0, 10.0))
+        return self._request(
+            Verb.DEQUEUE,
+            lambda _, request_id: (
+                lambda queue: queue.dequeue(
+                    entrypoints, batch_size=batch, wait=wait_s, lease=lease, request_id=request_id
+                )
+            ),
+            entrypoints=entrypoints,
+        )
+
+    def _on_lease(self, verb: Verb, job_id: str, token: int | None) -> Request:
+        delay = self._rng.choice((None, 0.0, 1.0))
+
+        def send(number: int, request_id: str | None) -> Send:
+            if verb is Verb.ACK:
+                return lambda queue: queue.ack(job_id, token, request_id=request_id)
+            if verb is Verb.NACK:
+                error = f"nack {number}"
+                return lambda queue: queue.nack(job_id, token, delay=delay, error=error, request_id=request_id)
+            return lambda queue: queue.heartbeat(job_id, token)
+
+        return self._request(verb, send, job_id=job_id, token=token)
+
+    def _on_job(self, verb: Verb, job_id: str) -> Request:
+        def send(_: int, request_id: str | None) -> Send:
+            if verb is Verb.CANCEL:
+                return lambda queue: queue.cancel(job_id, request_id=request_id)
+            return lambda queue: queue.retry(job_id, request_id=request_id)
+
+        return self._request(verb, send, job_id=job_id)
+
+    def _purge_request(self) -> Request:
+        entrypoint = self._rng.choice((None, *ENTRYPOINTS))
+        return self._request(
+            Verb.PURGE, lambda _, request_id: lambda queue: queue.purge(entrypoint, request_id=request_id)
+        )
+
+    def _some_entrypoints(self) -> tuple[str, ...] | None:
+        rng = self._rng
+        # A small staff has to reach every job once the day is over.
+        count = 0 if self._world.healed else rng.choice((0, 1, 1, 2))
+        return tuple(rng.sample(ENTRYPOINTS, count)) or None
+
+    # --- Asking ---
+
+    async def _ask(self, request: Request) -> Any:
+        """Send it through this process's queue and note what came back; None unless it was answered."""
+        call = Call(request, self._life, self._world.loop.time())
+        try:
+            answer = _plain(request.verb, await request.send(self._life.queue))
+        except asyncio.CancelledError:
+            self._in_doubt(call, Told.UNKNOWN if self._life.dead else Told.LEFT)
+            raise
+        except UnknownOutcomeError:
+            self._in_doubt(call, Told.UNKNOWN)
+        except CasqueError as error:
+            self._refused(call, error)
+        except Violation:
+            raise
+        except Exception as error:  # noqa: BLE001  anything else is a finding
+            with self._world.watching():
+                raise Violation(Invariant.EXPECTED, f"{request} met {error!r}") from error
+        else:
+            self._answered(call, answer)
+            return answer
+        return None
+
+    def _answered(self, call: Call, answer: Any) -> None:
+        self._note(call, str(answer))
+        with self._world.watching():
+            self._world.answers.answered(call, answer)
+        known = self._world.known
+        if call.request.verb is Verb.ENQUEUE:
+            known.jobs.extend(answer)
+        elif call.request.verb is Verb.DEQUEUE:
+            known.leases.extend(answer)
+        if call.request.request_id is not None and self._rng.random() < 0.1:
+            known.doubtful.append(call.request)  # an answer that did not reach whoever asked through us
+
+    def _refused(self, call: Call, error: CasqueError) -> None:
+        self._note(call, f"{type(error).__name__}")
+        with self._world.watching():
+            if isinstance(error, CorruptQueueError):
+                raise Violation(Invariant.EXPECTED, f"{call.request} met {error!r}")
+            self._world.answers.refused(call, error)
+
+    def _in_doubt(self, call: Call, told: Told) -> None:
+        self._note(call, told)
+        self._world.answers.unknown(call, told)
+        request = call.request
+        if told is Told.LEFT:
+            self._world.faults[Fault.CALLER_LEFT] += 1
+            if request.verb is Verb.DEQUEUE and not self._world.profile.ask_again_after_leaving:
+                return
+        elif request.verb is Verb.DEQUEUE:
+            self._life.dequeues_in_doubt += 1
+        if request.request_id is not None:
+            self._world.known.doubtful.append(request)
+
+    def _note(self, call: Call, told: str) -> None:
+        self._world.trace.note(self._life.name, f"{call.request} -> {told}")
+
+
+def _plain(verb: Verb, answer: Any) -> Any:
+    if verb is Verb.ENQUEUE:
+        return tuple(job.id for job in answer)
+    if verb is Verb.DEQUEUE:
+        return tuple((job.id, job.token) for job in answer)
+    return answer
+
+

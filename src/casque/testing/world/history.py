@@ -1,0 +1,104 @@
+"""What has landed so far, indexed by what the checks ask for."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NoReturn, TypeAlias
+
+from casque.state import State
+from casque.testing.world.asked import Request, Verb
+from casque.testing.world.invariants import Invariant, Violation
+from casque.types import JobRecord
+
+if TYPE_CHECKING:
+    from casque.testing.world.life import Life
+
+Key: TypeAlias = tuple[int, int, int]
+KEPT_STATES = 64
+
+
+class Fate:
+    """One job, from its enqueue to its end."""
+
+    __slots__ = ("beaten_at", "endings", "hidden", "job_id", "revived_at", "touched_at")
+
+    def __init__(self, job_id: str) -> None:
+        self.job_id = job_id
+        self.touched_at = 0.0
+        """When the last claim or heartbeat landed."""
+        self.beaten_at = -1.0
+        self.revived_at = -1.0
+        self.endings: list[Request] | None = None
+        """Once it has left the queue: the requests that may have been the one that took it out."""
+        self.hidden: range = range(0)
+        """Tokens among which one may have been its own, given out by the very commit that took it out."""
+
+
+class Claim:
+    """One lease."""
+
+    __slots__ = ("best_left", "holder", "job_id", "key", "landed_at", "life", "token")
+
+    def __init__(self, record: JobRecord, life: Life, landed_at: float, best_left: dict[str, Key]) -> None:
+        self.job_id = record.id
+        self.token = record.token
+        self.key = order(record)
+        self.life = life
+        self.landed_at = landed_at
+        self.best_left = best_left
+        """The best job of each entrypoint that was there to be claimed and was left."""
+        self.holder: Request | None = None
+        """The dequeue that was told of it."""
+
+
+class History:
+    """Everything that was asked and everything that landed. Checks read it and raise `Violation`."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self.now = now
+        self.state = State()
+        """What a fresh reader finds."""
+        self.states: dict[int, State] = {}
+        """The last versions, by position."""
+        self.fates: dict[str, Fate] = {}
+        self.claims: dict[int, Claim] = {}
+        self.requests: list[Request] = []
+        self.by_job: dict[str, list[Request]] = {}
+        self.purges: list[Request] = []
+        self.purged: deque[tuple[float, str, int]] = deque(maxlen=256)
+        """When, by which writer and how many dead jobs were purged by one commit."""
+        self.checked: Counter[Invariant] = Counter()
+
+    def add(self, request: Request) -> None:
+        self.requests.append(request)
+        if request.job_id is not None:
+            self.by_job.setdefault(request.job_id, []).append(request)
+        elif request.verb is Verb.PURGE:
+            self.purges.append(request)
+
+    def concerning(self, job_id: str, verb: Verb, token: int | None = None) -> list[Request]:
+        """The requests on a job that may have happened; with a token only those that could act on its lease."""
+        return [
+            request
+            for request in self.by_job.get(job_id, ())
+            if request.verb is verb and (token is None or request.token in (None, token)) and request.possible
+        ]
+
+    def keep(self, state: State) -> None:
+        self.state = state
+        self.states[state.position] = state
+        self.states.pop(state.position - KEPT_STATES, None)
+
+    def demand(self, holds: bool, invariant: Invariant, detail: Callable[[], str]) -> None:
+        self.checked[invariant] += 1
+        if not holds:
+            self.broken(invariant, detail())
+
+    def broken(self, invariant: Invariant, detail: str) -> NoReturn:
+        raise Violation(invariant, detail)
+
+
+def order(record: JobRecord) -> Key:
+    """First in, among those that are due: what a claim goes by."""
+    return record.spec.priority, record.due_ms, record.sequence

@@ -1,0 +1,191 @@
+"""The network between one process and the bucket: a `Store` whose requests travel, and some of which come to grief."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import TYPE_CHECKING
+
+from casque.clock import Random
+from casque.errors import StorageError
+from casque.storage.port import Outcome, Read, Unknown
+from casque.testing.world.bucket import Bucket
+from casque.testing.world.profile import Fault
+
+if TYPE_CHECKING:
+    from casque.testing.world.life import Life
+
+
+class Line:
+    """What one life of a process knows as its store. Outcomes are truthful or unknown, except for `Fault.HIDDEN`."""
+
+    def __init__(self, bucket: Bucket, life: Life, rng: Random) -> None:
+        self._bucket = bucket
+        self.life = life
+        self.rng = rng
+
+    async def create(self, key: str, body: bytes) -> Outcome:
+        self.life.stop_if_dead()
+        return await _Write(self, "create", lambda: self._bucket.create(key, body, self.life)).sent()
+
+    async def replace(self, key: str, body: bytes, *, expected: str) -> Outcome:
+        self.life.stop_if_dead()
+        return await _Write(self, "replace", lambda: self._bucket.replace(key, body, expected, self.life)).sent()
+
+    async def get(self, key: str, *, unless: str | None = None) -> Read:
+        self.life.stop_if_dead()
+        return await _Fetch(self, lambda: self._bucket.get(key, unless)).sent()
+
+    async def delete(self, key: str) -> None:
+        self.life.stop_if_dead()
+        self._bucket.objects.pop(key, None)
+
+    async def list(self, prefix: str = "", *, after: str | None = None) -> AsyncIterator[str]:
+        self.life.stop_if_dead()
+        for key in sorted(self._bucket.objects):
+            if key.startswith(prefix) and (after is None or key > after):
+                yield key
+
+    async def close(self) -> None:
+        """Nothing to let go of."""
+
+    def latency_s(self, *, slow: bool) -> float:
+        stretch = self.rng.uniform(5.0, 60.0) if slow else 1.0
+        return self.rng.uniform(*self.life.world.profile.latency_s) * stretch
+
+    def timeout_s(self) -> float:
+        return self.rng.uniform(*self.life.world.profile.timeout_s)
+
+    def fault(self, rates: Mapping[Fault, float]) -> Fault | None:
+        """What comes to pass, by chance; counted."""
+        drawn = self.rng.random()
+        if self.life.world.healed:
+            return None
+        for fault, rate in rates.items():
+            drawn -= rate
+            if drawn < 0:
+                self.life.world.faults[fault] += 1
+                return fault
+        return None
+
+
+class _Fetch:
+    """One read under way. It sees the object as it is when the request arrives."""
+
+    def __init__(self, line: Line, look: Callable[[], Read]) -> None:
+        self._line = line
+        self._life = line.life
+        self._loop = line.life.world.loop
+        self._look = look
+        self._reply: asyncio.Future[Read] = self._loop.create_future()
+
+    async def sent(self) -> Read:
+        line = self._line
+        fault = line.fault(self._life.world.profile.reads)
+        there_s = line.latency_s(slow=fault is Fault.READ_SLOW)
+        back_s = line.latency_s(slow=fault is Fault.READ_SLOW)
+        if self._life.node.cut_off:
+            self._loop.call_later(line.timeout_s(), self._life.deliver, self._fail)
+        elif fault is Fault.READ_FAILED:
+            self._loop.call_later(there_s, self._life.deliver, self._fail)
+        else:
+            self._loop.call_later(there_s, self._arrive, back_s)
+        return await self._reply
+
+    def _arrive(self, back_s: float) -> None:
+        read = self._look()
+        self._loop.call_later(back_s, self._life.deliver, lambda: self._answer(read))
+
+    def _answer(self, read: Read) -> None:
+        if self._life.node.cut_off:
+            self._fail()
+        elif not self._reply.done():
+            self._reply.set_result(read)
+
+    def _fail(self) -> None:
+        if not self._reply.done():
+            self._reply.set_exception(StorageError("the read failed"))
+
+
+class _Write:
+    """One conditional write under way."""
+
+    def __init__(self, line: Line, verb: str, attempt: Callable[[], Outcome]) -> None:
+        self._line = line
+        self._life = line.life
+        self._world = line.life.world
+        self._loop = line.life.world.loop
+        self._verb = verb
+        self._attempt = attempt
+        self._reply: asyncio.Future[Outcome] = self._loop.create_future()
+        self._fault = line.fault(self._world.profile.writes)
+        self._there_s = line.latency_s(slow=self._fault is Fault.SLOW)
+        self._back_s = line.latency_s(slow=self._fault is Fault.SLOW)
+        rng = line.rng
+        # A request that is under way when its sender dies arrives, or does not.
+        self._survives = rng.random() < 0.5
+        self._deadly = rng.random() < self._world.profile.crash_in_write and not self._world.healed
+        self._deadly_late = rng.random() < 0.5
+
+    async def sent(self) -> Outcome:
+        line, loop, later = self._line, self._loop, self._loop.call_later
+        if self._deadly and not self._deadly_late:
+            loop.call_soon(self._crash)
+        if self._life.node.cut_off:
+            later(line.timeout_s(), self._life.deliver, self._time_out)
+            return await self._reply
+        match self._fault:
+            case Fault.THROTTLED:
+                later(self._there_s, self._life.deliver, self._refuse)
+            case Fault.BEFORE:
+                later(line.timeout_s(), self._life.deliver, self._time_out)
+            case Fault.AFTER:
+                later(self._there_s, self._arrive, False)
+                later(line.timeout_s(), self._life.deliver, self._time_out)
+            case Fault.DELAYED:
+                timeout_s = line.timeout_s()
+                # Mostly soon after the sender gave up: then it has a chance to land.
+                late_s = self._world.profile.late_s * line.rng.random() ** 4
+                later(timeout_s, self._life.deliver, self._time_out)
+                later(timeout_s + late_s, self._arrive, False)
+            case Fault.DUPLICATED:
+                later(self._there_s, self._arrive, True)
+                later(self._there_s + line.rng.uniform(0.001, 2.0), self._arrive, False)
+            case Fault.HIDDEN:
+                later(self._there_s, self._arrive, False)
+                later(self._there_s + line.rng.uniform(0.001, 2.0), self._arrive, True)
+            case _:
+                later(self._there_s, self._arrive, True)
+        return await self._reply
+
+    def _arrive(self, tell: bool) -> None:
+        if self._life.dead and not self._survives:
+            self._world.trace.note(self._life.name, f"{self._verb} died with its sender")
+            return
+        outcome = self._attempt()
+        self._world.trace.note(
+            self._life.name, f"{self._verb} arrived, {type(outcome).__name__.lower()} {self._fault or ''}"
+        )
+        if self._deadly and self._deadly_late:
+            self._crash()
+        elif tell:
+            self._loop.call_later(self._back_s, self._life.deliver, lambda: self._answer(outcome))
+
+    def _answer(self, outcome: Outcome) -> None:
+        if self._life.node.cut_off:
+            self._time_out()
+        elif not self._reply.done():
+            self._reply.set_result(outcome)
+
+    def _time_out(self) -> None:
+        if not self._reply.done():
+            self._reply.set_result(Unknown(TimeoutError("no answer")))
+
+    def _refuse(self) -> None:
+        if not self._reply.done():
+            self._reply.set_exception(StorageError("slow down"))
+
+    def _crash(self) -> None:
+        if not self._life.dead:
+            self._world.faults[Fault.CRASH_IN_WRITE] += 1
+            self._life.node.crash()

@@ -1,0 +1,118 @@
+"""How bad the weather is: rates of faults, and how far clocks go wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from enum import StrEnum
+
+from casque.settings import QueueSettings
+
+
+class Fault(StrEnum):
+    """What happens to one request, to a node, or to its clock."""
+
+    BEFORE = "lost before"
+    """A write that never arrives: unknown to its sender."""
+    AFTER = "lost after"
+    """A write that is applied and whose reply is lost."""
+    DELAYED = "delayed"
+    """Unknown now, applied later: perhaps after its sender died, or went on."""
+    DUPLICATED = "duplicated"
+    """Arrives twice; the sender hears of the first, the second meets its condition again."""
+    HIDDEN = "hidden retry"
+    """Sent twice by a client library, which tells its caller only of the second: one's own success looks lost."""
+    THROTTLED = "throttled"
+    """Refused by the store: surely nothing was written."""
+    SLOW = "slow"
+    READ_FAILED = "read failed"
+    READ_SLOW = "read slow"
+    CRASH = "crash"
+    CRASH_IN_WRITE = "crash in write"
+    CLOSE = "close"
+    PAUSE = "pause"
+    PARTITION = "partition"
+    CLOCK_JUMP = "clock jump"
+    CALLER_LEFT = "caller left"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    """Rates are chances per request, or mean seconds between two such events on one node (0: never)."""
+
+    name: str
+    nodes: int = 3
+    lease_s: float = 6.0
+    latency_s: tuple[float, float] = (0.002, 0.04)
+    timeout_s: tuple[float, float] = (0.2, 1.5)
+    late_s: float = 20.0
+    """How late a delayed write may still land."""
+    writes: Mapping[Fault, float] = field(default_factory=dict)
+    reads: Mapping[Fault, float] = field(default_factory=dict)
+    crash_in_write: float = 0.0
+    every_s: Mapping[Fault, float] = field(default_factory=dict)
+    skew_s: float = 0.0
+    """How far apart wall clocks may be set."""
+    drift: float = 0.0
+    """By what share clocks may run fast or slow."""
+    ask_again_after_leaving: bool = False
+    """Whether a caller that left a dequeue comes back with the same request id."""
+    settings: QueueSettings = field(default_factory=lambda: _settings())
+
+    @property
+    def recovery_s(self) -> float:
+        """Within this time after the last fault there must be nothing left to do."""
+        return 4 * self.lease_s + 2 * self.skew_s + 30
+
+
+def _settings() -> QueueSettings:
+    return QueueSettings(
+        stale_timeout=timedelta(seconds=6),
+        max_attempts=6,
+        backoff_base=timedelta(milliseconds=200),
+        backoff_cap=timedelta(seconds=4),
+        conflict_retries=1,
+        storage_patience=timedelta(seconds=4),
+        poll_min=timedelta(milliseconds=50),
+        drain_limit=timedelta(seconds=5),
+    )
+
+
+CALM = Profile(name="calm", skew_s=0.5, every_s={Fault.CLOSE: 40.0})
+ROUGH = Profile(
+    name="rough",
+    writes={
+        Fault.BEFORE: 0.02,
+        Fault.AFTER: 0.03,
+        Fault.DELAYED: 0.02,
+        Fault.DUPLICATED: 0.03,
+        Fault.HIDDEN: 0.02,
+        Fault.THROTTLED: 0.02,
+        Fault.SLOW: 0.03,
+    },
+    reads={Fault.READ_FAILED: 0.02, Fault.READ_SLOW: 0.03},
+    crash_in_write=0.01,
+    every_s={Fault.CRASH: 25.0, Fault.CLOSE: 40.0, Fault.PAUSE: 25.0, Fault.PARTITION: 30.0, Fault.CLOCK_JUMP: 20.0},
+    skew_s=5.0,
+    drift=0.05,
+)
+BRUTAL = Profile(
+    name="brutal",
+    nodes=4,
+    writes={
+        Fault.BEFORE: 0.08,
+        Fault.AFTER: 0.08,
+        Fault.DELAYED: 0.08,
+        Fault.DUPLICATED: 0.06,
+        Fault.HIDDEN: 0.05,
+        Fault.THROTTLED: 0.08,
+        Fault.SLOW: 0.06,
+    },
+    reads={Fault.READ_FAILED: 0.1, Fault.READ_SLOW: 0.08},
+    crash_in_write=0.03,
+    every_s={Fault.CRASH: 10.0, Fault.CLOSE: 25.0, Fault.PAUSE: 12.0, Fault.PARTITION: 12.0, Fault.CLOCK_JUMP: 6.0},
+    skew_s=60.0,
+    drift=0.1,
+)
+PROFILES = {profile.name: profile for profile in (CALM, ROUGH, BRUTAL)}

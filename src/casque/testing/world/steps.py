@@ -1,0 +1,336 @@
+"""From one version of the queue to the next: every difference has a cause, and every cause was allowed to have it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from casque.errors import CorruptQueueError
+from casque.state import State
+from casque.state.machine import LEASE_RAN_OUT
+from casque.storage.port import Stored
+from casque.testing.world.asked import Request, Verb
+from casque.testing.world.history import Claim, Fate, History, Key, order
+from casque.testing.world.invariants import Invariant
+from casque.testing.world.layout import Layout
+from casque.types import JobRecord, JobState
+
+if TYPE_CHECKING:
+    from casque.testing.world.life import Life
+
+WAITING = (JobState.READY, JobState.DELAYED)
+CLOCK_GRAIN_S = 0.005
+
+
+class Steps:
+    """Run after every write that lands."""
+
+    def __init__(self, history: History, layout: Layout) -> None:
+        self._history = history
+        self._layout = layout
+        self._bodies: set[tuple[str, str]] = set()
+        self._queue_state: State = history.state
+
+    def landed(self, objects: Mapping[str, Stored], key: str, sender: Life) -> None:
+        h = self._history
+        version = (key, objects[key].etag)
+        h.demand(
+            version not in self._bodies, Invariant.ONE_HISTORY, lambda: f"{key} was written twice with the same bytes"
+        )
+        self._bodies.add(version)
+        try:
+            new = self._layout.recover(objects)
+        except CorruptQueueError as error:
+            h.broken(Invariant.CONSERVED, str(error))
+        h.demand(new.violation() is None, Invariant.CONSERVED, lambda: str(new.violation()))
+        if self._layout.is_commit(key):
+            _Step(h, h.state, new, sender).check()
+        else:
+            h.demand(
+                same_state(h.state, new),
+                Invariant.SAME_STATE,
+                lambda: f"the write of {key} changed the state without being a commit",
+            )
+        h.keep(new)
+
+
+class _Step:
+    """One commit: the state before it, the state after it, and who sent it."""
+
+    def __init__(self, history: History, old: State, new: State, sender: Life) -> None:
+        self._h = history
+        self._old = old
+        self._new = new
+        self._sender = sender
+        self._claimed: list[JobRecord] = []
+        self._added = 0
+
+    def check(self) -> None:
+        self._check_descent()
+        old, new, h = self._old.jobs, self._new.jobs, self._h
+        removed = [record for job_id, record in old.items() if job_id not in new]
+        self._check_counts(removed)
+        for record in removed:
+            self._check_removed(record)
+        for job_id, record in new.items():
+            before = old.get(job_id)
+            if before is None:
+                self._check_added(record)
+            elif before != record:
+                self._check_changed(before, record)
+        h.demand(
+            self._added == self._new.counters.enqueued - self._old.counters.enqueued,
+            Invariant.CONSERVED,
+            lambda: f"{self._added} jobs appeared, and the counter says otherwise",
+        )
+        if self._claimed:
+            self._check_claims()
+
+    # --- The commit as a whole ---
+
+    def _check_descent(self) -> None:
+        old, new, h = self._old, self._new, self._h
+        h.demand(
+            new.position == old.position + 1,
+            Invariant.ONE_HISTORY,
+            lambda: f"position {new.position} was written over position {old.position}",
+        )
+        writer, number = next(reversed(new.writers.items()), ("nobody", 0))
+        h.demand(
+            writer == self._sender.writer
+            and number > old.writers.get(writer, 0)
+            and list(new.writers.items()) == list(old.writers_with(writer, number).items()),
+            Invariant.ONE_HISTORY,
+            lambda: f"position {new.position}: the table of writers does not follow from the one before",
+        )
+
+    def _check_counts(self, removed: list[JobRecord]) -> None:
+        a, b, h = self._old.counters, self._new.counters, self._h
+        grown = (b.done - a.done, b.cancelled - a.cancelled, b.dead_purged - a.dead_purged)
+        h.demand(
+            min(*grown, b.sequence - a.sequence, b.tokens - a.tokens) >= 0 and sum(grown) == len(removed),
+            Invariant.CONSERVED,
+            lambda: f"{len(removed)} jobs left, the counters grew by {grown}",
+        )
+        if grown[2]:
+            h.purged.append((h.now(), self._sender.writer, grown[2]))
+
+    # --- A job that came ---
+
+    def _check_added(self, record: JobRecord) -> None:
+        h = self._h
+        self._added += 1
+        number, _, item = record.spec.payload.decode().partition(":")
+        request = h.requests[int(number)]
+        index = int(item)
+        h.demand(
+            request.possible,
+            Invariant.ABSENT,
+            lambda: f"{request} was reported as failed, and added job {record.id[:8]}",
+        )
+        h.demand(
+            index not in request.effects,
+            Invariant.ONE_EFFECT,
+            lambda: f"{request} added {request.effects[index][:8]} and again {record.id[:8]}",
+        )
+        request.effects[index] = record.id
+        h.demand(record.id not in h.fates, Invariant.CONSERVED, lambda: f"job {record.id[:8]} came back from its end")
+        h.demand(
+            self._old.counters.sequence < record.sequence <= self._new.counters.sequence,
+            Invariant.ORDER,
+            lambda: f"job {record.id[:8]} got the sequence {record.sequence}",
+        )
+        h.fates[record.id] = Fate(record.id)
+        if record.state is JobState.RUNNING:
+            self._note_claim(record, None)
+
+    # --- A job that left ---
+
+    def _check_removed(self, record: JobRecord) -> None:
+        h, a, b = self._h, self._old.counters, self._new.counters
+        fate = h.fates[record.id]
+        endings: list[Request] = []
+        if b.done > a.done:
+            endings += [r for r in h.concerning(record.id, Verb.ACK) if self._may_act(r, record)]
+        if b.cancelled > a.cancelled:
+            endings += h.concerning(record.id, Verb.CANCEL)
+        if b.dead_purged > a.dead_purged:
+            endings += [request for request in h.purges if request.possible]
+        if not endings:
+            foreign = [r for r in h.by_job.get(record.id, ()) if r.verb is Verb.ACK and r.token != record.token]
+            h.broken(
+                Invariant.TOKENS if foreign else Invariant.CAUSED,
+                f"job {record.id[:8]} (token {record.token}, {record.state}) left, and nobody who might asked for it",
+            )
+        h.checked[Invariant.CAUSED] += 1
+        fate.endings = endings
+        fate.hidden = range(a.tokens + 1, b.tokens + 1)
+        for verb in (Verb.NACK, Verb.RETRY, Verb.HEARTBEAT):
+            for request in h.concerning(record.id, verb):
+                request.may_have_acted = True
+
+    def _may_act(self, ack: Request, record: JobRecord) -> bool:
+        """Without a token it acts on whatever there is; with one, on that lease only."""
+        return ack.token is None or (ack.token == record.token and record.state is JobState.RUNNING)
+
+    # --- A job that changed ---
+
+    def _check_changed(self, old: JobRecord, new: JobRecord) -> None:
+        h = self._h
+        fixed = (old.spec, old.sequence, old.created_ms) == (new.spec, new.sequence, new.created_ms)
+        h.demand(fixed, Invariant.CONSERVED, lambda: f"job {old.id[:8]} is another one now")
+        h.demand(new.token >= old.token, Invariant.TOKENS, lambda: f"the token of job {old.id[:8]} fell")
+        if old.state is JobState.RUNNING:
+            if new.state is JobState.RUNNING and new.token == old.token:
+                self._check_beaten(old)
+                return
+            self._check_lease_ended(old, new)
+        elif old.state is JobState.DEAD:
+            self._check_revived(old)
+        else:
+            h.demand(
+                new.state is JobState.RUNNING,
+                Invariant.CAUSED,
+                lambda: f"job {old.id[:8]} was {old.state} and is {new.state}, and nobody held it",
+            )
+        if new.state is JobState.RUNNING:
+            self._note_claim(new, old)
+
+    def _check_beaten(self, old: JobRecord) -> None:
+        h = self._h
+        h.demand(
+            bool(h.concerning(old.id, Verb.HEARTBEAT, old.token)),
+            Invariant.TOKENS,
+            lambda: f"the lease {old.token} on job {old.id[:8]} was renewed by nobody who holds it",
+        )
+        fate = h.fates[old.id]
+        fate.touched_at = fate.beaten_at = h.now()
+
+    def _check_lease_ended(self, old: JobRecord, new: JobRecord) -> None:
+        h = self._h
+        for request in h.concerning(old.id, Verb.RETRY):
+            request.may_have_acted = True  # dead and revived in one commit
+        if new.error != old.error and new.error is not None and new.error.startswith("nack "):
+            self._check_nacked(old, h.requests[int(new.error.removeprefix("nack "))])
+        elif _was_given_back(old, new):
+            claim = h.claims[old.token]
+            h.demand(
+                claim.holder is None,
+                Invariant.TOKENS,
+                lambda: f"the lease {old.token} on job {old.id[:8]} was given back, but {claim.holder} was told of it",
+            )
+        else:
+            h.demand(
+                new.error == LEASE_RAN_OUT,
+                Invariant.CAUSED,
+                lambda: f"the lease {old.token} on job {old.id[:8]} ended for no reason",
+            )
+            self._check_expired(old)
+
+    def _check_nacked(self, old: JobRecord, request: Request) -> None:
+        h = self._h
+        h.demand(
+            (request.job_id, request.token) == (old.id, old.token),
+            Invariant.TOKENS,
+            lambda: f"{request} ended the lease {old.token}",
+        )
+        h.demand(request.possible, Invariant.ABSENT, lambda: f"{request} was reported as failed, and ended the lease")
+        h.demand(not request.effects, Invariant.ONE_EFFECT, lambda: f"{request} acted twice")
+        request.effects[0] = old.id
+
+    def _check_expired(self, old: JobRecord) -> None:
+        h = self._h
+        lasted_s = h.now() - h.fates[old.id].touched_at
+        # By the clock of whoever took it back, which may run fast.
+        full_s = old.lease_ms / 1000 / self._sender.node.clock.rate
+        h.demand(
+            lasted_s >= full_s - CLOCK_GRAIN_S,
+            Invariant.LEASE,
+            lambda: f"the lease {old.token} on job {old.id[:8]} was taken back after {lasted_s:.3f} of {full_s:.3f} s",
+        )
+
+    def _check_revived(self, old: JobRecord) -> None:
+        h = self._h
+        h.demand(
+            bool(h.concerning(old.id, Verb.RETRY)),
+            Invariant.CAUSED,
+            lambda: f"dead job {old.id[:8]} lives again, and nobody asked for it",
+        )
+        h.fates[old.id].revived_at = h.now()
+
+    # --- Claims ---
+
+    def _note_claim(self, record: JobRecord, before: JobRecord | None) -> None:
+        h = self._h
+        h.demand(
+            self._old.counters.tokens < record.token <= self._new.counters.tokens
+            and (before is None or record.token > before.token)
+            and record.token not in h.claims,
+            Invariant.TOKENS,
+            lambda: f"job {record.id[:8]} was claimed with the token {record.token}, which is not a new one",
+        )
+        h.demand(
+            record.worker == self._sender.worker,
+            Invariant.CAUSED,
+            lambda: f"job {record.id[:8]} was claimed for {record.worker}, who did not send this commit",
+        )
+        was_delayed = before is not None and before.state is JobState.DELAYED
+        h.demand(
+            not was_delayed or record.due_ms <= self._sender.node.clock.highest_wall_ms,
+            Invariant.ORDER,
+            lambda: f"job {record.id[:8]} was claimed before it was due",
+        )
+        h.fates[record.id].touched_at = h.now()
+        self._claimed.append(record)
+
+    def _check_claims(self) -> None:
+        h, old, new = self._h, self._old.jobs, self._new.jobs
+        at_ms = self._claimed[0].claimed_ms or 0
+        best_left: dict[str, Key] = {}
+        for job_id, record in old.items():
+            if not _is_due(record, at_ms) or new.get(job_id) != record:
+                continue
+            key, name = order(record), record.spec.entrypoint
+            if name not in best_left or key < best_left[name]:
+                best_left[name] = key
+        last: dict[str, Key] = {}
+        for record in sorted(self._claimed, key=lambda job: job.token):
+            claim = Claim(record, self._sender, h.now(), best_left)
+            h.claims[record.token] = claim
+            name = record.spec.entrypoint
+            better = best_left.get(name)
+            h.demand(
+                better is None or claim.key < better,
+                Invariant.ORDER,
+                lambda claim=claim, better=better: f"{claim.key} was claimed, and {better} was left",  # type: ignore[misc]
+            )
+            before = old.get(record.id)
+            if before is None or not _is_due(before, at_ms):
+                continue
+            earlier = last.get(name)
+            h.demand(
+                earlier is None or earlier < claim.key,
+                Invariant.ORDER,
+                lambda claim=claim, earlier=earlier: f"{claim.key} was claimed after {earlier}",  # type: ignore[misc]
+            )
+            last[name] = claim.key
+
+
+def same_state(a: State, b: State) -> bool:
+    """Everything that is stored. Remembered requests may have been dropped for their age by one of the two."""
+    return (
+        a.position == b.position
+        and a.jobs == b.jobs
+        and a.counters == b.counters
+        and a.writers == b.writers
+        and all(b.requests.get(request_id, seen) == seen for request_id, seen in a.requests.items())
+    )
+
+
+def _is_due(record: JobRecord, at_ms: int) -> bool:
+    return record.state is JobState.READY or (record.state is JobState.DELAYED and record.due_ms <= at_ms)
+
+
+def _was_given_back(old: JobRecord, new: JobRecord) -> bool:
+    attempts = old.attempts - (new.state is not JobState.RUNNING)
+    return (new.error, new.due_ms, new.attempts) == (old.error, old.due_ms, attempts)

@@ -1,0 +1,190 @@
+"""Nodes, a bucket between them, and what befalls them: one run from the first request to the last lease."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from casque.clock import Random
+from casque.testing.world.answers import Answers
+from casque.testing.world.bucket import Bucket
+from casque.testing.world.crew import Knowledge
+from casque.testing.world.history import History
+from casque.testing.world.invariants import Invariant, Violation
+from casque.testing.world.layout import Layout
+from casque.testing.world.life import Life, Node, task_factory
+from casque.testing.world.loop import VirtualLoop
+from casque.testing.world.profile import Fault, Profile
+from casque.testing.world.steps import Steps
+from casque.testing.world.trace import Trace
+from casque.types import JobState
+
+SETTLED_S = 4.0
+"""After the faults, and well before leases run out: by then whoever left has given back."""
+
+
+class World:
+    """Use `simulate`."""
+
+    def __init__(self, seed: int, profile: Profile, layout: Layout) -> None:
+        self.seed = seed
+        self.profile = profile
+        self.layout = layout
+        self.loop = VirtualLoop()
+        self.loop.set_task_factory(task_factory)
+        self.loop.set_exception_handler(self._unhandled)
+        self.trace = Trace(self.loop)
+        self.faults: Counter[Fault] = Counter()
+        self.history = History(self.loop.time)
+        self.answers = Answers(self.history)
+        self.known = Knowledge()
+        self.bucket = Bucket(self._landed)
+        self.commits = 0
+        self.violation: Violation | None = None
+        self._healed_at: float | None = None
+        self._steps = Steps(self.history, layout)
+        self._rng = Random(f"{seed}/world")
+        self._nodes = [Node(self, number) for number in range(1, profile.nodes + 1)]
+
+    def run(self, duration_s: float) -> None:
+        """Faults for so long, then peace until all work is done."""
+        for node in self._nodes:
+            self.loop.call_later(self._rng.uniform(0.0, 0.3), node.start)
+            for fault, mean_s in self.profile.every_s.items():
+                self._expect(node, fault, mean_s)
+        self.loop.call_later(duration_s, self._heal)
+        try:
+            self.loop.run_forever()
+        finally:
+            self._end()
+
+    # --- Finding out that something is wrong ---
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """A violation found inside ends the run; the first one counts."""
+        try:
+            yield
+        except Violation as violation:
+            if self.violation is None:
+                self.violation = violation
+                self.trace.note("world", str(violation))
+                self.loop.stop()
+            raise
+
+    def _landed(self, key: str, body: bytes, sender: Life) -> None:
+        self.commits += 1
+        with self.watching():
+            self._steps.landed(self.bucket.objects, key, sender)
+        self.trace.note(sender.name, f"landed {key} {self.history.state.position} {self.bucket.objects[key].etag}")
+
+    def _unhandled(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        if isinstance(error, Violation) or "never retrieved" in context["message"] or self.violation is not None:
+            return  # noted already; or an answer to a caller that has gone
+        self.violation = Violation(Invariant.EXPECTED, f"{context['message']}: {error!r}")
+        self.loop.stop()
+
+    # --- What befalls nodes ---
+
+    def _expect(self, node: Node, fault: Fault, mean_s: float) -> None:
+        self.loop.call_later(node.rng.expovariate(1 / mean_s), self._strike, node, fault, mean_s)
+
+    def _strike(self, node: Node, fault: Fault, mean_s: float) -> None:
+        if self.healed:
+            return
+        self._expect(node, fault, mean_s)
+        life = node.life
+        if life is None:
+            return
+        self.faults[fault] += 1
+        match fault:
+            case Fault.CRASH:
+                node.crash()
+            case Fault.CLOSE:
+                node.close()
+            case Fault.PAUSE:
+                life.stop()
+                self.loop.call_later(node.rng.uniform(0.05, 1.7 * self.profile.lease_s), life.go_on)
+            case Fault.PARTITION:
+                node.cut_off = True
+                self.loop.call_later(node.rng.uniform(0.1, self.profile.lease_s), self._rejoin, node)
+            case Fault.CLOCK_JUMP:
+                node.clock.set_wall(node.rng.uniform(-self.profile.skew_s, self.profile.skew_s))
+            case _:
+                raise AssertionError(f"{fault} does not befall a node")
+
+    def _rejoin(self, node: Node) -> None:
+        node.cut_off = False
+
+    # --- The end of a run ---
+
+    @property
+    def healed(self) -> bool:
+        return self._healed_at is not None
+
+    def healed_for(self, seconds: float) -> bool:
+        return self._healed_at is not None and self.loop.time() >= self._healed_at + seconds
+
+    def _heal(self) -> None:
+        self._healed_at = self.loop.time()
+        self.trace.note("world", "the faults are over")
+        for node in self._nodes:
+            node.cut_off = False
+            node.clock.set_wall(0.0)
+            node.start()
+            if node.life is not None:
+                node.life.go_on()
+        self._later(SETTLED_S, self._check_nobody_left_a_claim)
+        self._later(SETTLED_S + 1.0, self._check_done)
+
+    def _later(self, seconds: float, check: Callable[[], None]) -> None:
+        def watched() -> None:
+            with self.watching():
+                check()
+
+        self.loop.call_later(seconds, watched)
+
+    def _check_nobody_left_a_claim(self) -> None:
+        now = self.loop.time()
+        for job in self.history.state.leases():
+            claim = self.history.claims[job.token]
+            life = claim.life
+            told = claim.holder is not None or life.dead or life.closing or life.dequeues_in_doubt
+            self.history.demand(
+                bool(told) or now - claim.landed_at < 1.0,
+                Invariant.GIVEN_BACK,
+                lambda: f"nobody was told of the lease {job.token}, and {life.name} keeps it",  # noqa: B023
+            )
+
+    def _check_done(self) -> None:
+        state = self.history.state
+        if not state.waiting and not state.running:
+            self.history.checked[Invariant.LIVE] += 1
+            self.loop.stop()
+            return
+        left = [f"{job.id[:8]} {job.state} {job.spec.entrypoint}" for job in state.jobs.values() if _unfinished(job.state)]
+        self.history.demand(
+            not self.healed_for(self.profile.recovery_s),
+            Invariant.LIVE,
+            lambda: f"{self.profile.recovery_s:.0f} s after the last fault there are left: {', '.join(left[:5])}",
+        )
+        self._later(1.0, self._check_done)
+
+    def _end(self) -> None:
+        """Every task unwinds, so that nothing of this world runs in the next."""
+        tasks: list[asyncio.Task[Any]] = []
+        for life in [node.life for node in self._nodes]:
+            if life is not None:
+                tasks += life.tasks
+                life.kill()
+        if tasks:
+            self.loop.run_until_complete(asyncio.wait(tasks))
+        self.loop.close()
+
+
+def _unfinished(state: JobState) -> bool:
+    return state is not JobState.DEAD
