@@ -30,7 +30,7 @@ from casque import (
     S3Storage,
 )
 from casque.clock import Random, new_nonce, system_random
-from casque.codec import document
+from casque.codec import document, stored
 from casque.storage.memory import MemoryStore
 from casque.testing.clock import ManualClock, settle
 from casque.testing.lossy import Fault, LossyStore, by_chance, scripted
@@ -179,7 +179,7 @@ async def test_on_s3_no_lost_reply_does_anything_twice(
 async def test_a_lost_reply_is_settled_though_somebody_else_wrote_in_between(kind: Kind, fault: Fault) -> None:
     clock, store = ManualClock(), MemoryStore()
     await DirectQueue(store).enqueue("task", b"first")
-    mine = LossyStore(store, scripted(Fault.NONE, fault))
+    mine = LossyStore(store, scripted(Fault.NONE, Fault.NONE, fault))  # opening reads twice
 
     async with opened(kind, mine, clock=clock) as q:
         call = asyncio.create_task(q.dequeue("task"))
@@ -564,7 +564,7 @@ class Work:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.encoded = 0
         self.decoded = 0
-        to_stored, to_record = document._stored, document._record
+        to_stored, to_record = stored._stored, document.record_of
 
         def count_encoded(*arguments: Any) -> Any:
             self.encoded += 1
@@ -574,8 +574,8 @@ class Work:
             self.decoded += 1
             return to_record(*arguments)
 
-        monkeypatch.setattr(document, "_stored", count_encoded)
-        monkeypatch.setattr(document, "_record", count_decoded)
+        monkeypatch.setattr(stored, "_stored", count_encoded)
+        monkeypatch.setattr(document, "record_of", count_decoded)
 
     def of(self) -> tuple[int, int]:
         done = self.encoded, self.decoded

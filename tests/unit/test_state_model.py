@@ -134,7 +134,7 @@ class Model:
                     job.state, job.beat = "dead", None
                 else:
                     wait = delay if delay is not None else backoff.delay_ms(job.attempts) if backoff else 0
-                    job.state, job.due, job.beat = ("delayed" if wait else "ready"), now + wait, None
+                    job.state, job.due, job.beat = ("delayed" if wait else "ready"), now + max(wait, 1), None
                 return None, True
             case Heartbeat(job_id=job_id, token=token):
                 job = self.leased(job_id, token, any_holder=False)
@@ -176,7 +176,7 @@ class Model:
                         exhausted = held.spec.attempts_max is not None and held.attempts >= held.spec.attempts_max
                         held.state, held.beat = ("dead" if exhausted else "ready"), None
                         if not exhausted:
-                            held.due = now
+                            held.due = now + 1
                         n += 1
                 return n, True
         raise AssertionError(command)

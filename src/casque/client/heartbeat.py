@@ -16,6 +16,9 @@ from casque.telemetry import logger
 log = logger("heartbeat")
 
 
+USUAL_INTERVAL = timedelta(seconds=60)
+
+
 class HasHeartbeat(Protocol):
     """Any queue will do, or anything else with this one method."""
 
@@ -29,7 +32,8 @@ class HeartbeatManager:
     true and the waiters of `wait_lost` wake; with `cancel_on_lost=True` the block itself is cancelled and leaves with
     LeaseLostError, so that a handler stops working on a job that somebody else has now.
 
-    Give it the job instead of its id, and only the lease that this job came with is kept alive.
+    Give it the job instead of its id, and only the lease that this job came with is kept alive. `interval` is a minute
+    if not given, or less if the job's lease is short.
 
     >>> import asyncio
     >>> from casque import HeartbeatManager, Queue
@@ -48,7 +52,7 @@ class HeartbeatManager:
         self,
         queue: HasHeartbeat,
         job_id: str | Job[Any],
-        interval: timedelta | float = timedelta(seconds=60),
+        interval: timedelta | float = USUAL_INTERVAL,
         *,
         cancel_on_lost: bool = False,
         clock: Clock | None = None,
@@ -57,6 +61,8 @@ class HeartbeatManager:
             job_id.lease_holder()  # a job that was not claimed has no lease to keep
         self._queue = queue
         self._job = job_id if isinstance(job_id, Job) else checks.job_id(job_id)
+        if interval is USUAL_INTERVAL and isinstance(job_id, Job):
+            interval = min(job_id.lease / 4, USUAL_INTERVAL)  # a lease should outlive a beat or two that fail
         self._interval_s = checks.span_ms("interval", interval) / 1000
         if not self._interval_s:
             raise InvalidInputError("interval must be more than zero")

@@ -129,6 +129,11 @@ class Job(Generic[T]):
         return self._record.token
 
     @property
+    def lease(self) -> timedelta:
+        """How long the claim holds without a heartbeat."""
+        return timedelta(milliseconds=self._record.lease_ms)
+
+    @property
     def worker(self) -> str | None:
         return self._record.worker
 

@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from casque.clock import Clock, Random, SystemClock, system_random
+from casque.codec.document import LAYOUT as DOCUMENT
 from casque.engine.committer import Committer
 from casque.engine.direct import DirectCommit
 from casque.engine.group import GroupCommit
 from casque.errors import InvalidInputError
-from casque.journal.document import DocumentJournal
+from casque.journal.chosen import JOURNALS, ChosenJournal
 from casque.settings import QueueSettings
 from casque.state import State
 from casque.storage.adapted import SingleObjectStore
@@ -27,16 +28,22 @@ class Parts:
         store: Store,
         settings: QueueSettings,
         *,
+        layout: str = DOCUMENT,
         clock: Clock | None = None,
         rng: Random | None = None,
     ) -> None:
+        if layout not in JOURNALS:
+            raise InvalidInputError(f"layout must be one of {', '.join(JOURNALS)}, not {layout!r}")
+        if layout != DOCUMENT and isinstance(store, SingleObjectStore):
+            raise InvalidInputError("a storage of one object holds only the document layout; open the queue by URL")
+        self.layout = layout
         self.store = store
         self.settings = settings
         self.clock: Clock = clock or SystemClock()
         self.rng: Random = rng or system_random()
 
     def committer(self) -> Committer:
-        journal = DocumentJournal(self.store, settings=self.settings, clock=self.clock, rng=self.rng)
+        journal = ChosenJournal(self.store, layout=self.layout, settings=self.settings, clock=self.clock, rng=self.rng)
         return Committer(journal, settings=self.settings, clock=self.clock, rng=self.rng)
 
     async def read(self) -> State:

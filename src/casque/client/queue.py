@@ -59,11 +59,14 @@ class Queue(Generic[T]):
     b'2'
     """
 
-    def __init__(self, parts: Parts, codec: PayloadCodec[T], *, worker: str | None = None) -> None:
+    def __init__(
+        self, parts: Parts, codec: PayloadCodec[T], *, worker: str | None = None, owns_store: bool = False
+    ) -> None:
         """Use `Queue.open`; this is for tests that bring their own parts."""
         self._parts = parts
         self._codec = codec
         self._worker = worker or new_id(parts.rng)
+        self._owns_store = owns_store
         self._group: GroupCommit | None = None
         self._embedded: EmbeddedService | None = None
 
@@ -73,6 +76,7 @@ class Queue(Generic[T]):
         cls,
         url: Any,
         *,
+        layout: str = "document",
         options: Mapping[str, str] | None = None,
         worker: str | None = None,
         clock: Clock | None = None,
@@ -87,6 +91,7 @@ class Queue(Generic[T]):
         url: Any,
         *,
         type: type[T],
+        layout: str = "document",
         options: Mapping[str, str] | None = None,
         worker: str | None = None,
         clock: Clock | None = None,
@@ -100,6 +105,7 @@ class Queue(Generic[T]):
         url: Any,
         *,
         type: Any = None,  # noqa: A002  the natural name: Queue.open(url, type=Email)
+        layout: str = "document",
         options: Mapping[str, str] | None = None,
         worker: str | None = None,
         clock: Clock | None = None,
@@ -109,11 +115,13 @@ class Queue(Generic[T]):
         """A queue to be entered with `async with`. Nothing is read or written before that.
 
         `type` makes payloads typed: a msgspec struct, a pydantic model, a dataclass, or an annotation; they are
-        validated on the way in and out. `options` go to the store (endpoint, region, credentials). Every field of
+        validated on the way in and out. `layout` is for a queue that is not there yet: `document`, or `log`, which is
+        still experimental. `options` go to the store (endpoint, region, credentials). Every field of
         `QueueSettings` may be given by name, for example `stale_timeout=timedelta(seconds=30)`.
         """
-        parts = Parts(as_store(url, options), DEFAULTS.with_changes(settings), clock=clock, rng=rng)
-        return Queue(parts, codec_for(type), worker=None if worker is None else checks.name("worker", worker, 256))
+        parts = Parts(as_store(url, options), DEFAULTS.with_changes(settings), layout=layout, clock=clock, rng=rng)
+        name = None if worker is None else checks.name("worker", worker, checks.NAME_MAX)
+        return Queue(parts, codec_for(type), worker=name, owns_store=isinstance(url, str))
 
     async def __aenter__(self) -> Queue[T]:
         if self._embedded is not None:
@@ -122,7 +130,7 @@ class Queue(Generic[T]):
         try:
             await group.start()
         except BaseException:
-            await self._parts.store.close()
+            await self._let_go()
             raise
         self._group, self._embedded = group, EmbeddedService(group, self._parts.settings)
         return self
@@ -132,7 +140,7 @@ class Queue(Generic[T]):
     ) -> None:
         assert self._group is not None
         await self._group.stop()
-        await self._parts.store.close()
+        await self._let_go()
 
     # --- Producing ---
 
@@ -191,7 +199,7 @@ class Queue(Generic[T]):
             wait_s=checks.span_ms("wait", wait) / 1000,
             request_id=checks.request_id(request_id),
         )
-        return [self._job(record) for record in records]
+        return [Job(record, self._codec, self) for record in records]
 
     async def ack(self, job_id: str, token: int | None = None, *, request_id: str | None = None) -> None:
         """The job is done. `job.ack()` does the same and carries the lease's token."""
@@ -263,6 +271,11 @@ class Queue(Generic[T]):
 
     # --- Inside ---
 
+    async def _let_go(self) -> None:
+        """A store that was handed in belongs to whoever made it."""
+        if self._owns_store:
+            await self._parts.store.close()
+
     @property
     def _service(self) -> EmbeddedService:
         if self._embedded is None:
@@ -270,7 +283,8 @@ class Queue(Generic[T]):
         return self._embedded
 
     def _job(self, record: JobRecord) -> Job[T]:
-        return Job(record, self._codec, self)
+        """A job to look at: whoever has not claimed it cannot finish it by its handle."""
+        return Job(record, self._codec)
 
     def _spec(self, new: NewJob[T]) -> JobSpec:
         if new.delay is not None and new.run_at is not None:

@@ -122,13 +122,14 @@ class BrokerQueue(SmallQueue):
         self,
         storage: Any,
         *,
+        layout: str = "document",
         clock: Clock | None = None,
         rng: Random | None = None,
         **settings: Unpack[SettingsChanges],
     ) -> None:
         chosen = QueueSettings().with_changes(settings)
         self._owns_store = isinstance(storage, str)
-        super().__init__(Parts(as_store(storage), chosen, clock=clock, rng=rng))
+        super().__init__(Parts(as_store(storage), chosen, layout=layout, clock=clock, rng=rng))
         self._group: GroupCommit | None = None
         self._embedded: EmbeddedService | None = None
 
@@ -174,18 +175,25 @@ class DirectQueue(SmallQueue):
         self,
         storage: Any,
         *,
+        layout: str = "document",
         clock: Clock | None = None,
         rng: Random | None = None,
         **settings: Unpack[SettingsChanges],
     ) -> None:
         simple = QueueSettings(conflict_retries=10, conflict_backoff=timedelta(milliseconds=10))
-        super().__init__(Parts(as_store(storage), simple.with_changes(settings), clock=clock, rng=rng))
+        super().__init__(Parts(as_store(storage), simple.with_changes(settings), layout=layout, clock=clock, rng=rng))
+        self._owns_store = isinstance(storage, str)
         executor: Executor = self._parts.direct()
         self._embedded = EmbeddedService(executor, self._parts.settings)
 
     @property
     def _service(self) -> EmbeddedService:
         return self._embedded
+
+    async def close(self) -> None:
+        """Let go of a store that was opened by URL. Nothing else is held between calls."""
+        if self._owns_store:
+            await self._parts.store.close()
 
 
 def backoff(settings: QueueSettings, rng: Random) -> Backoff:

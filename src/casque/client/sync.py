@@ -47,6 +47,7 @@ class SyncQueue(Generic[T]):
         cls,
         url: Any,
         *,
+        layout: str = "document",
         options: Mapping[str, str] | None = None,
         worker: str | None = None,
         **settings: Unpack[SettingsChanges],
@@ -59,6 +60,7 @@ class SyncQueue(Generic[T]):
         url: Any,
         *,
         type: type[T],
+        layout: str = "document",
         options: Mapping[str, str] | None = None,
         worker: str | None = None,
         **settings: Unpack[SettingsChanges],
@@ -241,6 +243,18 @@ class SyncJob(Generic[T]):
     @property
     def state(self) -> JobState:
         return self.job.state
+
+    @property
+    def priority(self) -> int:
+        return self.job.priority
+
+    @property
+    def token(self) -> int:
+        return self.job.token
+
+    @property
+    def last_error(self) -> str | None:
+        return self.job.last_error
 
     def ack(self) -> None:
         self._queue.ack(self.id, self.job.token)

@@ -10,56 +10,27 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Iterable
-from datetime import UTC, datetime, timedelta
-from enum import StrEnum
-from functools import lru_cache
+from datetime import datetime
 
 import msgspec
 
+from casque.codec.head import FORMAT, Head, not_a_queue, read_layout
+from casque.codec.stored import (
+    EPOCH,
+    StoredJob,
+    StoredRequest,
+    StoredStatus,
+    decode_job,
+    encode_job,
+    record_of,
+    restored,
+    stored_requests,
+)
 from casque.errors import CorruptQueueError
 from casque.state import Counters, Limits, State
-from casque.state.machine import Answered
-from casque.types import JobRecord, JobSpec, JobState
 
-FORMAT = 1
 LAYOUT = "document"
 BLOCK_LINES = 256
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-class StoredStatus(StrEnum):
-    """jqueue's three states. What it cannot tell apart is in `state`."""
-
-    QUEUED = "queued"
-    IN_PROGRESS = "in_progress"
-    DEAD = "dead"
-
-
-class StoredJob(msgspec.Struct, omit_defaults=True):
-    """One job's line."""
-
-    id: str
-    entrypoint: str
-    payload: bytes
-    status: StoredStatus
-    priority: int
-    created_at: datetime
-    heartbeat_at: datetime | None
-    sequence: int = 0
-    due_ms: int | None = None
-    delayed: bool = False
-    token: int = 0
-    attempts: int = 0
-    worker: str | None = None
-    lease_ms: int = 0
-    claimed_ms: int | None = None
-    error: str | None = None
-    run_at_ms: int | None = None
-    max_attempts: int | None = None
-    key: str | None = None
-    headers: dict[str, str] | None = None
-    zone: str | None = None
 
 
 class _ForeignJob(msgspec.Struct):
@@ -70,7 +41,7 @@ class _ForeignJob(msgspec.Struct):
     payload: str
     status: StoredStatus = StoredStatus.QUEUED
     priority: int = 0
-    created_at: datetime = _EPOCH
+    created_at: datetime = EPOCH
     heartbeat_at: datetime | None = None
 
     def stored(self) -> StoredJob:
@@ -80,34 +51,16 @@ class _ForeignJob(msgspec.Struct):
         )
 
 
-class _Request(msgspec.Struct, array_like=True):
-    request_id: str
-    verb: str
-    at_ms: int
-    jobs: tuple[tuple[str, int], ...] = ()
-    count: int = 0
-
-
-class Head(msgspec.Struct):
-    """What every `queue.json` says first, whatever its layout."""
-
-    format: int = 0
-    layout: str = LAYOUT
-    queue_id: str | None = None
-
-
-class _Document(Head):
+class _Document(Head, frozen=True):
     version: int = 0
     counters: Counters | None = None
-    writers: dict[str, int] = {}
-    requests: list[_Request] = []
-    jobs: list[msgspec.Raw] = []
+    writers: dict[str, int] = msgspec.field(default_factory=dict)
+    requests: list[StoredRequest] = msgspec.field(default_factory=list)
+    jobs: list[msgspec.Raw] = msgspec.field(default_factory=list)
 
 
 _encode = msgspec.json.Encoder().encode
-_head_decoder = msgspec.json.Decoder(Head)
 _document_decoder = msgspec.json.Decoder(_Document)
-_job_decoder = msgspec.json.Decoder(StoredJob)
 _foreign_decoder = msgspec.json.Decoder(_ForeignJob)
 
 
@@ -131,9 +84,9 @@ class DocumentCodec:
             if job is None:
                 lines.drop(job_id)
             else:
-                lines.put(job_id, _encode(_stored(job)))
+                lines.put(job_id, encode_job(job))
         self._changed.clear()
-        requests = [_Request(i, a.verb, a.at_ms, a.jobs, a.count) for i, a in state.requests.items()]
+        requests = stored_requests(state.requests)
         head = (
             b'{"format": %d, "layout": "document", "queue_id": %b,\n"version": %d,\n"counters": %b,\n'
             b'"writers": %b,\n"requests": %b,\n"jobs": [\n'
@@ -152,11 +105,11 @@ class DocumentCodec:
             document = _document_decoder.decode(body)
             own = document.queue_id is not None
             if own:
-                stored = [_job_decoder.decode(raw) for raw in document.jobs]
+                stored = [decode_job(raw) for raw in document.jobs]
             else:
                 stored = [_foreign_decoder.decode(raw).stored() for raw in document.jobs]
         except (msgspec.DecodeError, UnicodeDecodeError, binascii.Error) as error:
-            raise _not_a_document(self.key, error) from error
+            raise not_a_queue(self.key, error) from error
         if own:
             assert document.queue_id is not None
             self.queue_id = document.queue_id
@@ -224,125 +177,12 @@ class _Lines:
         return self._last
 
 
-def read_layout(key: str, body: bytes) -> Head:
-    """What kind of queue this is, before anything else is believed.
-
-    Raises:
-        CorruptQueueError: it is none that this release knows.
-    """
-    try:
-        head = _head_decoder.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise _not_a_document(key, error) from error
-    if head.format > FORMAT:
-        raise CorruptQueueError(
-            key, f"written in format {head.format} by a newer casque; this one reads up to {FORMAT}. Upgrade casque"
-        )
-    return head
-
-
-def _not_a_document(key: str, error: Exception) -> CorruptQueueError:
-    return CorruptQueueError(
-        key,
-        f"this is not a queue that casque or jqueue wrote ({error}). Nothing was changed: restore the object from a "
-        "backup or an older version, or open the queue under another prefix",
-    )
-
-
 def _state(document: _Document, stored: list[StoredJob], limits: Limits, key: str) -> State:
-    records = [_record(job, index) for index, job in enumerate(stored, 1)]
+    records = [record_of(job, index) for index, job in enumerate(stored, 1)]
     counters = document.counters
     if counters is None:
         # jqueue keeps no counters: what is there is all there ever was. Tokens given out before it rewrote the
         # document are forgotten, but there were fewer of them than milliseconds since 1970.
         moments = [document.version, *(r.created_ms for r in records), *(r.beat_ms or 0 for r in records)]
         counters = Counters(enqueued=len(records), sequence=len(records), tokens=max(moments))
-    state = State(limits)
-    state.restore(records, counters, document.version)
-    if (problem := state.violation()) is not None:
-        raise CorruptQueueError(
-            key,
-            f"its counters do not match its jobs ({problem}): it was edited by hand or cut. Restore an older version",
-        )
-    state.writers = dict(document.writers)
-    state.requests = {r.request_id: Answered(r.at_ms, r.verb, r.jobs, r.count) for r in document.requests}
-    return state
-
-
-def _stored(job: JobRecord) -> StoredJob:
-    spec = job.spec
-    if job.state is JobState.RUNNING:
-        status = StoredStatus.IN_PROGRESS
-    elif job.state is JobState.DEAD:
-        status = StoredStatus.DEAD
-    else:
-        status = StoredStatus.QUEUED
-    return StoredJob(
-        spec.id,
-        spec.entrypoint,
-        spec.payload,
-        status,
-        spec.priority,
-        from_ms(job.created_ms),
-        None if job.beat_ms is None else from_ms(job.beat_ms),
-        job.sequence,
-        None if job.due_ms == job.created_ms else job.due_ms,
-        job.state is JobState.DELAYED,
-        job.token,
-        job.attempts,
-        job.worker,
-        job.lease_ms,
-        job.claimed_ms,
-        job.error,
-        spec.run_at_ms,
-        spec.attempts_max,
-        spec.key,
-        spec.headers,
-        spec.zone,
-    )
-
-
-def _record(job: StoredJob, index: int) -> JobRecord:
-    if job.status is StoredStatus.IN_PROGRESS:
-        state = JobState.RUNNING
-    elif job.status is StoredStatus.DEAD:
-        state = JobState.DEAD
-    else:
-        state = JobState.DELAYED if job.delayed else JobState.READY
-    created_ms = to_ms(job.created_at)
-    spec = JobSpec(
-        job.id,
-        job.entrypoint,
-        job.payload,
-        job.priority,
-        job.run_at_ms,
-        job.max_attempts,
-        job.key,
-        job.headers,
-        job.zone,
-    )
-    return JobRecord(
-        spec,
-        job.sequence or index,
-        created_ms,
-        state,
-        created_ms if job.due_ms is None else job.due_ms,
-        job.token,
-        job.attempts,
-        job.worker,
-        job.lease_ms,
-        job.claimed_ms,
-        None if job.heartbeat_at is None else to_ms(job.heartbeat_at),
-        job.error,
-    )
-
-
-@lru_cache(maxsize=1024)  # jobs of one commit share their times
-def from_ms(ms: int) -> datetime:
-    return _EPOCH + timedelta(milliseconds=ms)
-
-
-def to_ms(moment: datetime) -> int:
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return (moment - _EPOCH) // timedelta(milliseconds=1)
+    return restored(key, records, counters, document.version, document.writers, document.requests, limits)

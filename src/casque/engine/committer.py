@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 from casque.clock import Clock, Random, new_nonce
 from casque.errors import CASConflictError
@@ -100,7 +101,6 @@ class Committer:
                 self._take(Refreshed(outcome.state, events))
                 self._streak.grew(self._clock.monotonic_ms())
                 return
-            self._journal.undo(state)
             losses += 1
             if losses >= (self._settings.conflict_retries + 1) * BURST:
                 raise CASConflictError(
@@ -108,16 +108,21 @@ class Committer:
                     "at once. Nothing was done; try again, or raise conflict_retries"
                 )
             # Wait first, read then: what is read and then waited with is out of date when it is written.
-            if losses % BURST == 0:
-                await self._clock.sleep(self._conflict_delay_s(losses // BURST - 1))
             if outcome.refreshed is not None:
                 self._take(outcome.refreshed)
-            else:
+            backs_off = losses % BURST == 0
+            if backs_off:
+                await self._clock.sleep(self._conflict_delay_s(losses // BURST - 1))
+            if backs_off or outcome.refreshed is None:
                 await self.refresh()
                 current = True
             self._shared_until_ms = self._clock.monotonic_ms() + SHARED_MS
             if self.state.writers.get(self.writer) == self._batches:
                 return  # it had landed after all: somebody below us asked twice
+
+    def maintenance(self) -> Coroutine[Any, Any, None] | None:
+        """What the journal would like to do beside the next commits."""
+        return self._journal.maintenance(self.state, self.writer)
 
     def _take(self, refreshed: Refreshed) -> None:
         if refreshed.state is not self.known:

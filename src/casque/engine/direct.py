@@ -38,6 +38,8 @@ class DirectCommit:
         async with self._turn:
             await self._committer.commit(operation.decide)
             self._committer.news()  # nobody here watches leases
+            if (maintenance := self._committer.maintenance()) is not None:
+                await maintenance
         if operation.error is not None:
             raise operation.error
         return operation.answer

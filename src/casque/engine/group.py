@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Coroutine
 from typing import Any
 
 from casque.clock import Clock, Random, Timer, yield_once
@@ -42,6 +43,7 @@ class GroupCommit:
         self._poll_at_ms: int | None = None
         self._poll_delay_ms = milliseconds(settings.poll_min)
         self._rest_until_ms = 0
+        self._maintenance: asyncio.Task[None] | None = None
 
     # --- Life ---
 
@@ -64,9 +66,10 @@ class GroupCommit:
         try:
             await asyncio.wait({task, limit}, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            limit.cancel()
-            task.cancel()
-            await asyncio.gather(task, limit, return_exceptions=True)
+            ending = [task, limit, *([self._maintenance] if self._maintenance is not None else [])]
+            for one in ending:
+                one.cancel()
+            await asyncio.gather(*ending, return_exceptions=True)
 
     # --- Calls ---
 
@@ -153,6 +156,7 @@ class GroupCommit:
                 batch.append(Operation(None, Expire(expired)))
             await self._committer.commit(lambda state, now: self._decide(batch, state, now))
             self._take_note()
+            self._maintain()
             self._reaper.acted_on(expired, self._committer.state)
         except CasqueError as error:
             self._turn_failed(batch, error, asked=asked)
@@ -213,6 +217,13 @@ class GroupCommit:
             return
         for operation in batch:
             operation.fail(error)
+
+    def _maintain(self) -> None:
+        """One piece of maintenance at a time, beside the commits."""
+        if self._maintenance is not None and not self._maintenance.done():
+            return
+        if (work := self._committer.maintenance()) is not None:
+            self._maintenance = asyncio.create_task(_logged(work), name="casque maintenance")
 
     # --- Waiting callers, polling and timers ---
 
@@ -289,6 +300,14 @@ class _Waiting(Operation):
     @property
     def goes_on_waiting(self) -> bool:
         return self.error is None and not self.answer and not self.timed_out and not self.abandoned
+
+
+async def _logged(work: Coroutine[Any, Any, None]) -> None:
+    try:
+        await work
+    except CasqueError as error:
+        # Commits do not depend on it, and the next occasion comes soon.
+        log.warning("maintenance failed and is put off: %s", error)
 
 
 def _unfinished(error: BaseException) -> BaseException:

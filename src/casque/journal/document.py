@@ -9,16 +9,15 @@ from __future__ import annotations
 from typing import assert_never
 
 from casque.clock import Clock, Random, new_id
-from casque.codec.document import LAYOUT, DocumentCodec, read_layout
-from casque.errors import CorruptQueueError, StorageError, StoreAccessError, UnknownOutcomeError
+from casque.codec.document import LAYOUT, DocumentCodec
+from casque.codec.head import KEY, read_layout
+from casque.errors import CorruptQueueError, StorageError, StoreAccessError, UnknownOutcomeError, UnsafeStoreError
 from casque.journal.patience import Patience
 from casque.journal.port import Appended, Batch, Conflict, Landed, Refreshed
 from casque.settings import QueueSettings
 from casque.state import Limits, State
 from casque.state.events import subject
 from casque.storage.port import Lost, Missing, Outcome, Store, Stored, Unchanged, Unknown, Won
-
-KEY = "queue.json"
 
 
 class DocumentJournal:
@@ -50,7 +49,16 @@ class DocumentJournal:
     async def refresh(self, state: State) -> Refreshed:
         return Refreshed(await self._read(state))
 
+    def maintenance(self, state: State, writer: str) -> None:
+        """Every commit writes the whole queue: nothing is ever left to tidy."""
+
     async def append(self, state: State, batch: Batch) -> Appended:
+        appended = await self._append(state, batch)
+        if isinstance(appended, Conflict):
+            self.undo(state)
+        return appended
+
+    async def _append(self, state: State, batch: Batch) -> Appended:
         self._touch(state)
         writers = state.writers_with(batch.writer, batch.number)
         body = self._codec.encode(state, version=state.position + 1, writers=writers)
@@ -60,7 +68,7 @@ class DocumentJournal:
             trouble: BaseException
             try:
                 outcome = await self._write(body)
-            except StoreAccessError:
+            except (StoreAccessError, UnsafeStoreError):
                 raise
             except StorageError as error:
                 trouble = error  # surely nothing was written by this attempt
@@ -112,7 +120,7 @@ class DocumentJournal:
         """None if the document is as before: the write has not landed, or not yet, and may be sent again."""
         try:
             read = await self._store.get(KEY, unless=self._etag)
-        except StoreAccessError:
+        except (StoreAccessError, UnsafeStoreError):
             raise
         except StorageError:
             return None  # sending the same bytes again is always safe
@@ -124,7 +132,7 @@ class DocumentJournal:
         patience = Patience(self._settings, self._clock, self._rng)
         try:
             return await patience.insist(lambda: self._read(None))
-        except StoreAccessError:
+        except (StoreAccessError, UnsafeStoreError):
             raise
         except StorageError as error:
             raise _gave_up(error, sent=True) from error

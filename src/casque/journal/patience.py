@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from casque.clock import Clock, Random
-from casque.errors import StorageError, StoreAccessError
+from casque.errors import StorageError, StoreAccessError, UnsafeStoreError
 from casque.settings import QueueSettings, milliseconds
 
 R = TypeVar("R")
@@ -40,7 +40,7 @@ class Patience:
         while True:
             try:
                 return await read()
-            except StoreAccessError:
+            except (StoreAccessError, UnsafeStoreError):
                 raise
             except StorageError:
                 if not await self.wait():

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Protocol, TypeAlias
+from collections.abc import Coroutine
+from typing import Any, Protocol, TypeAlias
 
 import msgspec
 
@@ -23,7 +24,7 @@ class Refreshed(msgspec.Struct, frozen=True):
 
 
 class Conflict(msgspec.Struct, frozen=True):
-    """The slot is taken: undo, refresh, and decide again unless the refreshed state shows this very batch.
+    """The slot is taken and the batch undone: refresh, and decide again unless the state then shows this very batch.
 
     It does after a retry that nobody asked for, inside a client library, turned one's own success into a lost race.
     `refreshed` is there if finding out meant reading on already.
@@ -71,6 +72,10 @@ class Journal(Protocol):
             UnknownOutcomeError: the store failed for so long that nobody knows. The caller must `load` next.
             StorageError: it failed for so long, and surely nothing was written.
         """
+        ...
+
+    def maintenance(self, state: State, writer: str) -> Coroutine[Any, Any, None] | None:
+        """Work that may go on beside later commits, if any is due. Called on a committed state."""
         ...
 
     def undo(self, state: State) -> None:

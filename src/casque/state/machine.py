@@ -372,7 +372,8 @@ class State:
             delay_ms = c.delay_ms
             if delay_ms is None:
                 delay_ms = c.backoff.delay_ms(job.attempts) if c.backoff is not None else 0
-            event = Nacked(c.job_id, job.token, now_ms + delay_ms, delay_ms > 0, c.error)
+            # Without a delay it is due a millisecond from now: behind what is due already, and still at once.
+            event = Nacked(c.job_id, job.token, now_ms + max(delay_ms, 1), delay_ms > 0, c.error)
         self._happen(event, now_ms)
         if c.request_id is not None:
             self._remember(c.request_id, "nack", now_ms)
@@ -439,7 +440,7 @@ class State:
             if _exhausted(job):
                 self._happen(Died(job.spec.id, job.token, LEASE_RAN_OUT), now_ms)
             else:
-                self._happen(Expired(job.spec.id, job.token, now_ms), now_ms)
+                self._happen(Expired(job.spec.id, job.token, now_ms + 1), now_ms)
             expired += 1
         return expired
 

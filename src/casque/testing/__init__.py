@@ -9,12 +9,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from casque.testing.clock import ManualClock
+    from casque.testing.gated import GatedStore
     from casque.testing.lossy import LossyStore
     from casque.testing.store_suite import StoreSuite
 
-__all__ = ["LossyStore", "StoreSuite"]
+__all__ = ["GatedStore", "LossyStore", "ManualClock", "StoreSuite"]
 
-_HOMES = {"LossyStore": "casque.testing.lossy", "StoreSuite": "casque.testing.store_suite"}
+_HOMES = {
+    "GatedStore": "casque.testing.gated",
+    "LossyStore": "casque.testing.lossy",
+    "ManualClock": "casque.testing.clock",
+    "StoreSuite": "casque.testing.store_suite",
+}
 
 
 def __getattr__(name: str) -> object:

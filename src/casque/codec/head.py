@@ -1,0 +1,46 @@
+"""What every `queue.json` says first, whatever its layout."""
+
+from __future__ import annotations
+
+import msgspec
+
+from casque.errors import CorruptQueueError
+
+FORMAT = 1
+KEY = "queue.json"
+
+
+class Head(msgspec.Struct, frozen=True):
+    """What every `queue.json` says first, whatever its layout."""
+
+    format: int = 0
+    layout: str = "document"
+    queue_id: str | None = None
+
+
+_decoder = msgspec.json.Decoder(Head)
+
+
+def read_layout(key: str, body: bytes) -> Head:
+    """What kind of queue this is, before anything else is believed.
+
+    Raises:
+        CorruptQueueError: it is none that this release knows.
+    """
+    try:
+        head = _decoder.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise not_a_queue(key, error) from error
+    if head.format > FORMAT:
+        raise CorruptQueueError(
+            key, f"written in format {head.format} by a newer casque; this one reads up to {FORMAT}. Upgrade casque"
+        )
+    return head
+
+
+def not_a_queue(key: str, error: Exception) -> CorruptQueueError:
+    return CorruptQueueError(
+        key,
+        f"this is not a queue that casque or jqueue wrote ({error}). Nothing was changed: restore the object from a "
+        "backup or an older version, or open the queue under another prefix",
+    )

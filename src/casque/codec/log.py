@@ -1,0 +1,212 @@
+"""The log: segments, snapshots and the head, all JSON that `cat` shows.
+
+A segment holds one commit's events. It names the digest of the segment before it, so that a history cannot be cut,
+swapped or mixed with another without being noticed, and ends with a checksum of its own bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import zlib
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from casque.codec.head import FORMAT, Head
+from casque.codec.stored import StoredRequest, decode_job, encode_job, record_of, restored, stored_requests
+from casque.errors import CorruptQueueError
+from casque.state import Counters, Event, Limits, State
+from casque.state.machine import Answered
+from casque.types import JobRecord
+
+LAYOUT = "log"
+START = ""
+"""What the first segment names as the digest of the one before it."""
+
+_CRC_BYTES = len(b',"crc":"00000000"}\n')
+_REPAIR = "Restore the object from a backup or an older version of it; `casque queue verify` checks the whole queue"
+
+
+class SnapshotRef(msgspec.Struct, frozen=True):
+    """Where the newest whole state is, and what its bytes must hash to."""
+
+    position: int
+    key: str
+    sha256: str
+    bytes: int
+
+
+class LogHead(Head, frozen=True, kw_only=True):
+    """`queue.json` of a log queue: small, and the only object that ever changes."""
+
+    layout: str = LAYOUT
+    mode: str = "open"
+    version: int = 0
+    writer: str = ""
+    """Who wrote this version: two writers must never produce the same bytes."""
+    epoch: int = 0
+    snapshot: SnapshotRef | None = None
+    floor: int = 0
+    """Segments up to here may be gone; whoever stands below starts again from the snapshot."""
+
+
+class Segment(msgspec.Struct, frozen=True):
+    """One commit."""
+
+    format: int
+    queue_id: str
+    position: int
+    epoch: int
+    writer: str
+    batch: int
+    prev: str
+    at: int
+    events: list[Event]
+
+
+class View(msgspec.Struct, frozen=True):
+    """A state as of one position, safe from later changes: its records are frozen and everything else is copied."""
+
+    position: int
+    chain: str
+    counters: Counters
+    writers: dict[str, int]
+    requests: dict[str, Answered]
+    records: list[JobRecord]
+
+    @classmethod
+    def of(cls, state: State, chain: str) -> View:
+        assert not state.events, "only a committed state is worth keeping"
+        counters = msgspec.structs.replace(state.counters)
+        return cls(
+            state.position, chain, counters, dict(state.writers), dict(state.requests), list(state.jobs.values())
+        )
+
+
+class _Snapshot(msgspec.Struct):
+    format: int
+    queue_id: str
+    position: int
+    chain: str
+    counters: Counters
+    writers: dict[str, int]
+    requests: list[StoredRequest]
+    jobs: list[msgspec.Raw]
+
+
+_encode = msgspec.json.Encoder().encode
+_segment_decoder = msgspec.json.Decoder(Segment)
+_snapshot_decoder = msgspec.json.Decoder(_Snapshot)
+_head_decoder = msgspec.json.Decoder(LogHead)
+
+
+def segment_key(position: int) -> str:
+    return f"log/{position:020d}"
+
+
+def snapshot_key(position: int, nonce: str) -> str:
+    return f"snapshots/{position:020d}-{nonce}"
+
+
+def digest(body: bytes) -> str:
+    return hashlib.sha256(body).hexdigest()
+
+
+def encode_segment(
+    *, queue_id: str, position: int, epoch: int, writer: str, batch: int, prev: str, at_ms: int, events: list[Event]
+) -> bytes:
+    body = (
+        b'{"format":%d,"queue_id":%b,"position":%d,"epoch":%d,"writer":%b,"batch":%d,"prev":%b,"at":%d,"events":%b'
+        % (
+            FORMAT,
+            _encode(queue_id),
+            position,
+            epoch,
+            _encode(writer),
+            batch,
+            _encode(prev),
+            at_ms,
+            _encode(events),
+        )
+    )
+    return b'%b,"crc":"%08x"}\n' % (body, zlib.crc32(body))
+
+
+def decode_segment(body: bytes, *, queue_id: str, position: int, prev: str) -> Segment:
+    """A segment, if it is the one that belongs at this place.
+
+    Raises:
+        CorruptQueueError: it is cut, changed, another queue's, or does not follow what stands before it.
+    """
+    key = segment_key(position)
+    if body[-_CRC_BYTES:] != b',"crc":"%08x"}\n' % zlib.crc32(body[:-_CRC_BYTES]):
+        raise CorruptQueueError(key, f"its checksum does not match: it was cut short or changed. {_REPAIR}")
+    try:
+        segment = _segment_decoder.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise CorruptQueueError(key, f"it cannot be read ({error}). {_REPAIR}") from error
+    if segment.format > FORMAT:
+        raise CorruptQueueError(key, f"written in format {segment.format} by a newer casque. Upgrade casque")
+    if segment.queue_id != queue_id:
+        raise CorruptQueueError(key, f"it belongs to another queue ({segment.queue_id}, not {queue_id}). {_REPAIR}")
+    if segment.position != position:
+        raise CorruptQueueError(key, f"it says it is commit {segment.position}: it was renamed. {_REPAIR}")
+    if segment.prev != prev:
+        before = segment_key(position - 1)
+        raise CorruptQueueError(key, f"it does not follow {before} as that is now: one of them was swapped. {_REPAIR}")
+    return segment
+
+
+def encode_head(head: LogHead) -> bytes:
+    return msgspec.json.format(_encode(head), indent=2) + b"\n"
+
+
+def decode_head(key: str, body: bytes) -> LogHead:
+    try:
+        return _head_decoder.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise CorruptQueueError(key, f"the head of the log cannot be read ({error}). {_REPAIR}") from error
+
+
+def encode_snapshot(queue_id: str, view: View, *, piece: int = 500) -> Iterator[bytes]:
+    """The snapshot in pieces, so that whoever asks for them can do something else in between."""
+    yield (
+        b'{"format": %d, "queue_id": %b,\n"position": %d, "chain": %b,\n"counters": %b,\n"writers": %b,\n'
+        b'"requests": %b,\n"jobs": [\n'
+        % (
+            FORMAT,
+            _encode(queue_id),
+            view.position,
+            _encode(view.chain),
+            _encode(view.counters),
+            _encode(view.writers),
+            _encode(stored_requests(view.requests)),
+        )
+    )
+    for start in range(0, len(view.records), piece):
+        lines = b",\n".join([encode_job(job) for job in view.records[start : start + piece]])
+        yield lines if start == 0 else b",\n" + lines
+    yield b"\n]}\n"
+
+
+def decode_snapshot(ref: SnapshotRef, body: bytes, *, queue_id: str, limits: Limits) -> tuple[State, str]:
+    """The state and the digest of the segment it ends with.
+
+    Raises:
+        CorruptQueueError: these are not the bytes that the head names.
+    """
+    if digest(body) != ref.sha256:
+        raise CorruptQueueError(
+            ref.key, f"it is not the snapshot that the head names: cut, changed or swapped. {_REPAIR}"
+        )
+    try:
+        snapshot = _snapshot_decoder.decode(body)
+        records: Iterable[JobRecord] = [record_of(decode_job(raw), 0) for raw in snapshot.jobs]
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise CorruptQueueError(ref.key, f"it cannot be read ({error}). {_REPAIR}") from error
+    if snapshot.queue_id != queue_id or snapshot.position != ref.position:
+        raise CorruptQueueError(ref.key, f"it belongs to another queue or position. {_REPAIR}")
+    state = restored(
+        ref.key, records, snapshot.counters, snapshot.position, snapshot.writers, snapshot.requests, limits
+    )
+    return state, snapshot.chain

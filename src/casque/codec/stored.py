@@ -1,0 +1,185 @@
+"""What a stored state consists of: jobs, one per line of JSON, and remembered answers; the same in every layout.
+
+The first seven fields of a job are jqueue's; the rest is left out where it says nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from functools import lru_cache
+
+import msgspec
+
+from casque.errors import CorruptQueueError
+from casque.state import Counters, Limits, State
+from casque.state.machine import Answered
+from casque.types import JobRecord, JobSpec, JobState
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class StoredStatus(StrEnum):
+    """jqueue's three states. What it cannot tell apart is in `state`."""
+
+    QUEUED = "queued"
+    IN_PROGRESS = "in_progress"
+    DEAD = "dead"
+
+
+class StoredJob(msgspec.Struct, omit_defaults=True):
+    """One job's line."""
+
+    id: str
+    entrypoint: str
+    payload: bytes
+    status: StoredStatus
+    priority: int
+    created_at: datetime
+    heartbeat_at: datetime | None
+    sequence: int = 0
+    due_ms: int | None = None
+    delayed: bool = False
+    token: int = 0
+    attempts: int = 0
+    worker: str | None = None
+    lease_ms: int = 0
+    claimed_ms: int | None = None
+    error: str | None = None
+    run_at_ms: int | None = None
+    max_attempts: int | None = None
+    key: str | None = None
+    headers: dict[str, str] | None = None
+    zone: str | None = None
+
+
+class StoredRequest(msgspec.Struct, array_like=True):
+    """A remembered answer."""
+
+    request_id: str
+    verb: str
+    at_ms: int
+    jobs: tuple[tuple[str, int], ...] = ()
+    count: int = 0
+
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(StoredJob).decode
+
+
+def encode_job(job: JobRecord) -> bytes:
+    return _encode(_stored(job))
+
+
+def decode_job(line: bytes | msgspec.Raw) -> StoredJob:
+    return _decode(line)
+
+
+def stored_requests(requests: dict[str, Answered]) -> list[StoredRequest]:
+    return [StoredRequest(i, a.verb, a.at_ms, a.jobs, a.count) for i, a in requests.items()]
+
+
+def restored(
+    key: str,
+    records: Iterable[JobRecord],
+    counters: Counters,
+    position: int,
+    writers: dict[str, int],
+    requests: Iterable[StoredRequest],
+    limits: Limits,
+) -> State:
+    """A state as it was stored.
+
+    Raises:
+        CorruptQueueError: the parts do not fit together.
+    """
+    state = State(limits)
+    state.restore(records, counters, position)
+    state.writers = dict(writers)
+    state.requests = {r.request_id: Answered(r.at_ms, r.verb, r.jobs, r.count) for r in requests}
+    if (problem := state.violation()) is not None:
+        raise CorruptQueueError(
+            key,
+            f"its counters do not match its jobs ({problem}): it was edited by hand or cut. Restore an older version",
+        )
+    return state
+
+
+def _stored(job: JobRecord) -> StoredJob:
+    spec = job.spec
+    if job.state is JobState.RUNNING:
+        status = StoredStatus.IN_PROGRESS
+    elif job.state is JobState.DEAD:
+        status = StoredStatus.DEAD
+    else:
+        status = StoredStatus.QUEUED
+    return StoredJob(
+        spec.id,
+        spec.entrypoint,
+        spec.payload,
+        status,
+        spec.priority,
+        from_ms(job.created_ms),
+        None if job.beat_ms is None else from_ms(job.beat_ms),
+        job.sequence,
+        None if job.due_ms == job.created_ms else job.due_ms,
+        job.state is JobState.DELAYED,
+        job.token,
+        job.attempts,
+        job.worker,
+        job.lease_ms,
+        job.claimed_ms,
+        job.error,
+        spec.run_at_ms,
+        spec.attempts_max,
+        spec.key,
+        spec.headers,
+        spec.zone,
+    )
+
+
+def record_of(job: StoredJob, index: int) -> JobRecord:
+    if job.status is StoredStatus.IN_PROGRESS:
+        state = JobState.RUNNING
+    elif job.status is StoredStatus.DEAD:
+        state = JobState.DEAD
+    else:
+        state = JobState.DELAYED if job.delayed else JobState.READY
+    created_ms = to_ms(job.created_at)
+    spec = JobSpec(
+        job.id,
+        job.entrypoint,
+        job.payload,
+        job.priority,
+        job.run_at_ms,
+        job.max_attempts,
+        job.key,
+        job.headers,
+        job.zone,
+    )
+    return JobRecord(
+        spec,
+        job.sequence or index,
+        created_ms,
+        state,
+        created_ms if job.due_ms is None else job.due_ms,
+        job.token,
+        job.attempts,
+        job.worker,
+        job.lease_ms,
+        job.claimed_ms,
+        None if job.heartbeat_at is None else to_ms(job.heartbeat_at),
+        job.error,
+    )
+
+
+@lru_cache(maxsize=1024)  # jobs of one commit share their times
+def from_ms(ms: int) -> datetime:
+    return EPOCH + timedelta(milliseconds=ms)
+
+
+def to_ms(moment: datetime) -> int:
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return (moment - EPOCH) // timedelta(milliseconds=1)

@@ -1,0 +1,61 @@
+"""Opens a queue in the layout it has, or makes a new one in the layout that was asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from typing import Any
+
+from casque.clock import Clock, Random
+from casque.codec.document import LAYOUT as DOCUMENT
+from casque.codec.head import KEY, read_layout
+from casque.codec.log import LAYOUT as LOG
+from casque.errors import CorruptQueueError
+from casque.journal.document import DocumentJournal
+from casque.journal.log import LogJournal
+from casque.journal.port import Appended, Batch, Journal, Refreshed
+from casque.settings import QueueSettings
+from casque.state import State
+from casque.storage.port import Store, Stored
+
+JOURNALS: dict[str, type[DocumentJournal | LogJournal]] = {DOCUMENT: DocumentJournal, LOG: LogJournal}
+
+
+class ChosenJournal:
+    """The journal for whatever `queue.json` says; `layout` is for a queue that is not there yet."""
+
+    def __init__(self, store: Store, *, layout: str, settings: QueueSettings, clock: Clock, rng: Random) -> None:
+        self._store = store
+        self._layout = layout
+        self._settings = settings
+        self._clock = clock
+        self._rng = rng
+        self._journal: Journal | None = None
+
+    @property
+    def whole(self) -> bool:
+        return self._chosen.whole
+
+    async def load(self) -> State:
+        read = await self._store.get(KEY)
+        layout = read_layout(KEY, read.body).layout if isinstance(read, Stored) else self._layout
+        if layout not in JOURNALS:
+            raise CorruptQueueError(KEY, f"the layout {layout!r} is none that this release knows. Upgrade casque")
+        self._journal = JOURNALS[layout](self._store, settings=self._settings, clock=self._clock, rng=self._rng)
+        return await self._journal.load()
+
+    async def refresh(self, state: State) -> Refreshed:
+        return await self._chosen.refresh(state)
+
+    async def append(self, state: State, batch: Batch) -> Appended:
+        return await self._chosen.append(state, batch)
+
+    def maintenance(self, state: State, writer: str) -> Coroutine[Any, Any, None] | None:
+        return self._chosen.maintenance(state, writer)
+
+    def undo(self, state: State) -> None:
+        self._chosen.undo(state)
+
+    @property
+    def _chosen(self) -> Journal:
+        assert self._journal is not None, "load() comes first"
+        return self._journal
