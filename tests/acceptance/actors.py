@@ -88,15 +88,13 @@ async def _finish(log: Log, job: Any, verb: str) -> None:
     log.write("ok", verb, job=job.id, token=job.token)
 
 
-def actor_process(
-    url: str, options: Mapping[str, str] | None, log: Path, name: str, *, calls: int | None, lease_s: float
-) -> Any:
+def actor_process(url: str, log: Path, name: str, *, layout: str, calls: int | None, lease_s: float) -> Any:
     """A process of its own, not yet started."""
 
     def main() -> None:
         async def run() -> None:
             async with Queue.open(
-                url, options=options, worker=name, stale_timeout=timedelta(seconds=lease_s), max_attempts=None
+                url, layout=layout, worker=name, stale_timeout=timedelta(seconds=lease_s), max_attempts=None
             ) as queue:
                 await asyncio.gather(
                     *(act(queue, Log(log), f"{name}.{n}", Random(f"{name}.{n}"), calls=calls) for n in range(4))

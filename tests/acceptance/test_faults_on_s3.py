@@ -26,8 +26,11 @@ FAULTS = {
 """Together 15 % of all requests; every request is delayed by a random while besides."""
 
 
+@pytest.mark.parametrize("layout", ["document", "log"])
 @pytest.mark.parametrize("writers", [1, 3])
-async def test_a_bad_line_loses_nothing_and_doubles_nothing(tmp_path: Path, s3_server: Server, writers: int) -> None:
+async def test_a_bad_line_loses_nothing_and_doubles_nothing(
+    tmp_path: Path, s3_server: Server, writers: int, layout: str
+) -> None:
     url = s3_server.fresh_url()
     async with Proxy(s3_server.endpoint, delay=Delay(2, sigma=0.8), seed=writers) as proxy:
         for fault, chance in FAULTS.items():
@@ -36,7 +39,11 @@ async def test_a_bad_line_loses_nothing_and_doubles_nothing(tmp_path: Path, s3_s
 
         async def writer(number: int) -> None:
             async with Queue.open(
-                url, options=options, stale_timeout=timedelta(minutes=5), storage_patience=timedelta(minutes=2)
+                url,
+                layout=layout,
+                options=options,
+                stale_timeout=timedelta(minutes=5),
+                storage_patience=timedelta(minutes=2),
             ) as queue:
                 log = Log(tmp_path / f"w{number}.log")
                 await asyncio.gather(

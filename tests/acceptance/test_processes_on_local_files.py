@@ -15,7 +15,8 @@ from tests.acceptance.actors import Ledger, actor_process
 KILLS = int(os.environ.get("CASQUE_KILLS", "200"))
 
 
-async def test_whatever_was_acknowledged_survives_hundreds_of_kills(tmp_path: Path) -> None:
+@pytest.mark.parametrize("layout", ["document", "log"])
+async def test_whatever_was_acknowledged_survives_hundreds_of_kills(tmp_path: Path, layout: str) -> None:
     rng = Random(20261115)
     logs = tmp_path / "logs"
     logs.mkdir()
@@ -27,7 +28,7 @@ async def test_whatever_was_acknowledged_survives_hundreds_of_kills(tmp_path: Pa
         nonlocal started
         name = f"a{started}"
         started += 1
-        process = actor_process(url, None, logs / f"{name}.log", name, calls=None, lease_s=0.5)
+        process = actor_process(url, logs / f"{name}.log", name, layout=layout, calls=None, lease_s=0.5)
         process.start()
         actors.append(process)
 
@@ -51,9 +52,14 @@ async def test_whatever_was_acknowledged_survives_hundreds_of_kills(tmp_path: Pa
     assert ledger.told["ack"] > 10
 
 
-async def test_eight_processes_share_one_queue_and_nothing_is_lost_or_claimed_twice(tmp_path: Path) -> None:
+@pytest.mark.parametrize("layout", ["document", "log"])
+async def test_eight_processes_share_one_queue_and_nothing_is_lost_or_claimed_twice(
+    tmp_path: Path, layout: str
+) -> None:
     url = (tmp_path / "queue").as_uri()
-    actors = [actor_process(url, None, tmp_path / f"p{n}.log", f"p{n}", calls=40, lease_s=300) for n in range(8)]
+    actors = [
+        actor_process(url, tmp_path / f"p{n}.log", f"p{n}", layout=layout, calls=40, lease_s=300) for n in range(8)
+    ]
     for actor in actors:
         actor.start()
     for actor in actors:
