@@ -108,11 +108,29 @@ class LogJournal:
             reads = await asyncio.gather(*(self._get(segment_key(first + n)) for n in range(ahead)))
             for n, read in enumerate(reads):
                 if not isinstance(read, Stored):
+                    if any(isinstance(later, Stored) for later in reads[n:]):
+                        await self._check_gap(first + n)
+                        break  # it has been written since: go on from there
                     return found
                 segment = decode_segment(read.body, queue_id=queue_id, position=first + n, prev=chain)
                 chain = digest(read.body)
                 found.append((segment, read.body))
             ahead = min(ahead * 2, READ_AHEAD)
+
+    async def _check_gap(self, position: int) -> None:
+        """A slot was missing although a later one is there: written in between, collected, or lost.
+
+        Raises:
+            CorruptQueueError: lost. Going on from here would fork the history.
+        """
+        if isinstance(await self._get(segment_key(position)), Stored):
+            return
+        await self._read_head()
+        if self._known_head().floor < position:
+            raise CorruptQueueError(
+                segment_key(position), "the segment is missing while later ones are there. Restore it from a backup"
+            )
+        raise StorageError(f"{segment_key(position)} was collected while it was being read; read again")
 
     async def _get(self, key: str) -> Read:
         # One by one: of many reads at once, one or other always fails on a bad day.
