@@ -490,7 +490,7 @@ async def test_a_retry_inside_a_client_library_does_not_turn_a_success_into_a_se
 
 async def test_a_short_outage_is_waited_out() -> None:
     clock = ManualClock()
-    store = LossyStore(MemoryStore(), scripted(*[Fault.NONE] * 2 + [Fault.BEFORE] * 6))
+    store = LossyStore(MemoryStore(), scripted(*[Fault.NONE] * 3 + [Fault.BEFORE] * 6))
     async with opened(store, clock) as q:
         call = asyncio.ensure_future(q.enqueue("a", b"1"))
         await drive(clock, call)
