@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from casque.client.queue import NewJob
 from casque.clock import Random
-from casque.errors import CasqueError, CorruptQueueError, UnknownOutcomeError
+from casque.errors import CASConflictError, CasqueError, CorruptQueueError, StorageError, UnknownOutcomeError
 from casque.testing.world.asked import Call, Request, Send, Told, Verb
 from casque.testing.world.invariants import Invariant, Violation
 from casque.testing.world.profile import Fault
@@ -64,7 +64,7 @@ class Crew:
     async def _work(self) -> None:
         while True:
             entrypoints = self._some_entrypoints()
-            wait = self._rng.choice((0.0, 0.5, 3.0))
+            wait = 10.0 if self._world.healed else self._rng.choice((0.0, 0.5, 3.0))
             leases = await self._ask(self._dequeue_request(entrypoints, wait))
             for job_id, token in leases or ():
                 await self._work_on(job_id, token)
@@ -126,6 +126,8 @@ class Crew:
         while await self._pause(1.0, until_s=2.0):
             wait = rng.choice((0.0, 5.0))
             call = asyncio.create_task(self._ask(self._dequeue_request(self._some_entrypoints(), wait)))
+            if self._world.profile.startled:
+                self._life.leave_when_written(call, rounds=rng.randrange(8))
             await self._life.clock.sleep(rng.uniform(0.0, 0.12) if wait == 0.0 else rng.uniform(0.0, 1.0))
             call.cancel()
             await asyncio.wait([call])
@@ -250,6 +252,10 @@ class Crew:
             known.doubtful.append(call.request)  # an answer that did not reach whoever asked through us
 
     def _refused(self, call: Call, error: CasqueError) -> None:
+        forgiven = self._world.profile.forgive_hidden and self._life.hidden_wins
+        if forgiven and isinstance(error, StorageError | CASConflictError):
+            self._in_doubt(call, Told.UNKNOWN)
+            return
         self._note(call, f"{type(error).__name__}")
         with self._world.watching():
             if isinstance(error, CorruptQueueError):
@@ -262,8 +268,6 @@ class Crew:
         request = call.request
         if told is Told.LEFT:
             self._world.faults[Fault.CALLER_LEFT] += 1
-            if request.verb is Verb.DEQUEUE and not self._world.profile.ask_again_after_leaving:
-                return
         elif request.verb is Verb.DEQUEUE:
             self._life.dequeues_in_doubt += 1
         if request.request_id is not None:

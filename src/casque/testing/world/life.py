@@ -45,6 +45,7 @@ class Node:
         self.rng = Random(f"{world.seed}/{self.name}")
         self.clock = MachineClock(world.loop, self.rng, skew_s=world.profile.skew_s, drift=world.profile.drift)
         self.cut_off = False
+        self.refused = False
         self.lives = 0
         self.life: Life | None = None
 
@@ -81,6 +82,9 @@ class Life:
         self.dead = False
         self.closing = False
         self.dequeues_in_doubt = 0
+        self.hidden_wins = 0
+        """Writes that landed and were reported as lost."""
+        self._leaving: list[tuple[asyncio.Task[Any], int]] = []
         self.tasks: dict[asyncio.Task[Any], None] = {}
         self.clock = LifeClock(node.clock, self, world.loop)
         self._stopped = False
@@ -146,6 +150,21 @@ class Life:
             self._held.append(callback)
         else:
             callback()
+
+    def leave_when_written(self, call: asyncio.Task[Any], *, rounds: int) -> None:
+        """This call is cancelled so many rounds of the loop after the reply to the next write."""
+        self._leaving.append((call, rounds))
+
+    def written(self) -> None:
+        leaving, self._leaving = self._leaving, []
+        for call, rounds in leaving:
+            self._leave_in(call, rounds)
+
+    def _leave_in(self, call: asyncio.Task[Any], rounds: int) -> None:
+        if rounds:
+            self.world.loop.call_soon(self._leave_in, call, rounds - 1)
+        else:
+            call.cancel()
 
     def stop(self) -> None:
         """As by SIGSTOP."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from casque.clock import Random
 from casque.errors import StorageError
-from casque.storage.port import Outcome, Read, Unknown
+from casque.storage.port import Outcome, Read, Unknown, Won
 from casque.testing.world.bucket import Bucket
 from casque.testing.world.profile import Fault
 
@@ -134,6 +134,9 @@ class _Write:
         if self._life.node.cut_off:
             later(line.timeout_s(), self._life.deliver, self._time_out)
             return await self._reply
+        if self._life.node.refused:
+            later(self._there_s, self._life.deliver, self._refuse)
+            return await self._reply
         match self._fault:
             case Fault.THROTTLED:
                 later(self._there_s, self._life.deliver, self._refuse)
@@ -163,6 +166,8 @@ class _Write:
             self._world.trace.note(self._life.name, f"{self._verb} died with its sender")
             return
         outcome = self._attempt()
+        if self._fault is Fault.HIDDEN and not tell and isinstance(outcome, Won):
+            self._life.hidden_wins += 1
         self._world.trace.note(
             self._life.name, f"{self._verb} arrived, {type(outcome).__name__.lower()} {self._fault or ''}"
         )
@@ -176,6 +181,7 @@ class _Write:
             self._time_out()
         elif not self._reply.done():
             self._reply.set_result(outcome)
+            self._life.written()
 
     def _time_out(self) -> None:
         if not self._reply.done():

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
+from collections.abc import Callable
+from contextvars import Context
+from heapq import heappop, heappush
 from typing import Any
 
 
 class VirtualLoop(asyncio.BaseEventLoop):
-    """Runs what is ready; when nothing is, it is the time of the next timer.
+    """Runs what is ready; when nothing is, it is the time of the next timer. Timers of one moment fire in order.
 
     >>> loop = VirtualLoop()
     >>> async def long():
@@ -22,32 +26,49 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def __init__(self) -> None:
         super().__init__()
         self._now = 0.0
-        self._clock_resolution = 1e-9
-        self._selector = _Leap(self)
+        self._ready: deque[asyncio.Handle] = deque()
+        self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
+        self._numbered = 0
         self.set_debug(False)
 
     def time(self) -> float:
         return self._now
 
-    def leap(self, seconds: float | None) -> None:
-        if seconds is None:
-            raise RuntimeError("the world stands still: nothing is ready and no timer is set")
-        self._now += seconds
+    def call_soon(self, callback: Callable[..., Any], *args: Any, context: Context | None = None) -> asyncio.Handle:
+        handle = asyncio.Handle(callback, args, self, context)
+        self._ready.append(handle)
+        return handle
 
-    def _process_events(self, event_list: list[Any]) -> None:
-        """There is no I/O."""
+    def call_later(
+        self, delay: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        return self.call_at(self._now + delay, callback, *args, context=context)
+
+    def call_at(
+        self, when: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        handle = asyncio.TimerHandle(when, callback, args, self, context)
+        self._numbered += 1
+        heappush(self._timers, (when, self._numbered, handle))
+        return handle
+
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+        """It is passed over when its time comes."""
+
+    def _run_once(self) -> None:
+        """One round, as in any event loop: what is ready now, but not yet what that makes ready."""
+        ready, timers = self._ready, self._timers
+        while timers and (timers[0][2].cancelled() or timers[0][0] <= self._now or not ready):
+            when, _, timer = heappop(timers)
+            if not timer.cancelled():
+                self._now = max(when, self._now)
+                ready.append(timer)
+        if not ready:
+            raise RuntimeError("the world stands still: nothing is ready and no timer is set")
+        for _ in range(len(ready)):
+            handle = ready.popleft()
+            if not handle.cancelled():
+                handle._run()  # noqa: SLF001  what every event loop does
 
     def _write_to_self(self) -> None:
         """There are no other threads to be woken by."""
-
-
-class _Leap:
-    """Stands where a loop waits for I/O."""
-
-    def __init__(self, loop: VirtualLoop) -> None:
-        self._loop = loop
-
-    def select(self, timeout: float | None) -> list[Any]:
-        if timeout != 0:
-            self._loop.leap(timeout)
-        return []

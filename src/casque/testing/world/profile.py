@@ -33,6 +33,8 @@ class Fault(StrEnum):
     CLOSE = "close"
     PAUSE = "pause"
     PARTITION = "partition"
+    OUTAGE = "outage"
+    """For a while the store refuses every write of a node, and says so."""
     CLOCK_JUMP = "clock jump"
     CALLER_LEFT = "caller left"
 
@@ -56,8 +58,12 @@ class Profile:
     """How far apart wall clocks may be set."""
     drift: float = 0.0
     """By what share clocks may run fast or slow."""
-    ask_again_after_leaving: bool = False
-    """Whether a caller that left a dequeue comes back with the same request id."""
+    startled: bool = False
+    """Whether callers leave in the very rounds of the event loop in which their answer is on its way to them."""
+    forgive_give_back: bool = True
+    """Known: a caller that leaves gives back a lease that others were told of by the same request id."""
+    forgive_hidden: bool = True
+    """Known: after a hidden retry a definite failure may be reported of what had landed."""
     settings: QueueSettings = field(default_factory=lambda: _settings())
 
     @property
@@ -73,8 +79,9 @@ def _settings() -> QueueSettings:
         backoff_base=timedelta(milliseconds=200),
         backoff_cap=timedelta(seconds=4),
         conflict_retries=1,
-        storage_patience=timedelta(seconds=4),
-        poll_min=timedelta(milliseconds=50),
+        storage_patience=timedelta(seconds=2),
+        poll_min=timedelta(milliseconds=100),
+        poll_max=timedelta(seconds=2),
         drain_limit=timedelta(seconds=5),
     )
 
@@ -93,7 +100,14 @@ ROUGH = Profile(
     },
     reads={Fault.READ_FAILED: 0.02, Fault.READ_SLOW: 0.03},
     crash_in_write=0.01,
-    every_s={Fault.CRASH: 25.0, Fault.CLOSE: 40.0, Fault.PAUSE: 25.0, Fault.PARTITION: 30.0, Fault.CLOCK_JUMP: 20.0},
+    every_s={
+        Fault.CRASH: 25.0,
+        Fault.CLOSE: 40.0,
+        Fault.PAUSE: 25.0,
+        Fault.PARTITION: 30.0,
+        Fault.OUTAGE: 30.0,
+        Fault.CLOCK_JUMP: 20.0,
+    },
     skew_s=5.0,
     drift=0.05,
 )
@@ -111,8 +125,15 @@ BRUTAL = Profile(
     },
     reads={Fault.READ_FAILED: 0.1, Fault.READ_SLOW: 0.08},
     crash_in_write=0.03,
-    every_s={Fault.CRASH: 10.0, Fault.CLOSE: 25.0, Fault.PAUSE: 12.0, Fault.PARTITION: 12.0, Fault.CLOCK_JUMP: 6.0},
-    skew_s=60.0,
+    every_s={
+        Fault.CRASH: 10.0,
+        Fault.CLOSE: 25.0,
+        Fault.PAUSE: 12.0,
+        Fault.PARTITION: 12.0,
+        Fault.OUTAGE: 12.0,
+        Fault.CLOCK_JUMP: 6.0,
+    },
+    skew_s=20.0,
     drift=0.1,
 )
 PROFILES = {profile.name: profile for profile in (CALM, ROUGH, BRUTAL)}

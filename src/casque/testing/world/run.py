@@ -10,7 +10,7 @@ from casque.testing.world.layout import DOCUMENT, Layout
 from casque.testing.world.profile import ROUGH, Profile
 from casque.testing.world.world import World
 
-DURATION_S = 10.0
+DURATION_S = 8.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -112,6 +112,9 @@ class World:
             case Fault.PARTITION:
                 node.cut_off = True
                 self.loop.call_later(node.rng.uniform(0.1, self.profile.lease_s), self._rejoin, node)
+            case Fault.OUTAGE:
+                node.refused = True
+                self.loop.call_later(node.rng.uniform(0.1, self.profile.lease_s), self._serve_again, node)
             case Fault.CLOCK_JUMP:
                 node.clock.set_wall(node.rng.uniform(-self.profile.skew_s, self.profile.skew_s))
             case _:
@@ -119,6 +122,9 @@ class World:
 
     def _rejoin(self, node: Node) -> None:
         node.cut_off = False
+
+    def _serve_again(self, node: Node) -> None:
+        node.refused = False
 
     # --- The end of a run ---
 
@@ -133,7 +139,7 @@ class World:
         self._healed_at = self.loop.time()
         self.trace.note("world", "the faults are over")
         for node in self._nodes:
-            node.cut_off = False
+            node.cut_off = node.refused = False
             node.clock.set_wall(0.0)
             node.start()
             if node.life is not None:

@@ -1,0 +1,104 @@
+"""Plausible mistakes, each made in the real code for the length of a test."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from casque.clock import Clock
+from casque.engine.committer import Committer
+from casque.engine.group import GroupCommit
+from casque.engine.operation import Operation
+from casque.engine.reaper import Reaper
+from casque.journal.document import DocumentJournal
+from casque.journal.port import Appended, Batch
+from casque.state import Ack, Observed, State
+from casque.storage.port import LOST, Outcome, Unknown
+from casque.testing.world.bucket import Bucket
+
+Mutation = Callable[[pytest.MonkeyPatch], None]
+
+
+def ack_without_token_check(patch: pytest.MonkeyPatch) -> None:
+    ack = State._ack
+    patch.setattr(State, "_ack", lambda self, c, now: ack(self, msgspec.structs.replace(c, token=None), now))
+    assert Ack("", 1).token == 1
+
+
+def first_write_overwrites(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Bucket, "create", lambda self, key, body, sender: self._write(key, body, sender))
+
+
+def request_ids_not_remembered(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(State, "_answered", lambda self, c, verb: None)
+
+
+def leases_judged_by_wall_clocks(patch: pytest.MonkeyPatch) -> None:
+    def due(self: Reaper) -> tuple[Observed, ...]:
+        clock: Clock = self._clock
+        return tuple(
+            watch.lease
+            for length_ms, watches in self._by_length.items()
+            for watch in watches.values()
+            if clock.wall_ms() - (watch.lease.beat_ms or 0) >= length_ms
+        )
+
+    patch.setattr(Reaper, "due", due)
+
+
+class Blind(dict[str, int]):
+    """A table of writers in which nobody looks for oneself."""
+
+    def get(self, key: object, default: object = None) -> Any:
+        return default
+
+
+def own_writes_not_recognised(patch: pytest.MonkeyPatch) -> None:
+    read = DocumentJournal._read
+
+    async def blind(self: DocumentJournal, known: State | None) -> State:
+        state = await read(self, known)
+        state.writers = Blind(state.writers)
+        return state
+
+    patch.setattr(DocumentJournal, "_read", blind)
+
+
+def unknown_taken_for_failed(patch: pytest.MonkeyPatch) -> None:
+    own_writes_not_recognised(patch)
+    write = DocumentJournal._write
+
+    async def hasty(self: DocumentJournal, body: bytes) -> Outcome:
+        outcome = await write(self, body)
+        return LOST if isinstance(outcome, Unknown) else outcome
+
+    patch.setattr(DocumentJournal, "_write", hasty)
+
+
+def failed_batches_not_rolled_back(patch: pytest.MonkeyPatch) -> None:
+    async def append(self: Committer, state: State, now_ms: int) -> Appended:
+        self._batches += 1
+        return await self._journal.append(state, Batch(writer=self.writer, number=self._batches, at_ms=now_ms))
+
+    patch.setattr(Committer, "_append", append)
+
+
+def claims_not_given_back(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(GroupCommit, "_return_claims", lambda self, operation: None)
+
+
+def answered_before_it_landed(patch: pytest.MonkeyPatch) -> None:
+    decide = Operation.decide
+
+    def hasty(self: Operation, state: State, now_ms: int) -> None:
+        decide(self, state, now_ms)
+        self.settle()
+
+    patch.setattr(Operation, "decide", hasty)
+
+
+def leases_never_run_out(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Reaper, "due", lambda self: ())
