@@ -13,7 +13,7 @@ from casque.client import checks
 from casque.client.job import Job
 from casque.client.opening import Parts, as_store
 from casque.client.payloads import PayloadCodec, codec_for
-from casque.client.small import backoff
+from casque.client.verbs import LeaseVerbs
 from casque.clock import Clock, Random, new_id
 from casque.engine.embedded import EmbeddedService
 from casque.engine.group import GroupCommit
@@ -41,7 +41,7 @@ class NewJob(msgspec.Struct, Generic[T], frozen=True):
     zone: str | None = None
 
 
-class Queue(Generic[T]):
+class Queue(LeaseVerbs, Generic[T]):
     """A queue on any store: `memory://`, `file://`, `s3://`, `gs://`, `az://`.
 
     >>> import asyncio
@@ -200,35 +200,6 @@ class Queue(Generic[T]):
             request_id=checks.request_id(request_id),
         )
         return [Job(record, self._codec, self) for record in records]
-
-    async def ack(self, job_id: str, token: int | None = None, *, request_id: str | None = None) -> None:
-        """The job is done. `job.ack()` does the same and carries the lease's token."""
-        await self._service.ack(
-            checks.job_id(job_id), token=checks.token(token), request_id=checks.request_id(request_id)
-        )
-
-    async def nack(
-        self,
-        job_id: str,
-        token: int | None = None,
-        *,
-        delay: float | timedelta | None = None,
-        error: BaseException | str | None = None,
-        request_id: str | None = None,
-    ) -> None:
-        """The job failed: again after `delay` or the back-off, or dead if this was its last attempt."""
-        await self._service.nack(
-            checks.job_id(job_id),
-            token=checks.token(token),
-            delay_ms=None if delay is None else checks.span_ms("delay", delay),
-            backoff=backoff(self._parts.settings, self._parts.rng),
-            error=checks.error_text(error),
-            request_id=checks.request_id(request_id),
-        )
-
-    async def heartbeat(self, job_id: str, token: int | None = None) -> None:
-        """The lease starts again at full length."""
-        await self._service.heartbeat(checks.job_id(job_id), token=checks.token(token))
 
     # --- Managing ---
 

@@ -9,24 +9,21 @@ from typing import Any, Self, Unpack
 from casque.client import checks
 from casque.client.job import Job, QueueState, plain_job
 from casque.client.opening import Parts, as_store
+from casque.client.verbs import LeaseVerbs
 from casque.clock import Clock, Random, new_id
 from casque.engine.embedded import EmbeddedService
 from casque.engine.group import GroupCommit
 from casque.engine.operation import Executor
 from casque.errors import QueueClosedError
-from casque.settings import QueueSettings, SettingsChanges, milliseconds
-from casque.types import Backoff, JobSpec
+from casque.settings import QueueSettings, SettingsChanges
+from casque.types import JobSpec
 
 
-class SmallQueue:
-    """What `BrokerQueue` and `DirectQueue` share: checks, verbs and the view of the whole queue."""
+class SmallQueue(LeaseVerbs):
+    """What `BrokerQueue` and `DirectQueue` share: the verbs and the view of the whole queue."""
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
-
-    @property
-    def _service(self) -> EmbeddedService:
-        raise NotImplementedError
 
     async def enqueue(
         self, entrypoint: str, payload: bytes, priority: int = 0, *, request_id: str | None = None
@@ -51,40 +48,6 @@ class SmallQueue:
             request_id=checks.request_id(request_id),
         )
         return [plain_job(record, self) for record in records]
-
-    async def ack(self, job_id: str, token: int | None = None, *, request_id: str | None = None) -> None:
-        """The job is done and leaves the queue. With a token only if the lease is still that one.
-
-        Raises:
-            JobNotFoundError: it is not in the queue (any more).
-            LeaseLostError: a token was given, and it is not the current one.
-        """
-        await self._service.ack(
-            checks.job_id(job_id), token=checks.token(token), request_id=checks.request_id(request_id)
-        )
-
-    async def nack(
-        self,
-        job_id: str,
-        token: int | None = None,
-        *,
-        delay: float | timedelta | None = None,
-        error: BaseException | str | None = None,
-        request_id: str | None = None,
-    ) -> None:
-        """The job failed: back into the queue, after `delay` or a back-off that doubles with every attempt."""
-        await self._service.nack(
-            checks.job_id(job_id),
-            token=checks.token(token),
-            delay_ms=None if delay is None else checks.span_ms("delay", delay),
-            backoff=backoff(self._parts.settings, self._parts.rng),
-            error=checks.error_text(error),
-            request_id=checks.request_id(request_id),
-        )
-
-    async def heartbeat(self, job_id: str, token: int | None = None) -> None:
-        """The lease starts again at full length. Raises LeaseLostError if it is no longer held."""
-        await self._service.heartbeat(checks.job_id(job_id), token=checks.token(token))
 
     async def read_state(self) -> QueueState:
         """Everything in the queue as of now: one read of the store, beside the calls in flight."""
@@ -194,8 +157,3 @@ class DirectQueue(SmallQueue):
         """Let go of a store that was opened by URL. Nothing else is held between calls."""
         if self._owns_store:
             await self._parts.store.close()
-
-
-def backoff(settings: QueueSettings, rng: Random) -> Backoff:
-    """The queue's back-off for one failed job, with its share of chance already drawn."""
-    return Backoff(milliseconds(settings.backoff_base), milliseconds(settings.backoff_cap), rng.random())

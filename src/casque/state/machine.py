@@ -338,14 +338,7 @@ class State:
     def _ack(self, c: Ack, now_ms: int) -> None:
         if self._answered(c, "ack") is not None:
             return
-        job = self.jobs.get(c.job_id)
-        if job is None:
-            raise JobNotFoundError(c.job_id)
-        if c.token is None:
-            if job.state is DEAD:
-                raise JobStateError(c.job_id, "dead", "unfinished")
-        elif job.token != c.token or job.state is not RUNNING:
-            raise LeaseLostError(c.job_id, c.token)
+        job = self._held(c.job_id, c.token)
         event = Acked(c.job_id, job.token)
         self.events.append(event)
         self._apply_acked(event, now_ms)
@@ -355,16 +348,9 @@ class State:
     def _nack(self, c: Nack, now_ms: int) -> JobRecord | None:
         if self._answered(c, "nack") is not None:
             return self.jobs.get(c.job_id)
-        job = self.jobs.get(c.job_id)
-        if job is None:
-            raise JobNotFoundError(c.job_id)
-        if c.token is None:
-            if job.state is DEAD:
-                raise JobStateError(c.job_id, "dead", "unfinished")
-            if job.state is not RUNNING:
-                return job  # it waits already, as the caller wishes
-        elif job.token != c.token or job.state is not RUNNING:
-            raise LeaseLostError(c.job_id, c.token)
+        job = self._held(c.job_id, c.token)
+        if job.state is not RUNNING:
+            return job  # it waits already, as the caller wishes
         event: Died | Nacked
         if _exhausted(job):
             event = Died(c.job_id, job.token, c.error)
@@ -380,9 +366,7 @@ class State:
         return self.jobs[c.job_id]
 
     def _heartbeat(self, c: Heartbeat, now_ms: int) -> JobRecord:
-        job = self.jobs.get(c.job_id)
-        if job is None:
-            raise JobNotFoundError(c.job_id)
+        job = self._there(c.job_id)
         if job.state is not RUNNING or (c.token is not None and job.token != c.token):
             raise LeaseLostError(c.job_id, c.token)
         event = Beaten(c.job_id, job.token)
@@ -397,9 +381,7 @@ class State:
     def _cancel(self, c: Cancel, now_ms: int) -> None:
         if self._answered(c, "cancel") is not None:
             return
-        job = self.jobs.get(c.job_id)
-        if job is None:
-            raise JobNotFoundError(c.job_id)
+        job = self._there(c.job_id)
         if job.state is DEAD:
             raise JobStateError(c.job_id, "dead", "waiting or running")
         self._happen(Cancelled(c.job_id), now_ms)
@@ -409,9 +391,7 @@ class State:
     def _retry(self, c: Retry, now_ms: int) -> JobRecord | None:
         if self._answered(c, "retry") is not None:
             return self.jobs.get(c.job_id)
-        job = self.jobs.get(c.job_id)
-        if job is None:
-            raise JobNotFoundError(c.job_id)
+        job = self._there(c.job_id)
         if job.state is not DEAD:
             raise JobStateError(c.job_id, job.state.value, "dead")
         if job.spec.key is not None and (holder := self.keys.get(job.spec.key)) is not None:
@@ -443,6 +423,22 @@ class State:
                 self._happen(Expired(job.spec.id, job.token, now_ms + 1), now_ms)
             expired += 1
         return expired
+
+    def _there(self, job_id: str) -> JobRecord:
+        job = self.jobs.get(job_id)
+        if job is None:
+            raise JobNotFoundError(job_id)
+        return job
+
+    def _held(self, job_id: str, token: int | None) -> JobRecord:
+        """The job, if this token is its lease; without a token, if it is not over yet."""
+        job = self._there(job_id)
+        if token is None:
+            if job.state is DEAD:
+                raise JobStateError(job_id, "dead", "unfinished")
+        elif job.token != token or job.state is not RUNNING:
+            raise LeaseLostError(job_id, token)
+        return job
 
     def _happen(self, event: Event, now_ms: int) -> None:
         self.events.append(event)
