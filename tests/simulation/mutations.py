@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from heapq import heappush
 from typing import Any
 
 import msgspec
@@ -15,17 +16,23 @@ from casque.engine.operation import Operation
 from casque.engine.reaper import Reaper
 from casque.journal.document import DocumentJournal
 from casque.journal.port import Appended, Batch
-from casque.state import Ack, Observed, State
+from casque.state import Ack, Beaten, Observed, State
+from casque.state.events import subject
+from casque.state.ready import Lane
 from casque.storage.port import LOST, Outcome, Unknown
 from casque.testing.world.bucket import Bucket
+from casque.types import JobRecord
 
 Mutation = Callable[[pytest.MonkeyPatch], None]
 
 
 def ack_without_token_check(patch: pytest.MonkeyPatch) -> None:
     ack = State._ack
-    patch.setattr(State, "_ack", lambda self, c, now: ack(self, msgspec.structs.replace(c, token=None), now))
-    assert Ack("", 1).token == 1
+
+    def trusting(self: State, c: Ack, now_ms: int) -> None:
+        ack(self, msgspec.structs.replace(c, token=None), now_ms)
+
+    patch.setattr(State, "_ack", trusting)
 
 
 def first_write_overwrites(patch: pytest.MonkeyPatch) -> None:
@@ -102,3 +109,19 @@ def answered_before_it_landed(patch: pytest.MonkeyPatch) -> None:
 
 def leases_never_run_out(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Reaper, "due", lambda self: ())
+
+
+def priorities_ignored(patch: pytest.MonkeyPatch) -> None:
+    def push(self: Lane, record: JobRecord, stamp: int) -> None:
+        self.live += 1
+        heappush(self.heap, (0, record.due_ms, record.sequence, stamp, record))
+
+    patch.setattr(Lane, "push", push)
+
+
+def heartbeats_not_written(patch: pytest.MonkeyPatch) -> None:
+    def touch(self: DocumentJournal, state: State) -> None:
+        changed = [event for event in state.events if not isinstance(event, Beaten)]
+        self._codec.touch([job_id for event in changed if (job_id := subject(event)) is not None])
+
+    patch.setattr(DocumentJournal, "_touch", touch)

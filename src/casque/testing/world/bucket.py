@@ -11,8 +11,8 @@ from casque.storage.port import LOST, MISSING, UNCHANGED, Outcome, Read, Stored,
 if TYPE_CHECKING:
     from casque.testing.world.life import Life
 
-OnLanded: TypeAlias = Callable[[str, bytes, "Life"], None]
-"""Called after every write that landed, with its key, its body and who sent it."""
+OnLanded: TypeAlias = Callable[[str, "Life"], None]
+"""Called after every write that landed, with its key and who sent it."""
 
 
 class Bucket:
@@ -40,5 +40,5 @@ class Bucket:
     def _write(self, key: str, body: bytes, sender: Life) -> Won:
         etag = hashlib.blake2b(body, digest_size=8).hexdigest()
         self.objects[key] = Stored(body, etag)
-        self._on_landed(key, body, sender)
+        self._on_landed(key, sender)
         return Won(etag)

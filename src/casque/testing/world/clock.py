@@ -62,7 +62,7 @@ class LifeClock:
         if self._life.dead:
             raise asyncio.CancelledError
         over = self._loop.create_future()
-        timer = self.call_later(seconds, lambda: over.done() or over.set_result(None))
+        timer = self.call_later(seconds, lambda: _wake(over))
         try:
             await over
         finally:
@@ -87,3 +87,8 @@ class LifeTimer:
         self._cancelled = True
         if self.handle is not None:
             self.handle.cancel()
+
+
+def _wake(sleeper: asyncio.Future[None]) -> None:
+    if not sleeper.done():
+        sleeper.set_result(None)

@@ -220,6 +220,7 @@ class Crew:
     async def _ask(self, request: Request) -> Any:
         """Send it through this process's queue and note what came back; None unless it was answered."""
         call = Call(request, self._life, self._world.loop.time())
+        self._world.history.checked[Invariant.EXPECTED] += 1
         try:
             answer = _plain(request.verb, await request.send(self._life.queue))
         except asyncio.CancelledError:
@@ -231,7 +232,8 @@ class Crew:
             self._refused(call, error)
         except Violation:
             raise
-        except Exception as error:  # noqa: BLE001  anything else is a finding
+        except Exception as error:
+            # Whatever it is, no caller should meet it.
             with self._world.watching():
                 raise Violation(Invariant.EXPECTED, f"{request} met {error!r}") from error
         else:
@@ -283,5 +285,3 @@ def _plain(verb: Verb, answer: Any) -> Any:
     if verb is Verb.DEQUEUE:
         return tuple((job.id, job.token) for job in answer)
     return answer
-
-

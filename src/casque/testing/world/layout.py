@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from casque.codec.document import DocumentCodec
-from casque.journal.document import KEY
+from casque.codec.head import KEY
 from casque.state import Limits, State
 from casque.storage.port import Stored
 

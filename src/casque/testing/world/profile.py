@@ -39,6 +39,20 @@ class Fault(StrEnum):
     CALLER_LEFT = "caller left"
 
 
+def _settings() -> QueueSettings:
+    return QueueSettings(
+        stale_timeout=timedelta(seconds=6),
+        max_attempts=6,
+        backoff_base=timedelta(milliseconds=200),
+        backoff_cap=timedelta(seconds=4),
+        conflict_retries=1,
+        storage_patience=timedelta(seconds=2),
+        poll_min=timedelta(milliseconds=100),
+        poll_max=timedelta(seconds=2),
+        drain_limit=timedelta(seconds=5),
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
     """Rates are chances per request, or mean seconds between two such events on one node (0: never)."""
@@ -64,26 +78,12 @@ class Profile:
     """Known: a caller that leaves gives back a lease that others were told of by the same request id."""
     forgive_hidden: bool = True
     """Known: after a hidden retry a definite failure may be reported of what had landed."""
-    settings: QueueSettings = field(default_factory=lambda: _settings())
+    settings: QueueSettings = field(default_factory=_settings)
 
     @property
     def recovery_s(self) -> float:
         """Within this time after the last fault there must be nothing left to do."""
         return 4 * self.lease_s + 2 * self.skew_s + 30
-
-
-def _settings() -> QueueSettings:
-    return QueueSettings(
-        stale_timeout=timedelta(seconds=6),
-        max_attempts=6,
-        backoff_base=timedelta(milliseconds=200),
-        backoff_cap=timedelta(seconds=4),
-        conflict_retries=1,
-        storage_patience=timedelta(seconds=2),
-        poll_min=timedelta(milliseconds=100),
-        poll_max=timedelta(seconds=2),
-        drain_limit=timedelta(seconds=5),
-    )
 
 
 CALM = Profile(name="calm", skew_s=0.5, every_s={Fault.CLOSE: 40.0})

@@ -214,7 +214,9 @@ class _Step:
             self._check_nacked(old, h.requests[int(new.error.removeprefix("nack "))])
         elif _was_given_back(old, new):
             claim = h.claims[old.token]
-            forgiven = self._sender.world.profile.forgive_give_back and claim.holder is not None and claim.holder.was_left
+            forgiven = (
+                self._sender.world.profile.forgive_give_back and claim.holder is not None and claim.holder.was_left
+            )
             h.demand(
                 claim.holder is None or forgiven,
                 Invariant.TOKENS,

@@ -75,7 +75,7 @@ class World:
                 self.loop.stop()
             raise
 
-    def _landed(self, key: str, body: bytes, sender: Life) -> None:
+    def _landed(self, key: str, sender: Life) -> None:
         self.commits += 1
         with self.watching():
             self._steps.landed(self.bucket.objects, key, sender)
@@ -172,7 +172,9 @@ class World:
             self.history.checked[Invariant.LIVE] += 1
             self.loop.stop()
             return
-        left = [f"{job.id[:8]} {job.state} {job.spec.entrypoint}" for job in state.jobs.values() if _unfinished(job.state)]
+        left = [
+            f"{job.id[:8]} {job.state} {job.spec.entrypoint}" for job in state.jobs.values() if _unfinished(job.state)
+        ]
         self.history.demand(
             not self.healed_for(self.profile.recovery_s),
             Invariant.LIVE,
