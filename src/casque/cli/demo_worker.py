@@ -13,9 +13,7 @@ from casque.clock import SystemClock
 
 async def work(url: str, name: str, *, crashes: bool, lease: timedelta) -> None:
     clock = SystemClock()
-    async with Queue.open(
-        url, worker=name, stale_timeout=lease, backoff_base=timedelta(milliseconds=200), conflict_retries=200
-    ) as queue:
+    async with Queue.open(url, worker=name, stale_timeout=lease, backoff_base=timedelta(milliseconds=200)) as queue:
         finished = 0
         while jobs := await queue.dequeue(batch_size=5, wait=lease.total_seconds() * 2):
             if crashes and finished >= 10:
