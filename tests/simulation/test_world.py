@@ -78,7 +78,7 @@ def test_every_kind_of_fault_and_every_invariant_comes_up() -> None:
         (mutations.unknown_taken_for_failed, Invariant.ABSENT, range(1, 20)),
         (mutations.own_writes_not_recognised, Invariant.ABSENT, range(1, 20)),
         (mutations.failed_batches_not_rolled_back, Invariant.ABSENT, range(20, 60)),
-        (mutations.claims_not_given_back, Invariant.GIVEN_BACK, range(1, 30)),
+        (mutations.claims_not_given_back, Invariant.GIVEN_BACK, range(1, 10)),
         (mutations.answered_before_it_landed, Invariant.DURABLE, range(1, 5)),
         (mutations.leases_never_run_out, Invariant.LIVE, range(1, 5)),
         (mutations.priorities_ignored, Invariant.ORDER, range(1, 10)),
@@ -90,7 +90,8 @@ def test_a_mistake_is_found(
     mutation: Mutation, invariant: Invariant, seeds: range, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mutation(monkeypatch)
-    assert any(simulate(seed, profile=ROUGH).violated is invariant for seed in seeds)
+    profile = CALM if invariant is Invariant.GIVEN_BACK else ROUGH  # where no fault excuses a claim that is kept
+    assert any(simulate(seed, profile=profile).violated is invariant for seed in seeds)
 
 
 # --- What it found and what is not mended yet ---
@@ -115,6 +116,15 @@ def test_a_mistake_is_found(
             marks=pytest.mark.xfail(
                 strict=True,
                 reason="a dequeue cancelled between its answer and its wake-up keeps a claim that nobody was told of",
+            ),
+        ),
+        pytest.param(
+            113,
+            replace(CALM, every_s={Fault.OUTAGE: 5.0}, forgive_lost_give_back=False),
+            id="failed give-back",
+            marks=pytest.mark.xfail(
+                strict=True,
+                reason="a give-back whose batch fails is dropped, and its job waits for the lease to run out",
             ),
         ),
         pytest.param(

@@ -270,8 +270,6 @@ class Crew:
         request = call.request
         if told is Told.LEFT:
             self._world.faults[Fault.CALLER_LEFT] += 1
-        elif request.verb is Verb.DEQUEUE:
-            self._life.dequeues_in_doubt += 1
         if request.request_id is not None:
             self._world.known.doubtful.append(request)
 

@@ -23,6 +23,8 @@ from casque.testing.world.steps import same_state
 if TYPE_CHECKING:
     from casque.testing.world.world import World
 
+NEVER = float("-inf")
+
 CURRENT: ContextVar[Life | None] = ContextVar("life", default=None)
 """Whose code is running: every task that it makes dies with it."""
 
@@ -81,9 +83,10 @@ class Life:
         self.rng = Random(f"{world.seed}/{self.name}/work")
         self.dead = False
         self.closing = False
-        self.dequeues_in_doubt = 0
         self.hidden_wins = 0
         """Writes that landed and were reported as lost."""
+        self.in_doubt_at = self.troubled_at = NEVER
+        """When a write of this life last ended unknown, and when it was last refused, cut off or stopped."""
         self._leaving: list[tuple[asyncio.Task[Any], int]] = []
         self.tasks: dict[asyncio.Task[Any], None] = {}
         self.clock = LifeClock(node.clock, self, world.loop)
@@ -169,11 +172,13 @@ class Life:
     def stop(self) -> None:
         """As by SIGSTOP."""
         self._stopped = True
+        self.troubled_at = self.world.loop.time()
         self.world.trace.note(self.name, "stop")
 
     def go_on(self) -> None:
         if self._stopped:
             self._stopped = False
+            self.troubled_at = self.world.loop.time()
             self.world.trace.note(self.name, "go on")
             held, self._held = self._held, []
             for callback in held:

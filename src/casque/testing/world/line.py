@@ -104,6 +104,7 @@ class _Fetch:
 
     def _fail(self) -> None:
         if not self._reply.done():
+            self._life.troubled_at = self._loop.time()
             self._reply.set_exception(StorageError("the read failed"))
 
 
@@ -185,10 +186,12 @@ class _Write:
 
     def _time_out(self) -> None:
         if not self._reply.done():
+            self._life.in_doubt_at = self._loop.time()
             self._reply.set_result(Unknown(TimeoutError("no answer")))
 
     def _refuse(self) -> None:
         if not self._reply.done():
+            self._life.troubled_at = self._loop.time()
             self._reply.set_exception(StorageError("slow down"))
 
     def _crash(self) -> None:

@@ -12,7 +12,7 @@ from casque.clock import Random
 from casque.testing.world.answers import Answers
 from casque.testing.world.bucket import Bucket
 from casque.testing.world.crew import Knowledge
-from casque.testing.world.history import History
+from casque.testing.world.history import Claim, History
 from casque.testing.world.invariants import Invariant, Violation
 from casque.testing.world.layout import Layout
 from casque.testing.world.life import Life, Node, task_factory
@@ -22,6 +22,8 @@ from casque.testing.world.steps import Steps
 from casque.testing.world.trace import Trace
 from casque.types import JobState
 
+PATIENCE_S = 3.0
+"""How long a batch may have been tried before it landed, at the most."""
 SETTLED_S = 4.0
 """After the faults, and well before leases run out: by then whoever left has given back."""
 
@@ -155,16 +157,27 @@ class World:
         self.loop.call_later(seconds, watched)
 
     def _check_nobody_left_a_claim(self) -> None:
-        now = self.loop.time()
         for job in self.history.state.leases():
             claim = self.history.claims[job.token]
-            life = claim.life
-            told = claim.holder is not None or life.dead or life.closing or life.dequeues_in_doubt
             self.history.demand(
-                bool(told) or now - claim.landed_at < 1.0,
+                self._may_be_kept(claim),
                 Invariant.GIVEN_BACK,
-                lambda: f"nobody was told of the lease {job.token}, and {life.name} keeps it",  # noqa: B023
+                lambda: f"nobody was told of the lease {claim.token}, and {claim.life.name} keeps it",  # noqa: B023
             )
+
+    def _may_be_kept(self, claim: Claim) -> bool:
+        """Somebody has it, or it is too early to tell, or its process cannot know that it has it."""
+        life = claim.life
+        since = claim.landed_at - PATIENCE_S
+        troubled = self.profile.forgive_lost_give_back and life.troubled_at >= since
+        return (
+            claim.holder is not None
+            or life.dead
+            or life.closing
+            or life.in_doubt_at >= since
+            or troubled
+            or self.loop.time() - claim.landed_at < 1.0
+        )
 
     def _check_done(self) -> None:
         state = self.history.state
