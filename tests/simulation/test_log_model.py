@@ -10,9 +10,9 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2]))  # the model is no part of the installed package
 
-from specs.log_model import ALL_RULES, Model, Rule, Scenario  # noqa: E402
-from specs.scenarios import FOUND_IN, SCENARIOS, Size, scenario  # noqa: E402
-from specs.search import Outcome, search  # noqa: E402
+from specs.log_model import ALL_RULES, Model, Rule, Scenario
+from specs.scenarios import FOUND_IN, SCENARIOS, Size, scenario
+from specs.search import Outcome, search
 
 
 @pytest.mark.parametrize("chosen", SCENARIOS[Size.SMALL], ids=lambda chosen: chosen.name)

@@ -1,0 +1,8 @@
+"""A small exhaustive model of the log layout's protocol.
+
+Here the rules of the log are written once more, as transitions of a state small enough to search completely: which
+request may follow which, and what a store, a network and a stalled process may do in between. Nothing here imports
+casque and casque imports nothing from here: the model is about the protocol, not about the code that carries it out.
+
+`python -m specs --size small` searches; README.md says what is modelled, what is left out and what was found.
+"""
