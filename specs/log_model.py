@@ -682,8 +682,9 @@ class Model:
         )
 
     def _put(self, state: State, me: int, my: Process) -> State:
-        head, log, others, *rest = state  # a third faster than _replace, and this is where the time goes
-        return State(head, log, (*others[:me], my, *others[me + 1 :]), *rest)
+        others = state.processes
+        processes = (*others[:me], my, *others[me + 1 :])
+        return State._make((state.head, state.log, processes, *state[3:]))  # faster than _replace: most steps end here
 
     def _slot(self, my: Process) -> str:
         return f"log/{my.view.position + 1}"
