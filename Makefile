@@ -1,6 +1,6 @@
 # casque: everything starts here. `make run` and `make test` set up what they need themselves.
 .DEFAULT_GOAL := help
-.PHONY: help setup run test lint types layers pytest soak bench lock clean
+.PHONY: help setup run test lint types layers pytest soak bench sim model lock clean
 
 PY := .venv/bin/python
 
@@ -32,6 +32,16 @@ soak: setup ## The long runs that make test leaves out
 
 bench: setup ## Speed, side by side with jqueue; prints the tables of benchmarks/README.md
 	@$(PY) -m benchmarks
+
+SEEDS ?= 1000
+START ?= 1000000
+LAYOUT ?= document
+sim: setup ## Simulated worlds full of faults: make sim SEEDS=20000 LAYOUT=log START=7
+	@$(PY) -m casque.testing.world --seeds $(SEEDS) --start $(START) --layout $(LAYOUT)
+
+SIZE ?= medium
+model: setup ## The exhaustive model of the log protocol: make model SIZE=large
+	@$(PY) -m specs --size $(SIZE)
 
 lock: setup ## Write requirements/dev.lock anew from pyproject.toml
 	@bash scripts/lock

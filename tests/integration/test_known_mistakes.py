@@ -564,7 +564,7 @@ class Work:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.encoded = 0
         self.decoded = 0
-        to_stored, to_record = stored._stored, document.record_of
+        to_stored, to_record = stored._stored, stored.record_of
 
         def count_encoded(*arguments: Any) -> Any:
             self.encoded += 1
