@@ -138,7 +138,7 @@ class Model:
                 return None, True
             case Heartbeat(job_id=job_id, token=token):
                 job = self.leased(job_id, token, any_holder=False)
-                job.beat = now
+                job.beat = max(now, (job.beat or 0) + 1)
                 return None, True
             case GiveBack(job_id=job_id, token=token):
                 if job_id in self.jobs and self.holds(job_id, token):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from casque.clock import Clock, Random, new_nonce
-from casque.errors import CASConflictError
+from casque.errors import CASConflictError, StorageError, UnknownOutcomeError
 from casque.journal.patience import Patience
 from casque.journal.port import Appended, Batch, Journal, Landed, Refreshed
 from casque.settings import QueueSettings, milliseconds
@@ -102,23 +102,33 @@ class Committer:
                 self._streak.grew(self._clock.monotonic_ms())
                 return
             losses += 1
-            if losses >= (self._settings.conflict_retries + 1) * BURST:
-                raise CASConflictError(
-                    f"lost the race for the next commit {losses} times in a row: too many processes write this queue "
-                    "at once. Nothing was done; try again, or raise conflict_retries"
-                )
-            # Wait first, read then: what is read and then waited with is out of date when it is written.
             if outcome.refreshed is not None:
                 self._take(outcome.refreshed)
+            gives_up = losses >= (self._settings.conflict_retries + 1) * BURST
+            # Wait first, read then: what is read and then waited with is out of date when it is written.
             backs_off = losses % BURST == 0
-            if backs_off:
+            if backs_off and not gives_up:
                 await self._clock.sleep(self._conflict_delay_s(losses // BURST - 1))
             if backs_off or outcome.refreshed is None:
-                await self.refresh()
+                await self._refresh_after_loss()
                 current = True
             self._shared_until_ms = self._clock.monotonic_ms() + SHARED_MS
             if self.state.writers.get(self.writer) == self._batches:
                 return  # it had landed after all: somebody below us asked twice
+            if gives_up:
+                raise CASConflictError(
+                    f"lost the race for the next commit {losses} times in a row: too many processes write this queue "
+                    "at once. Nothing was done; try again, or raise conflict_retries"
+                )
+
+    async def _refresh_after_loss(self) -> None:
+        try:
+            await self.refresh()
+        except StorageError as error:
+            # A loss may have been our own success, met again by a retry below us. Only reading could have told.
+            raise UnknownOutcomeError(
+                f"a commit lost its race, and the store cannot be read to confirm it: {error}"
+            ) from error
 
     def maintenance(self) -> Coroutine[Any, Any, None] | None:
         """What the journal would like to do beside the next commits."""

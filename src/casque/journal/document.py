@@ -132,8 +132,6 @@ class DocumentJournal:
         patience = Patience(self._settings, self._clock, self._rng)
         try:
             return await patience.insist(lambda: self._read(None))
-        except (StoreAccessError, UnsafeStoreError):
-            raise
         except StorageError as error:
             raise _gave_up(error, sent=True) from error
 

@@ -175,10 +175,13 @@ class LogJournal:
             self.undo(state)
             return Conflict(Refreshed(state, self._apply(state, others)))
         # Whoever overslept can win a slot that was used and collected long ago. The head, read now, tells.
-        await self._patience().insist(self._read_head)
-        if self._known_head().floor >= position:
-            fresh = await self._patience().insist(self.load)
-            return Landed(fresh) if fresh.writers.get(batch.writer) == batch.number else Conflict(Refreshed(fresh))
+        try:
+            await self._patience().insist(self._read_head)
+            if self._known_head().floor >= position:
+                fresh = await self._patience().insist(self.load)
+                return Landed(fresh) if fresh.writers.get(batch.writer) == batch.number else Conflict(Refreshed(fresh))
+        except StorageError as error:
+            raise _gave_up(position, error, sent=True) from error
         state.commit(writer=batch.writer, batch=batch.number, at_ms=batch.at_ms)
         self._advance(body)
         return Landed(state)
@@ -212,7 +215,10 @@ class LogJournal:
                     case Won():
                         return None
                     case Lost():
-                        there = await self._read_tail(position - 1, self._chain, ahead=2)
+                        try:
+                            there = await self._read_tail(position - 1, self._chain, ahead=2)
+                        except StorageError as error:
+                            raise _gave_up(position, error, sent=True) from error  # it may be ours
                         if there:
                             # Ours after a lost reply, or after a retry below us that nobody asked for.
                             segment = there[0][0]

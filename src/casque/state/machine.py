@@ -507,7 +507,9 @@ class State:
         self._forget_waiting(job)
 
     def _apply_beaten(self, event: Beaten, at_ms: int) -> JobRecord:
-        return self._replace(event.job_id, beat_ms=at_ms)
+        # Every beat differs from the one before, also when the writer's clock stands still or steps back: whoever
+        # watches the lease recognises a renewal by that alone.
+        return self._replace(event.job_id, beat_ms=max(at_ms, (self.jobs[event.job_id].beat_ms or 0) + 1))
 
     def _apply_acked(self, event: Acked, at_ms: int) -> None:  # noqa: ARG002  one signature for all appliers
         self._remove(event.job_id)
