@@ -94,7 +94,7 @@ def test_a_mistake_is_found(
     assert any(simulate(seed, profile=profile).violated is invariant for seed in seeds)
 
 
-# --- What it found and what is not mended yet ---
+# --- What it found: each seed failed once ---
 
 
 @pytest.mark.parametrize(
@@ -106,46 +106,30 @@ def test_a_mistake_is_found(
             id="give back",
             marks=pytest.mark.xfail(
                 strict=True,
-                reason="a repeated dequeue whose caller leaves gives back the lease that the first caller works under",
+                reason="a dequeue whose caller left is given back although its repetition was told of the same lease",
             ),
         ),
         pytest.param(
             15,
             replace(CALM, startled=True),
             id="cancelled answer",
-            marks=pytest.mark.xfail(
-                strict=True,
-                reason="a dequeue cancelled between its answer and its wake-up keeps a claim that nobody was told of",
-            ),
         ),
         pytest.param(
             113,
             replace(CALM, every_s={Fault.OUTAGE: 5.0}, forgive_lost_give_back=False),
             id="failed give-back",
-            marks=pytest.mark.xfail(
-                strict=True,
-                reason="a give-back whose batch fails is dropped, and its job waits for the lease to run out",
-            ),
         ),
         pytest.param(
             28,
             replace(BRUTAL, forgive_hidden=False),
             id="hidden retry",
-            marks=pytest.mark.xfail(
-                strict=True,
-                reason="own success reported as a lost race, then the read fails: reported as failed, and landed",
-            ),
         ),
         pytest.param(
             69,
             replace(ROUGH, skew_s=1200.0, every_s={Fault.CLOCK_JUMP: 3.0, Fault.CRASH: 8.0}),
             id="forgotten request",
-            marks=pytest.mark.xfail(
-                strict=True,
-                reason="request ids are forgotten by wall clocks: one that is 15 minutes ahead forgets them at once",
-            ),
         ),
     ],
 )
-def test_known_findings(seed: int, profile: Profile) -> None:
+def test_what_was_found_and_mended_stays_mended(seed: int, profile: Profile) -> None:
     assert failures([simulate(seed, profile=profile)]) == []

@@ -33,6 +33,7 @@ class GroupCommit:
         self._rng = rng
         self._reaper = Reaper(clock, rng, settings.lease_ms)
         self._pending: deque[Operation] = deque()
+        self._owed: list[Operation] = []
         self._parked: dict[tuple[str, ...] | None, deque[Operation]] = {}
         self._wake = asyncio.Event()
         self._room = asyncio.Event()
@@ -90,7 +91,7 @@ class GroupCommit:
             if self._is_full():
                 await self._wait_for_room()
             self._admit(operation)
-            return await future
+            return await self._answer(operation, future)
         finally:
             timer.cancel()
 
@@ -98,8 +99,20 @@ class GroupCommit:
         if self._is_full():
             await self._wait_for_room()
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._admit(Operation(future, command, look))
+        operation = Operation(future, command, look)
+        self._admit(operation)
+        if type(command) is Dequeue:
+            return await self._answer(operation, future)
         return await future
+
+    async def _answer(self, operation: Operation, future: asyncio.Future[Any]) -> Any:
+        try:
+            return await future
+        except asyncio.CancelledError:
+            # Cancelled after the answer and before it could be taken: nobody will ever hear of these claims.
+            if future.done() and not future.cancelled() and future.exception() is None:
+                self._return_claims(operation)
+            raise
 
     def _admit(self, operation: Operation) -> None:
         if self._task is None or self._closing:
@@ -144,7 +157,7 @@ class GroupCommit:
             self._answer_all_parked()
 
     async def _turn(self, batch: list[Operation]) -> None:
-        asked = bool(batch)
+        asked = any(operation.future is not None for operation in batch)
         try:
             expired = self._reaper.due()
             if expired and not asked:
@@ -171,7 +184,7 @@ class GroupCommit:
     def _take(self) -> list[Operation]:
         """The next batch: those who waited longest, without those who have left."""
         pending = self._pending
-        batch: list[Operation] = []
+        batch, self._owed = self._owed, []
         limit = self._settings.batch_max
         while pending and len(batch) < limit:
             operation = pending.popleft()
@@ -200,11 +213,17 @@ class GroupCommit:
                 self._return_claims(operation)
 
     def _return_claims(self, operation: Operation) -> None:
-        """The caller left while its claim was being written: nobody would work on these jobs."""
+        """The caller left without its claims: nobody would work on these jobs."""
+        if not operation.acted:
+            return  # a repeated request: whoever asked first may be at work on them
         for job in operation.answer:
             self._pending.append(Operation(None, GiveBack(job.spec.id, job.token)))
+        self._wake.set()
 
     def _turn_failed(self, batch: list[Operation], error: CasqueError, *, asked: bool) -> None:
+        # A claim that nobody wants is still to be given back: with the next batch, or after a rest.
+        self._owed += [operation for operation in batch if type(operation.command) is GiveBack]
+        self._rest_until_ms = self._clock.monotonic_ms() + milliseconds(self._settings.poll_max)
         if not asked:
             # Nobody asked: waiting callers go on waiting, and the next look comes later.
             log.warning("could not look for new jobs or expired leases: %s", error)
@@ -213,7 +232,6 @@ class GroupCommit:
                     assert isinstance(operation.command, Dequeue)
                     self._parked.setdefault(operation.command.entrypoints, deque()).append(operation)
             self._pace_polling(found=False)
-            self._rest_until_ms = self._clock.monotonic_ms() + milliseconds(self._settings.poll_max)
             return
         for operation in batch:
             operation.fail(error)
@@ -260,6 +278,8 @@ class GroupCommit:
         """How long until there is something to do that nobody asked for."""
         now_ms = self._clock.monotonic_ms()
         moments = [m for m in (self._poll_at_ms, self._reaper.next_deadline_ms()) if m is not None]
+        if self._owed:
+            moments.append(self._rest_until_ms)
         state = self._committer.known
         if self._parked and state is not None and (due := state.next_due_ms()) is not None:
             moments.append(now_ms + due - self._clock.wall_ms())

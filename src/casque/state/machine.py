@@ -72,6 +72,8 @@ class Limits(msgspec.Struct, frozen=True):
     """How much the queue remembers beside its jobs."""
 
     requests_max: int = 4096
+    requests_min: int = 256
+    """So many are kept whatever their age: a writer whose clock is far ahead must not make the queue forgetful."""
     request_age_ms: int = 15 * 60 * 1000
     writers_max: int = 128
 
@@ -634,7 +636,8 @@ class State:
         oldest_ms = at_ms - self.limits.request_age_ms
         old: list[str] = []
         for request_id, answered in self.requests.items():
-            if len(old) >= surplus and answered.at_ms >= oldest_ms:
+            kept = len(self.requests) - len(old)
+            if len(old) >= surplus and (answered.at_ms >= oldest_ms or kept <= self.limits.requests_min):
                 break
             old.append(request_id)
         for request_id in old:

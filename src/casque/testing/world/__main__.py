@@ -19,6 +19,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from casque.clock import SystemClock
+from casque.testing.world.layout import DOCUMENT, LAYOUTS
 from casque.testing.world.profile import PROFILES, ROUGH
 from casque.testing.world.run import DURATION_S, Report, simulate
 
@@ -57,7 +58,7 @@ def main() -> int:
     summary = Summary()
     clock = SystemClock()
     began_ms = clock.monotonic_ms()
-    run = partial(simulate_by_name, profile=args.profile, duration_s=args.duration)
+    run = partial(simulate_by_name, profile=args.profile, layout=args.layout, duration_s=args.duration)
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -77,13 +78,13 @@ def main() -> int:
     return 1 if summary.failed else 0
 
 
-def simulate_by_name(seed: int, *, profile: str, duration_s: float) -> Report:
+def simulate_by_name(seed: int, *, profile: str, layout: str, duration_s: float) -> Report:
     """A run in another process: only names travel there."""
     # A world is full of cycles, and they die with it: one collection for many worlds costs less than many for each.
     gc.disable()
     if seed % 32 == 0:
         gc.collect()
-    return simulate(seed, duration_s=duration_s, profile=PROFILES[profile])
+    return simulate(seed, duration_s=duration_s, profile=PROFILES[profile], layout=LAYOUTS[layout])
 
 
 @contextmanager
@@ -101,6 +102,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--start", type=int, default=1, help="the first seed")
     parser.add_argument("--jobs", type=_jobs, default="auto", help="processes, or 'auto' for one per processor")
     parser.add_argument("--profile", choices=list(PROFILES), default=ROUGH.name, help="how bad the weather is")
+    parser.add_argument("--layout", choices=list(LAYOUTS), default=DOCUMENT.name, help="how the queue is kept")
     parser.add_argument("--duration", type=float, default=DURATION_S, help="seconds of faults per run")
     parser.add_argument("--lines", type=int, default=40, help="lines of trace shown of a failed run")
     return parser.parse_args()
