@@ -14,7 +14,7 @@ from casque import CorruptQueueError, InMemoryStorage, InvalidInputError, JobSta
 from casque.clock import Random
 from casque.journal import log
 from casque.storage.memory import MemoryStore
-from casque.storage.port import Outcome, Stored
+from casque.storage.port import Outcome, Read, Stored
 from casque.testing.clock import ManualClock, settle
 from casque.testing.gated import GatedStore
 
@@ -261,3 +261,23 @@ async def test_a_head_that_is_deleted_is_noticed_by_those_at_work() -> None:
         await store.delete("queue.json")
         with pytest.raises(CorruptQueueError, match="deleted"):
             await q.enqueue("send", b"2")
+
+
+async def test_a_queue_that_appears_while_it_is_being_opened_is_not_taken_for_damage() -> None:
+    class Meanwhile(GatedStore):
+        """Somebody makes the queue right after the first look."""
+
+        done = False
+
+        async def get(self, key: str, *, unless: str | None = None) -> Read:
+            read = await super().get(key, unless=unless)
+            if not self.done:
+                self.done = True
+                async with opened(memory) as other:
+                    await other.enqueue("send", b"theirs")
+            return read
+
+    memory = MemoryStore()
+    async with opened(Meanwhile(memory)) as q:
+        await q.enqueue("send", b"ours")
+        assert (await q.stats()).totals.ready == 2

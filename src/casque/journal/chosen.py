@@ -37,22 +37,24 @@ class ChosenJournal:
 
     async def load(self) -> State:
         read = await self._store.get(KEY)
-        if isinstance(read, Stored):
-            layout = read_layout(KEY, read.body).layout
-        else:
-            await self._check_new()
-            layout = self._layout
+        if not isinstance(read, Stored) and (leftover := await self._leftover()) is not None:
+            # Somebody may have made the queue since the first look.
+            read = await self._store.get(KEY)
+            if not isinstance(read, Stored):
+                raise CorruptQueueError(
+                    KEY, f"is missing although there is {leftover}: it was deleted. Restore it from a backup"
+                )
+        layout = read_layout(KEY, read.body).layout if isinstance(read, Stored) else self._layout
         if layout not in JOURNALS:
             raise CorruptQueueError(KEY, f"the layout {layout!r} is none that this release knows. Upgrade casque")
         self._journal = JOURNALS[layout](self._store, settings=self._settings, clock=self._clock, rng=self._rng)
         return await self._journal.load()
 
-    async def _check_new(self) -> None:
-        """A queue without a head is new only if there is nothing else of it. Only ever asked before a first commit."""
+    async def _leftover(self) -> str | None:
+        """A segment of a queue that has no head. Only ever asked before a first commit."""
         async for key in self._store.list("log/"):
-            raise CorruptQueueError(
-                KEY, f"is missing although there is {key}: it was deleted. Restore it from a backup"
-            )
+            return key
+        return None
 
     async def refresh(self, state: State) -> Refreshed:
         return await self._chosen.refresh(state)
