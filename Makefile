@@ -25,10 +25,11 @@ layers: setup
 	@.venv/bin/lint-imports
 
 pytest: setup
-	@.venv/bin/pytest -n 2 --dist loadgroup -m "not soak"
+	@.venv/bin/pytest -n 2 --dist loadgroup
 
-soak: setup ## The long runs that make test leaves out
-	@.venv/bin/pytest -m soak
+KILLS ?= 2000
+soak: setup ## The kill test for longer: make soak KILLS=5000
+	@CASQUE_KILLS=$(KILLS) .venv/bin/pytest --timeout 7200 tests/acceptance/test_processes_on_local_files.py
 
 bench: setup ## Speed, side by side with jqueue; prints the tables of benchmarks/README.md
 	@$(PY) -m benchmarks
