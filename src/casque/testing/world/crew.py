@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from casque.client.queue import NewJob
 from casque.clock import Random
-from casque.errors import CASConflictError, CasqueError, CorruptQueueError, StorageError, UnknownOutcomeError
+from casque.errors import CasqueError, CorruptQueueError, UnknownOutcomeError
 from casque.testing.world.asked import Call, Request, Send, Told, Verb
 from casque.testing.world.invariants import Invariant, Violation
 from casque.testing.world.profile import Fault
@@ -254,10 +254,6 @@ class Crew:
             known.doubtful.append(call.request)  # an answer that did not reach whoever asked through us
 
     def _refused(self, call: Call, error: CasqueError) -> None:
-        forgiven = self._world.profile.forgive_hidden and self._life.hidden_wins
-        if forgiven and isinstance(error, StorageError | CASConflictError):
-            self._in_doubt(call, Told.UNKNOWN)
-            return
         self._note(call, f"{type(error).__name__}")
         with self._world.watching():
             if isinstance(error, CorruptQueueError):

@@ -38,14 +38,18 @@ class Fate:
 class Claim:
     """One lease."""
 
-    __slots__ = ("best_left", "holder", "job_id", "key", "landed_at", "life", "token")
+    __slots__ = ("batch", "best_left", "holder", "job_id", "key", "landed_at", "life", "token")
 
-    def __init__(self, record: JobRecord, life: Life, landed_at: float, best_left: dict[str, Key]) -> None:
+    def __init__(
+        self, record: JobRecord, life: Life, landed_at: float, *, batch: int, best_left: dict[str, Key]
+    ) -> None:
         self.job_id = record.id
         self.token = record.token
         self.key = order(record)
         self.life = life
         self.landed_at = landed_at
+        self.batch = batch
+        """Which of its process's batches made it."""
         self.best_left = best_left
         """The best job of each entrypoint that was there to be claimed and was left."""
         self.holder: Request | None = None

@@ -12,7 +12,7 @@ from casque.client.payloads import BytesCodec
 from casque.client.queue import Queue
 from casque.clock import Random
 from casque.engine.committer import Committer, Decide
-from casque.errors import CasqueError
+from casque.errors import CasqueError, UnknownOutcomeError
 from casque.state import State
 from casque.testing.world.clock import LifeClock, MachineClock
 from casque.testing.world.crew import Crew
@@ -22,8 +22,6 @@ from casque.testing.world.steps import same_state
 
 if TYPE_CHECKING:
     from casque.testing.world.world import World
-
-NEVER = float("-inf")
 
 CURRENT: ContextVar[Life | None] = ContextVar("life", default=None)
 """Whose code is running: every task that it makes dies with it."""
@@ -83,10 +81,8 @@ class Life:
         self.rng = Random(f"{world.seed}/{self.name}/work")
         self.dead = False
         self.closing = False
-        self.hidden_wins = 0
-        """Writes that landed and were reported as lost."""
-        self.in_doubt_at = self.troubled_at = NEVER
-        """When a write of this life last ended unknown, and when it was last refused, cut off or stopped."""
+        self.in_doubt: set[int] = set()
+        """The numbers of its batches of which it never knew whether they landed."""
         self._leaving: list[tuple[asyncio.Task[Any], int]] = []
         self.tasks: dict[asyncio.Task[Any], None] = {}
         self.clock = LifeClock(node.clock, self, world.loop)
@@ -172,13 +168,11 @@ class Life:
     def stop(self) -> None:
         """As by SIGSTOP."""
         self._stopped = True
-        self.troubled_at = self.world.loop.time()
         self.world.trace.note(self.name, "stop")
 
     def go_on(self) -> None:
         if self._stopped:
             self._stopped = False
-            self.troubled_at = self.world.loop.time()
             self.world.trace.note(self.name, "go on")
             held, self._held = self._held, []
             for callback in held:
@@ -209,7 +203,11 @@ class _WatchedParts(Parts):
         commit = committer.commit
 
         async def watched(decide: Decide) -> None:
-            await commit(decide)
+            try:
+                await commit(decide)
+            except UnknownOutcomeError:
+                life.in_doubt.add(committer._batches)  # noqa: SLF001  the one that it tried last
+                raise
             with life.world.watching():
                 life.committed(committer.state)
 

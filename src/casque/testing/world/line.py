@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from casque.clock import Random
 from casque.errors import StorageError
-from casque.storage.port import Outcome, Read, Unknown, Won
+from casque.storage.port import Outcome, Read, Unknown
 from casque.testing.world.bucket import Bucket
 from casque.testing.world.profile import Fault
 
@@ -104,7 +104,6 @@ class _Fetch:
 
     def _fail(self) -> None:
         if not self._reply.done():
-            self._life.troubled_at = self._loop.time()
             self._reply.set_exception(StorageError("the read failed"))
 
 
@@ -167,8 +166,6 @@ class _Write:
             self._world.trace.note(self._life.name, f"{self._verb} died with its sender")
             return
         outcome = self._attempt()
-        if self._fault is Fault.HIDDEN and not tell and isinstance(outcome, Won):
-            self._life.hidden_wins += 1
         self._world.trace.note(
             self._life.name, f"{self._verb} arrived, {type(outcome).__name__.lower()} {self._fault or ''}"
         )
@@ -186,12 +183,10 @@ class _Write:
 
     def _time_out(self) -> None:
         if not self._reply.done():
-            self._life.in_doubt_at = self._loop.time()
             self._reply.set_result(Unknown(TimeoutError("no answer")))
 
     def _refuse(self) -> None:
         if not self._reply.done():
-            self._life.troubled_at = self._loop.time()
             self._reply.set_exception(StorageError("slow down"))
 
     def _crash(self) -> None:

@@ -72,14 +72,10 @@ class Profile:
     """How far apart wall clocks may be set."""
     drift: float = 0.0
     """By what share clocks may run fast or slow."""
-    startled: bool = False
+    startled: bool = True
     """Whether callers leave in the very rounds of the event loop in which their answer is on its way to them."""
     forgive_give_back: bool = True
     """Known: a caller that leaves gives back a lease that others were told of by the same request id."""
-    forgive_lost_give_back: bool = True
-    """Known: a claim stays with nobody if its give-back fails, or if its caller leaves when it is answered."""
-    forgive_hidden: bool = True
-    """Known: after a hidden retry a definite failure may be reported of what had landed."""
     settings: QueueSettings = field(default_factory=_settings)
 
     @property

@@ -297,8 +297,9 @@ class _Step:
             if name not in best_left or key < best_left[name]:
                 best_left[name] = key
         last: dict[str, Key] = {}
+        batch = self._new.writers[self._sender.writer]
         for record in sorted(self._claimed, key=lambda job: job.token):
-            claim = Claim(record, self._sender, h.now(), best_left)
+            claim = Claim(record, self._sender, h.now(), batch=batch, best_left=best_left)
             h.claims[record.token] = claim
             name = record.spec.entrypoint
             better = best_left.get(name)

@@ -22,8 +22,6 @@ from casque.testing.world.steps import Steps
 from casque.testing.world.trace import Trace
 from casque.types import JobState
 
-PATIENCE_S = 3.0
-"""How long a batch may have been tried before it landed, at the most."""
 SETTLED_S = 4.0
 """After the faults, and well before leases run out: by then whoever left has given back."""
 
@@ -168,15 +166,12 @@ class World:
     def _may_be_kept(self, claim: Claim) -> bool:
         """Somebody has it, or it is too early to tell, or its process cannot know that it has it."""
         life = claim.life
-        since = claim.landed_at - PATIENCE_S
-        troubled = self.profile.forgive_lost_give_back and life.troubled_at >= since
+        gone = life.dead or life.closing
         return (
             claim.holder is not None
-            or life.dead
-            or life.closing
-            or life.in_doubt_at >= since
-            or troubled
-            or self.loop.time() - claim.landed_at < 1.0
+            or gone
+            or claim.batch in life.in_doubt
+            or self.loop.time() - claim.landed_at < SETTLED_S / 4
         )
 
     def _check_done(self) -> None:
