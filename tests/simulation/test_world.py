@@ -144,3 +144,7 @@ def test_a_mistake_is_found(
 )
 def test_what_was_found_and_mended_stays_mended(seed: int, profile: Profile) -> None:
     assert failures([simulate(seed, profile=profile)]) == []
+
+
+def test_a_log_whose_head_cannot_be_read_after_a_win_does_not_report_failure() -> None:
+    assert failures([simulate(14, profile=replace(BRUTAL, startled=False), layout=LOG)]) == []
