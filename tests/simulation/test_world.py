@@ -113,12 +113,8 @@ def test_a_mistake_is_found(
     [
         pytest.param(
             7,
-            replace(ROUGH, forgive_give_back=False, startled=False),
+            replace(ROUGH, startled=False),
             id="give back",
-            marks=pytest.mark.xfail(
-                strict=True,
-                reason="a dequeue whose caller left is given back although its repetition was told of the same lease",
-            ),
         ),
         pytest.param(
             15,

@@ -26,7 +26,8 @@ class DirectCommit:
         except asyncio.CancelledError:
             # The claim may land although nobody wants it any more: wait for it, and give it back.
             await asyncio.wait({claim})
-            if not claim.cancelled() and claim.exception() is None:
+            # With a request id, whoever repeats the request gets them, or has them already.
+            if command.request_id is None and not claim.cancelled() and claim.exception() is None:
                 for job in claim.result():
                     await self._run(Operation(None, GiveBack(job.spec.id, job.token)))
             raise

@@ -214,8 +214,9 @@ class GroupCommit:
 
     def _return_claims(self, operation: Operation) -> None:
         """The caller left without its claims: nobody would work on these jobs."""
-        if not operation.acted:
-            return  # a repeated request: whoever asked first may be at work on them
+        assert isinstance(operation.command, Dequeue)
+        if operation.command.request_id is not None:
+            return  # whoever repeats the request gets them, or has them already; otherwise the leases run out
         for job in operation.answer:
             self._pending.append(Operation(None, GiveBack(job.spec.id, job.token)))
         self._wake.set()

@@ -24,7 +24,7 @@ class Executor(Protocol):
 class Operation:
     """What to do, what came of it, and who waits for it."""
 
-    __slots__ = ("acted", "answer", "command", "error", "future", "look")
+    __slots__ = ("answer", "command", "error", "future", "look")
 
     def __init__(self, future: asyncio.Future[Any] | None, command: Command | None, look: Look | None = None) -> None:
         self.future = future
@@ -32,8 +32,6 @@ class Operation:
         self.look = look
         self.answer: Any = None
         self.error: Exception | None = None
-        self.acted = False
-        """Whether it made something happen, rather than being told what had happened before."""
 
     def decide(self, state: State, now_ms: int) -> None:
         """Run on the state. A refusal is this caller's alone and leaves the rest of the batch as it is."""
@@ -52,7 +50,6 @@ class Operation:
             if len(state.events) != before:
                 raise
             self.error = error
-        self.acted = len(state.events) != before
 
     @property
     def abandoned(self) -> bool:

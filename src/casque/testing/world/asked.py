@@ -88,11 +88,6 @@ class Request:
         """Whether it may have happened, or may yet."""
         return any(call.told is not Told.REFUSED for call in self.calls)
 
-    @property
-    def was_left(self) -> bool:
-        """Whether one of its callers stopped waiting."""
-        return any(call.told is Told.LEFT for call in self.calls)
-
     def __str__(self) -> str:
         parts = [f"{self.verb} #{self.number}"]
         if self.job_id is not None:

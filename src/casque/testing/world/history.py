@@ -38,16 +38,25 @@ class Fate:
 class Claim:
     """One lease."""
 
-    __slots__ = ("batch", "best_left", "holder", "job_id", "key", "landed_at", "life", "token")
+    __slots__ = ("batch", "best_left", "holder", "job_id", "key", "landed_at", "life", "promised", "token")
 
     def __init__(
-        self, record: JobRecord, life: Life, landed_at: float, *, batch: int, best_left: dict[str, Key]
+        self,
+        record: JobRecord,
+        life: Life,
+        landed_at: float,
+        *,
+        batch: int,
+        promised: bool,
+        best_left: dict[str, Key],
     ) -> None:
         self.job_id = record.id
         self.token = record.token
         self.key = order(record)
         self.life = life
         self.landed_at = landed_at
+        self.promised = promised
+        """Whether it goes to whoever repeats the request."""
         self.batch = batch
         """Which of its process's batches made it."""
         self.best_left = best_left

@@ -74,8 +74,6 @@ class Profile:
     """By what share clocks may run fast or slow."""
     startled: bool = True
     """Whether callers leave in the very rounds of the event loop in which their answer is on its way to them."""
-    forgive_give_back: bool = True
-    """Known: a caller that leaves gives back a lease that others were told of by the same request id."""
     settings: QueueSettings = field(default_factory=_settings)
 
     @property

@@ -214,11 +214,8 @@ class _Step:
             self._check_nacked(old, h.requests[int(new.error.removeprefix("nack "))])
         elif _was_given_back(old, new):
             claim = h.claims[old.token]
-            forgiven = (
-                self._sender.world.profile.forgive_give_back and claim.holder is not None and claim.holder.was_left
-            )
             h.demand(
-                claim.holder is None or forgiven,
+                claim.holder is None,
                 Invariant.TOKENS,
                 lambda: f"the lease {old.token} on job {old.id[:8]} was given back, but {claim.holder} was told of it",
             )
@@ -298,8 +295,10 @@ class _Step:
                 best_left[name] = key
         last: dict[str, Key] = {}
         batch = self._new.writers[self._sender.writer]
+        promised = {lease for answered in self._new.requests.values() for lease in answered.jobs}
         for record in sorted(self._claimed, key=lambda job: job.token):
-            claim = Claim(record, self._sender, h.now(), batch=batch, best_left=best_left)
+            lease = (record.id, record.token)
+            claim = Claim(record, self._sender, h.now(), batch=batch, promised=lease in promised, best_left=best_left)
             h.claims[record.token] = claim
             name = record.spec.entrypoint
             better = best_left.get(name)

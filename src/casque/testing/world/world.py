@@ -164,11 +164,12 @@ class World:
             )
 
     def _may_be_kept(self, claim: Claim) -> bool:
-        """Somebody has it, or it is too early to tell, or its process cannot know that it has it."""
+        """Somebody has it or may ask for it again, or it is too early to tell, or its process cannot know of it."""
         life = claim.life
         gone = life.dead or life.closing
         return (
             claim.holder is not None
+            or claim.promised
             or gone
             or claim.batch in life.in_doubt
             or self.loop.time() - claim.landed_at < SETTLED_S / 4
