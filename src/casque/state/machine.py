@@ -118,7 +118,8 @@ class State:
         self.events: list[Event] = []
         """What happened since the last commit."""
         self._ready = ReadyIndex(self.jobs)
-        self._undo: list[tuple[str, JobRecord | None]] = []
+        self._undo: list[str | JobRecord] = []
+        """What to put back, oldest first: a record that was replaced or removed, or the id of a job that was added."""
         self._saved: Counters | None = None
         self._in_order = True
         self._handlers: dict[type, Callable[[Any, int], Any]] = {
@@ -168,14 +169,15 @@ class State:
         self.events = []
         self._undo.clear()
         self._saved = None
-        self.writers = self.writers_with(writer, batch)
+        self._with_writer(self.writers, writer, batch)
         if self.requests:
             self._trim_requests(at_ms)
         self.check()
 
     def rollback(self) -> None:
         """The batch did not land: everything is as it was before it."""
-        for job_id, old in reversed(self._undo):
+        for undo in reversed(self._undo):
+            job_id, old = (undo, None) if isinstance(undo, str) else (undo.spec.id, undo)
             current = self.jobs.get(job_id)
             if current is not None and current.spec.key is not None and current.state is not DEAD:
                 del self.keys[current.spec.key]
@@ -284,16 +286,18 @@ class State:
     def _enqueue(self, c: Enqueue, now_ms: int) -> tuple[JobRecord, ...]:
         if (seen := self._answered(c, "enqueue")) is not None:
             return self._enqueued_before(c, seen, now_ms)
-        jobs = self.jobs
-        for spec in c.specs:
-            if spec.id in jobs:
-                raise InvalidInputError(f"a job with the id {spec.id!r} is already in the queue")
-        if len(c.specs) > 1 and len({spec.id for spec in c.specs}) != len(c.specs):
-            raise InvalidInputError("two jobs of one enqueue have the same id")
+        self._check_new([spec.id for spec in c.specs])
         added = tuple([self._add(spec, now_ms) for spec in c.specs])
         if c.request_id is not None:
             self._remember(c.request_id, "enqueue", now_ms, jobs=tuple([(job.spec.id, 0) for job in added]))
         return added
+
+    def _check_new(self, ids: list[str]) -> None:
+        if not self.jobs.keys().isdisjoint(ids):
+            known = next(job_id for job_id in ids if job_id in self.jobs)
+            raise InvalidInputError(f"a job with the id {known!r} is already in the queue")
+        if len(ids) > 1 and len(set(ids)) != len(ids):
+            raise InvalidInputError("two jobs of one enqueue have the same id")
 
     def _add(self, spec: JobSpec, now_ms: int) -> JobRecord:
         if spec.key is not None and (holder := self.keys.get(spec.key)) is not None:
@@ -466,7 +470,7 @@ class State:
         state = DELAYED if event.delayed else READY
         job = JobRecord(spec, event.sequence, at_ms, state, event.due_ms)
         self.jobs[spec.id] = job
-        self._undo.append((spec.id, None))
+        self._undo.append(spec.id)
         self.waiting += 1
         counters = self.counters
         counters.enqueued += 1
@@ -497,7 +501,7 @@ class State:
         )
         job_id = event.job_id
         self.jobs[job_id] = claimed
-        self._undo.append((job_id, job))
+        self._undo.append(job)
         self.waiting -= 1
         self.running += 1
         self.counters.tokens = event.token
@@ -546,7 +550,7 @@ class State:
 
     def _apply_purged(self, event: Purged, at_ms: int) -> None:  # noqa: ARG002
         job = self.jobs.pop(event.job_id)
-        self._undo.append((event.job_id, job))
+        self._undo.append(job)
         self._uncount(job)
         self.counters.dead_purged += 1
 
@@ -559,7 +563,7 @@ class State:
         old = self.jobs[job_id]
         new = msgspec.structs.replace(old, **changes)
         self.jobs[job_id] = new
-        self._undo.append((job_id, old))
+        self._undo.append(old)
         return new
 
     def _wait_again(
@@ -590,7 +594,7 @@ class State:
 
     def _remove(self, job_id: str) -> None:
         job = self.jobs.pop(job_id)
-        self._undo.append((job_id, job))
+        self._undo.append(job)
         if job.state is RUNNING:
             self.running -= 1
         else:
@@ -625,7 +629,10 @@ class State:
 
     def writers_with(self, writer: str, batch: int) -> dict[str, int]:
         """The table of writers after this batch, the one that has been silent longest first."""
-        writers = {name: number for name, number in self.writers.items() if name != writer}
+        return self._with_writer(dict(self.writers), writer, batch)
+
+    def _with_writer(self, writers: dict[str, int], writer: str, batch: int) -> dict[str, int]:
+        writers.pop(writer, None)  # whoever writes goes to the end
         if len(writers) >= self.limits.writers_max:
             del writers[next(iter(writers))]
         writers[writer] = batch

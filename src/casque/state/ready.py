@@ -21,6 +21,57 @@ Entry: TypeAlias = tuple[int, int, int, int, JobRecord]
 """A key, a number of its own so that records never get compared, and the record."""
 
 RUNS_MAX = 64
+BLOCK = 512
+
+
+class Run:
+    """Records of one priority that came in order. Never empty; `shift` says when it would be.
+
+    All but both ends lies in tuples of records, which the garbage collector stops looking into. One deque would be
+    walked through by every full collection: at a million jobs tens of milliseconds, many times a minute.
+    """
+
+    __slots__ = ("_back", "_blocks", "_front", "last")
+
+    def __init__(self, record: JobRecord) -> None:
+        self._front = [record]
+        """The first ones, next one last."""
+        self._blocks: deque[tuple[JobRecord, ...]] = deque()
+        self._back: list[JobRecord] = []
+        self.last = record
+
+    @property
+    def first(self) -> JobRecord:
+        return self._front[-1]
+
+    def append(self, record: JobRecord) -> None:
+        self.last = record
+        back = self._back
+        back.append(record)
+        if len(back) >= BLOCK:
+            self._blocks.append(tuple(back))
+            self._back = []
+
+    def shift(self) -> bool:
+        """Take the first one out; False if it was the only one, and stays."""
+        front = self._front
+        if len(front) > 1:
+            front.pop()
+        elif self._blocks:
+            self._front = list(self._blocks.popleft())
+            self._front.reverse()
+        elif self._back:
+            self._front, self._back = self._back, []
+            self._front.reverse()
+        else:
+            return False
+        return True
+
+    def records(self) -> chain[JobRecord]:
+        return chain(self._front, *self._blocks, self._back)
+
+    def __len__(self) -> int:
+        return len(self._front) + len(self._blocks) * BLOCK + len(self._back)
 
 
 class Lane:
@@ -29,69 +80,78 @@ class Lane:
     __slots__ = ("heap", "live", "priorities", "runs")
 
     def __init__(self) -> None:
-        self.runs: dict[int, deque[Entry]] = {}
+        self.runs: dict[int, Run] = {}
         self.priorities: list[int] = []
-        """Those that have a run, lowest first. No run is empty."""
+        """Those that have a run, lowest first."""
         self.heap: list[Entry] = []
         self.live = 0
 
     def push(self, record: JobRecord, stamp: int) -> None:
-        priority = record.spec.priority
-        entry = (priority, record.due_ms, record.sequence, stamp, record)
+        priority, due_ms = record.spec.priority, record.due_ms
         self.live += 1
         run = self.runs.get(priority)
         if run is None:
-            if len(self.runs) >= RUNS_MAX:  # a queue that counts its priorities up would have a run per job
-                heappush(self.heap, entry)
-            else:
-                self.runs[priority] = deque((entry,))
+            if len(self.runs) < RUNS_MAX:
+                self.runs[priority] = Run(record)
                 insort(self.priorities, priority)
-        elif entry > run[-1]:
-            run.append(entry)
+                return
+            # A queue that counts its priorities up would have a run per job: the heap takes the rest.
         else:
-            heappush(self.heap, entry)
+            last = run.last
+            if due_ms > last.due_ms or (due_ms == last.due_ms and record.sequence >= last.sequence):
+                run.append(record)
+                return
+        heappush(self.heap, (priority, due_ms, record.sequence, stamp, record))
 
-    def head(self, jobs: dict[str, JobRecord]) -> Entry | None:
-        """The best entry that is still true, left in place; those before it that are not are dropped."""
-        while (entry := self._first()) is not None:
-            if jobs.get(entry[4].spec.id) is entry[4]:
-                return entry
+    def head(self, jobs: dict[str, JobRecord]) -> JobRecord | None:
+        """The best record that is still true, left in place; those before it that are not are dropped."""
+        while (record := self._first()) is not None:
+            if jobs.get(record.spec.id) is record:
+                return record
             self._drop_first()
         return None
 
-    def drop_head(self) -> None:
-        """Remove what `head` just returned."""
-        self._drop_first()
-        self.live -= 1
+    def take(self, jobs: dict[str, JobRecord]) -> JobRecord | None:
+        """The same, taken out."""
+        record = self.head(jobs)
+        if record is not None:
+            self._drop_first()
+            self.live -= 1
+        return record
 
     def forget(self, jobs: dict[str, JobRecord]) -> None:
         """A waiting job left without being claimed. Its entry stays until most entries are like that."""
         self.live -= 1
         if len(self) > 2 * self.live + 64:
-            entries = [*self.heap, *chain.from_iterable(self.runs.values())]
-            true = {id(e[4]): e for e in entries if jobs.get(e[4].spec.id) is e[4]}
-            self.runs, self.priorities, self.heap = {}, [], sorted(true.values())
+            heaped = (entry[4] for entry in self.heap)
+            there = chain(heaped, *(run.records() for run in self.runs.values()))
+            true = {id(record): record for record in there if jobs.get(record.spec.id) is record}
+            self.runs, self.priorities = {}, []
+            self.heap = sorted((*key_of(record), stamp, record) for stamp, record in enumerate(true.values()))
 
     def __len__(self) -> int:
         return sum(map(len, self.runs.values())) + len(self.heap)
 
-    def _first(self) -> Entry | None:
+    def _first(self) -> JobRecord | None:
         heap = self.heap
         if not self.priorities:
-            return heap[0] if heap else None
-        first = self.runs[self.priorities[0]][0]
-        return heap[0] if heap and heap[0] < first else first
+            return heap[0][4] if heap else None
+        first = self.runs[self.priorities[0]].first
+        return heap[0][4] if heap and heap[0][:3] < key_of(first) else first
 
     def _drop_first(self) -> None:
         priorities, heap = self.priorities, self.heap
         if priorities:
             run = self.runs[priorities[0]]
-            if not (heap and heap[0] < run[0]):
-                run.popleft()
-                if not run:
+            if not (heap and heap[0][:3] < key_of(run.first)):
+                if not run.shift():
                     del self.runs[priorities.pop(0)]
                 return
         heappop(heap)
+
+
+def key_of(record: JobRecord) -> Key:
+    return record.spec.priority, record.due_ms, record.sequence
 
 
 class ReadyIndex:
@@ -161,30 +221,26 @@ class ReadyIndex:
         """Take the best job out. The caller changes its record before anything else happens."""
         if entrypoints is None:
             return self._pop_any()
-        if len(entrypoints) == 1:
-            lane = self._lanes.get(entrypoints[0])
-            best = lane.head(self._jobs) if lane is not None else None
-        else:
-            lane, best = self._best_of(entrypoints)
-        if lane is None or best is None:
+        lane = self._lanes.get(entrypoints[0]) if len(entrypoints) == 1 else self._best_of(entrypoints)
+        record = lane.take(self._jobs) if lane is not None else None
+        if lane is None or record is None:
             return None
-        lane.drop_head()
-        self._left(best[4].spec.entrypoint, lane)
-        return best[4]
+        self._left(record.spec.entrypoint, lane)
+        return record
 
     def has_due(self, entrypoints: tuple[str, ...] | None) -> bool:
         names = self._lanes if entrypoints is None else entrypoints
         return any((lane := self._lanes.get(n)) is not None and lane.head(self._jobs) for n in names)
 
-    def _best_of(self, entrypoints: tuple[str, ...]) -> tuple[Lane | None, Entry | None]:
-        best: Entry | None = None
+    def _best_of(self, entrypoints: tuple[str, ...]) -> Lane | None:
+        best: Key | None = None
         best_lane: Lane | None = None
         for name in entrypoints:
             lane = self._lanes.get(name)
             head = lane.head(self._jobs) if lane is not None else None
-            if head is not None and (best is None or head < best):
-                best, best_lane = head, lane
-        return best_lane, best
+            if head is not None and (best is None or key_of(head) < best):
+                best, best_lane = key_of(head), lane
+        return best_lane
 
     def _left(self, name: str, lane: Lane) -> None:
         if lane.priorities or lane.heap:
@@ -206,21 +262,22 @@ class ReadyIndex:
             head = lane.head(self._jobs) if lane is not None else None
             if lane is None or head is None:
                 continue
-            if head[:3] != key:  # its head was cancelled in the meantime
+            if key_of(head) != key:  # its head was cancelled in the meantime
                 self._list_head(name)
                 continue
-            lane.drop_head()
+            lane.take(self._jobs)
             self._left(name, lane)
-            return head[4]
+            return head
         return None
 
     def _list_head(self, name: str) -> None:
         lane = self._lanes.get(name)
         head = lane.head(self._jobs) if lane is not None else None
-        if head is None or self._listed.get(name) == head[:3]:
+        key = None if head is None else key_of(head)
+        if key is None or self._listed.get(name) == key:
             return
-        self._listed[name] = head[:3]
-        heappush(self._heads, (head[:3], name))
+        self._listed[name] = key
+        heappush(self._heads, (key, name))
         if len(self._heads) > 2 * len(self._listed) + 64:
             self._heads = [(key, name) for name, key in self._listed.items()]
             heapify(self._heads)

@@ -1,0 +1,73 @@
+"""Waiting jobs over several blocks of a run: deeper than the model of the state machine goes."""
+
+from __future__ import annotations
+
+import gc
+
+from casque.clock import Random
+from casque.state.ready import BLOCK, ReadyIndex, key_of
+from casque.types import JobRecord, JobSpec, JobState
+
+
+def record(number: int, *, due_ms: int = 0, priority: int = 0, entrypoint: str = "a") -> JobRecord:
+    return JobRecord(JobSpec(str(number), entrypoint, b"", priority), number, 0, JobState.READY, due_ms)
+
+
+def filled(records: list[JobRecord]) -> tuple[ReadyIndex, dict[str, JobRecord]]:
+    jobs: dict[str, JobRecord] = {}
+    ready = ReadyIndex(jobs)
+    for job in records:
+        jobs[job.id] = job
+        ready.push(job)
+    return ready, jobs
+
+
+def test_jobs_leave_in_order_through_many_blocks() -> None:
+    ready, jobs = filled([record(n) for n in range(3 * BLOCK + 7)])
+
+    for n in range(2 * BLOCK + 9):  # some leave while others still come
+        job = ready.pop(("a",))
+        assert job is not None
+        assert job.sequence == n
+        del jobs[job.id]
+        late = record(3 * BLOCK + 7 + n)
+        jobs[late.id] = late
+        ready.push(late)
+
+    rest = [job.sequence for _ in range(len(jobs)) if (job := ready.pop(("a",))) is not None]
+    assert rest == list(range(2 * BLOCK + 9, 5 * BLOCK + 16))
+    assert ready.pop(("a",)) is None
+
+
+def test_whatever_order_they_come_in_they_leave_by_priority_due_time_and_number() -> None:
+    rng = Random(3)
+    records = [
+        record(n, due_ms=rng.randrange(50), priority=rng.randrange(3), entrypoint=rng.choice("ab"))
+        for n in range(4 * BLOCK)
+    ]
+    ready, jobs = filled(records)
+    gone = set(rng.sample(records, 2 * BLOCK))
+    for job in gone:
+        del jobs[job.id]
+        ready.forget(job, was_delayed=False)
+
+    for entrypoints in (("a",), ("a", "b"), None):
+        expected = sorted(
+            (j for j in jobs.values() if entrypoints is None or j.spec.entrypoint in entrypoints), key=key_of
+        )
+        for job in expected[: BLOCK // 2]:
+            assert ready.pop(entrypoints) is job
+            del jobs[job.id]
+
+
+def test_most_of_a_deep_queue_is_out_of_the_garbage_collectors_sight() -> None:
+    before = len(gc.get_objects())
+    ready, jobs = filled([record(n) for n in range(20 * BLOCK)])
+    gc.collect()
+
+    watched = [o for o in gc.get_objects() if type(o) in (list, tuple) and o and type(o[0]) is JobRecord]
+
+    assert sum(map(len, watched)) <= 2 * BLOCK
+    assert not gc.is_tracked(jobs)
+    assert len(gc.get_objects()) - before < BLOCK
+    assert ready.pop(("a",)) is jobs["0"]
