@@ -7,7 +7,11 @@ from typing import Any
 
 from casque.engine.committer import Committer
 from casque.engine.operation import Look, Operation
+from casque.errors import CasqueError
 from casque.state import Command, Dequeue, GiveBack
+from casque.telemetry import logger
+
+log = logger("direct")
 
 
 class DirectCommit:
@@ -16,6 +20,7 @@ class DirectCommit:
     def __init__(self, committer: Committer) -> None:
         self._committer = committer
         self._turn = asyncio.Lock()
+        self._giving: set[asyncio.Future[None]] = set()
 
     async def execute(self, command: Command) -> Any:
         if type(command) is not Dequeue:
@@ -24,13 +29,25 @@ class DirectCommit:
         try:
             return await asyncio.shield(claim)
         except asyncio.CancelledError:
-            # The claim may land although nobody wants it any more: wait for it, and give it back.
-            await asyncio.wait({claim})
-            # With a request id, whoever repeats the request gets them, or has them already.
-            if command.request_id is None and not claim.cancelled() and claim.exception() is None:
-                for job in claim.result():
-                    await self._run(Operation(None, GiveBack(job.spec.id, job.token)))
+            # The claim may land although nobody wants it any more: wait for it, and give it back. A caller that is
+            # cancelled once more does not wait, but the jobs go back all the same.
+            giving = asyncio.ensure_future(self._give_back(claim, command))
+            self._giving.add(giving)
+            giving.add_done_callback(self._giving.discard)
+            await asyncio.shield(giving)
             raise
+
+    async def _give_back(self, claim: asyncio.Future[Any], command: Dequeue) -> None:
+        await asyncio.wait({claim})
+        if claim.cancelled() or claim.exception() is not None:
+            return
+        if command.request_id is not None:
+            return  # whoever repeats the request gets them, or has them already; otherwise the leases run out
+        for job in claim.result():
+            try:
+                await self._run(Operation(None, GiveBack(job.spec.id, job.token)))
+            except CasqueError as error:
+                log.warning("job %s could not be given back; its lease runs out: %s", job.spec.id, error)
 
     async def look(self, look: Look) -> Any:
         return await self._run(Operation(None, None, look))
@@ -39,8 +56,16 @@ class DirectCommit:
         async with self._turn:
             await self._committer.commit(operation.decide)
             self._committer.news()  # nobody here watches leases
-            if (maintenance := self._committer.maintenance()) is not None:
-                await maintenance
+            await self._maintain()
         if operation.error is not None:
             raise operation.error
         return operation.answer
+
+    async def _maintain(self) -> None:
+        if (work := self._committer.maintenance()) is None:
+            return
+        try:
+            await work
+        except CasqueError as error:
+            # The call itself is done, and the next occasion comes soon.
+            log.warning("maintenance failed and is put off: %s", error)
