@@ -119,6 +119,8 @@ def span_ms(argument: str, value: Any) -> int:
         raise InvalidInputError(f"{argument} must be a timedelta or a number of seconds, not {value!r}")
     if not 0 <= seconds <= LONGEST_S:
         raise InvalidInputError(f"{argument} must be from 0 to {LONGEST_S} seconds (a thousand years), not {value!r}")
+    if not seconds:
+        return 0  # what every call that does not wait asks for
     return milliseconds(timedelta(seconds=seconds))
 
 
@@ -143,6 +145,8 @@ def error_text(value: Any) -> str | None:
 def _is_text(value: Any) -> bool:
     if not isinstance(value, str):
         return False
+    if value.isascii():
+        return True
     try:
         value.encode()
     except UnicodeEncodeError:

@@ -10,6 +10,7 @@ from typing import Any, Generic, TypeVar, Unpack, overload
 import msgspec
 
 from casque.client import checks
+from casque.client.ids import new_ids
 from casque.client.job import Job
 from casque.client.opening import Parts, as_store
 from casque.client.payloads import PayloadCodec, codec_for
@@ -164,16 +165,18 @@ class Queue(LeaseVerbs, Generic[T]):
         same key, that job is returned and nothing is added. `max_attempts`: kept as dead after so many claims.
         """
         new = NewJob(entrypoint, payload, priority, delay, run_at, key, max_attempts, headers, zone)
-        [record] = await self._service.enqueue([self._spec(new)], request_id=checks.request_id(request_id))
-        return self._job(record)
+        spec = self._spec(new_id(self._parts.rng), new)
+        [record] = await self._service.enqueue((spec,), request_id=checks.request_id(request_id))
+        return Job(record, self._codec)
 
     async def enqueue_many(
         self, jobs: Iterable[tuple[str, T] | NewJob[T]], *, request_id: str | None = None
     ) -> list[Job[T]]:
         """Add jobs in one commit: all of them or none."""
-        specs = [self._spec(job if isinstance(job, NewJob) else _pair(job)) for job in jobs]
+        specs = self._specs(list(jobs))
         added = await self._service.enqueue(specs, request_id=checks.request_id(request_id))
-        return [self._job(record) for record in added]
+        codec = self._codec
+        return [Job(record, codec) for record in added]
 
     # --- Working ---
 
@@ -257,7 +260,23 @@ class Queue(LeaseVerbs, Generic[T]):
         """A job to look at: whoever has not claimed it cannot finish it by its handle."""
         return Job(record, self._codec)
 
-    def _spec(self, new: NewJob[T]) -> JobSpec:
+    def _specs(self, jobs: list[tuple[str, T] | NewJob[T]]) -> tuple[JobSpec, ...]:
+        encode, attempts = self._codec.encode, self._parts.settings.max_attempts
+        specs: list[JobSpec] = []
+        checked: str | None = None  # most of a bulk names one entrypoint
+        for job_id, job in zip(new_ids(self._parts.rng, len(jobs)), jobs, strict=True):
+            match job:
+                case (str() as entrypoint, payload):
+                    if entrypoint is not checked:
+                        checked = checks.entrypoint(entrypoint)
+                    specs.append(JobSpec(job_id, entrypoint, encode(payload), 0, None, attempts))
+                case NewJob():
+                    specs.append(self._spec(job_id, job))
+                case _:
+                    raise InvalidInputError(f"enqueue_many takes (entrypoint, payload) pairs or NewJob, not {job!r}")
+        return tuple(specs)
+
+    def _spec(self, job_id: str, new: NewJob[T]) -> JobSpec:
         if new.delay is not None and new.run_at is not None:
             raise InvalidInputError("give either delay or run_at, not both")
         run_at_ms = None
@@ -265,23 +284,15 @@ class Queue(LeaseVerbs, Generic[T]):
             run_at_ms = self._parts.clock.wall_ms() + checks.span_ms("delay", new.delay)
         elif new.run_at is not None:
             run_at_ms = checks.moment_ms("run_at", new.run_at)
-        attempts = new.max_attempts if new.max_attempts is not None else self._parts.settings.max_attempts
+        attempts = new.max_attempts
         return JobSpec(
-            new_id(self._parts.rng),
+            job_id,
             checks.entrypoint(new.entrypoint),
             self._codec.encode(new.payload),
             checks.priority(new.priority),
             run_at_ms,
-            None if attempts is None else checks.max_attempts(attempts),
+            self._parts.settings.max_attempts if attempts is None else checks.max_attempts(attempts),
             None if new.key is None else checks.name("key", new.key, checks.KEY_MAX),
             None if new.headers is None else checks.headers(new.headers),
             None if new.zone is None else checks.name("zone", new.zone, checks.NAME_MAX),
         )
-
-
-def _pair(item: Any) -> NewJob[Any]:
-    match item:
-        case (str() as entrypoint, payload):
-            return NewJob(entrypoint, payload)
-        case _:
-            raise InvalidInputError(f"enqueue_many takes (entrypoint, payload) pairs or NewJob, not {item!r}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
 from casque.errors import CasqueError
@@ -16,9 +16,9 @@ Look = Callable[[State, int], Any]
 class Executor(Protocol):
     """Whatever carries out commands and looks durably: in groups, or one by one."""
 
-    async def execute(self, command: Command) -> Any: ...
+    def execute(self, command: Command) -> Awaitable[Any]: ...
 
-    async def look(self, look: Look) -> Any: ...
+    def look(self, look: Look) -> Awaitable[Any]: ...
 
 
 class Operation:
@@ -54,6 +54,12 @@ class Operation:
     @property
     def abandoned(self) -> bool:
         return self.future is not None and self.future.done()
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether the caller's answer is there, and is not an error."""
+        future = self.future
+        return future is not None and future.done() and not future.cancelled() and future.exception() is None
 
     def settle(self) -> bool:
         """Tell the caller what was decided; False if the caller has gone."""

@@ -466,17 +466,16 @@ class State:
     # --- Appliers: no checks, no choices ---
 
     def _apply_added(self, event: Added, at_ms: int) -> JobRecord:
-        spec = event.spec
-        state = DELAYED if event.delayed else READY
-        job = JobRecord(spec, event.sequence, at_ms, state, event.due_ms)
-        self.jobs[spec.id] = job
-        self._undo.append(spec.id)
+        spec, sequence, counters = event.spec, event.sequence, self.counters
+        job_id = spec.id
+        job = JobRecord(spec, sequence, at_ms, DELAYED if event.delayed else READY, event.due_ms)
+        self.jobs[job_id] = job
+        self._undo.append(job_id)
         self.waiting += 1
-        counters = self.counters
         counters.enqueued += 1
-        counters.sequence = event.sequence
+        counters.sequence = sequence
         if spec.key is not None:
-            self.keys[spec.key] = spec.id
+            self.keys[spec.key] = job_id
         if event.delayed:
             self._ready.push_delayed(job)
         else:
