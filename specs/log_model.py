@@ -474,7 +474,9 @@ class Model:
     def _take_for_myself(self, state: State, me: int, my: Process) -> Iterator[Step]:
         """A sole embedded writer takes the lead as a broker would, so that its commits need no head read."""
         if self.roles[me] is Role.SOLE and my.stance is Stance.OPEN and state.head.mode is not Mode.LED:
-            yield from self._claim(state, me, Mode.EXCLUSIVE, state.head.snapshot)
+            head = state.head
+            # What it knows to be the history it need not load again, unless something after it may be gone.
+            yield from self._claim(state, me, Mode.EXCLUSIVE, my.view if head.floor <= my.verified else head.snapshot)
 
     def _claim(self, state: State, me: int, mode: Mode, view: View) -> Iterator[Step]:
         """Replace the head with epoch + 1: from now on its old owner can neither publish nor raise the floor."""

@@ -84,6 +84,21 @@ class UnknownOutcomeError(CasqueError):
     """
 
 
+class LeadershipLostError(UnknownOutcomeError):
+    """Another broker leads now. `address` is where to find it, if it said so.
+
+    Ask there, with the same `request_id`: what was asked here may have been done.
+    """
+
+    def __init__(self, address: str | None = None) -> None:
+        where = f"at {address}" if address else "see queue.json"
+        super().__init__(f"another broker leads this queue now ({where}); ask it again with the same request_id")
+        self.address = address
+
+    def __reduce__(self) -> tuple[type[LeadershipLostError], tuple[str | None]]:
+        return type(self), (self.address,)
+
+
 # --- Try again later: the storage is not well. ---
 
 
@@ -112,6 +127,18 @@ class StoreAccessError(StorageError):
 
 class UnsafeStoreError(StorageError):
     """The storage does not keep the promises that a queue needs; see `casque doctor`."""
+
+
+class QueueLedError(CasqueError):
+    """A broker leads this queue: only it may write. `address` is where to find it, if it said so."""
+
+    def __init__(self, address: str | None = None) -> None:
+        where = f"at {address}" if address else "which gave no address"
+        super().__init__(f"this queue is led by a broker {where}; nothing was written. Connect to the broker instead")
+        self.address = address
+
+    def __reduce__(self) -> tuple[type[QueueLedError], tuple[str | None]]:
+        return type(self), (self.address,)
 
 
 class CorruptQueueError(CasqueError):

@@ -43,6 +43,9 @@ class QueueSettings:
     """Calls that one commit may carry."""
     drain_limit: timedelta = timedelta(seconds=30)
     """How long closing a queue may take to finish what it was asked to do."""
+    retention: timedelta = timedelta(minutes=5)
+    """How long the past of a log queue can be read before its segments and snapshots are deleted. The shortest of all
+    who write the queue counts."""
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -89,6 +92,7 @@ class SettingsChanges(TypedDict, total=False):
     buffer_max: int
     batch_max: int
     drain_limit: timedelta
+    retention: timedelta
 
 
 def milliseconds(span: timedelta) -> int:

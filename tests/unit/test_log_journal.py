@@ -12,7 +12,7 @@ import pytest
 
 from casque import CorruptQueueError, InMemoryStorage, InvalidInputError, JobState, Queue
 from casque.clock import Random
-from casque.journal import log
+from casque.journal.log import pace
 from casque.storage.memory import MemoryStore
 from casque.storage.port import Outcome, Read, Stored
 from casque.testing.clock import ManualClock, settle
@@ -91,7 +91,7 @@ async def test_an_empty_poll_and_an_idle_queue_write_nothing() -> None:
 
 
 async def test_a_snapshot_and_its_tail_are_the_full_replay(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log, "SNAPSHOT_SEGMENTS", 10)
+    monkeypatch.setattr(pace, "SNAPSHOT_SEGMENTS", 10)
     store = MemoryStore()
     async with opened(store) as q:
         for n in range(25):
@@ -106,7 +106,8 @@ async def test_a_snapshot_and_its_tail_are_the_full_replay(monkeypatch: pytest.M
     assert len(snapshots) >= 2
     head = json.loads(await body(store, "queue.json"))
     assert head["snapshot"]["key"] == snapshots[-1]
-    assert head["floor"] == int(snapshots[-2].removeprefix("snapshots/")[:20])
+    assert [ref["key"] for ref in head["kept"]] == snapshots[:-1]
+    assert head["floor"] == 0, "within the retention nothing may be collected"
 
     async with opened(store) as q:  # snapshot and tail
         assert await q.jobs() == expected
@@ -225,7 +226,7 @@ async def test_a_swapped_segment_breaks_the_chain() -> None:
 
 @pytest.mark.parametrize("damage", ["swapped", "missing"])
 async def test_a_damaged_snapshot_is_named(damage: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log, "SNAPSHOT_SEGMENTS", 3)
+    monkeypatch.setattr(pace, "SNAPSHOT_SEGMENTS", 3)
     store = MemoryStore()
     async with opened(store) as q:
         for n in range(9):

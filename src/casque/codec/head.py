@@ -31,11 +31,32 @@ def read_layout(key: str, body: bytes) -> Head:
         head = _decoder.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise not_a_queue(key, error) from error
+    check_format(key, head)
+    return head
+
+
+def check_format(key: str, head: Head) -> None:
     if head.format > FORMAT:
         raise CorruptQueueError(
             key, f"written in format {head.format} by a newer casque; this one reads up to {FORMAT}. Upgrade casque"
         )
-    return head
+
+
+def check_layout(key: str, head: Head, layout: str) -> None:
+    if head.layout != layout:
+        raise CorruptQueueError(key, f"this queue has the layout {head.layout!r}, not {layout!r}")
+
+
+def check_same_queue(head: Head, queue_id: str | None) -> None:
+    """`queue_id` is that of the queue that was opened; None if it has none, or was not there yet."""
+    if queue_id is not None and head.queue_id not in (None, queue_id):
+        raise CorruptQueueError(KEY, f"another queue ({head.queue_id}) was put in the place of this one ({queue_id})")
+
+
+def gone() -> CorruptQueueError:
+    return CorruptQueueError(
+        KEY, "was there before and is gone: somebody deleted it. Restore it, or reopen the queue anew"
+    )
 
 
 def not_a_queue(key: str, error: Exception) -> CorruptQueueError:

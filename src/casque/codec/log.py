@@ -9,10 +9,11 @@ from __future__ import annotations
 import hashlib
 import zlib
 from collections.abc import Iterable, Iterator
+from enum import StrEnum
 
 import msgspec
 
-from casque.codec.head import FORMAT, Head
+from casque.codec.head import FORMAT, Head, check_format, check_layout, read_layout
 from casque.codec.stored import StoredRequest, decode_job, encode_job, record_of, restored, stored_requests
 from casque.errors import CorruptQueueError
 from casque.state import Counters, Event, Limits, State
@@ -28,26 +29,53 @@ _REPAIR = "Restore the object from a backup or an older version of it; `casque q
 
 
 class SnapshotRef(msgspec.Struct, frozen=True):
-    """Where the newest whole state is, and what its bytes must hash to."""
+    """Where a whole state is, and what its bytes must hash to."""
 
     position: int
     key: str
     sha256: str
     bytes: int
+    at: int = 0
+    """When it was made, by its writer's clock: for people, and for how long the past is kept."""
+
+
+class Mode(StrEnum):
+    """Who may write."""
+
+    OPEN = "open"
+    """Any number of embedded writers."""
+    EXCLUSIVE = "exclusive"
+    """One embedded writer that found itself alone; whoever else wants to write makes the queue open again first."""
+    LED = "led"
+    """The leader among the brokers."""
+
+
+class Owner(msgspec.Struct, frozen=True):
+    """Who has the queue for itself. The nonce is made for each claim; the address is where a leader can be reached."""
+
+    id: str
+    nonce: str
+    address: str | None = None
 
 
 class LogHead(Head, frozen=True, kw_only=True):
     """`queue.json` of a log queue: small, and the only object that ever changes."""
 
     layout: str = LAYOUT
-    mode: str = "open"
+    mode: Mode = Mode.OPEN
     version: int = 0
     writer: str = ""
     """Who wrote this version: two writers must never produce the same bytes."""
     epoch: int = 0
+    """Rises with every change of who may write."""
+    owner: Owner | None = None
     snapshot: SnapshotRef | None = None
+    kept: tuple[SnapshotRef, ...] = ()
+    """Older snapshots, oldest first: from each of them on, the past can still be read."""
     floor: int = 0
     """Segments up to here may be gone; whoever stands below starts again from the snapshot."""
+    archived: int | None = None
+    """What the archive holds: nothing above it may be collected. None without an archive."""
 
 
 class Segment(msgspec.Struct, frozen=True):
@@ -63,23 +91,49 @@ class Segment(msgspec.Struct, frozen=True):
     at: int
     events: list[Event]
 
+    @property
+    def is_fence(self) -> bool:
+        """Without events it only marks that somebody took the lead."""
+        return not self.events
+
+
+class Tip(msgspec.Struct):
+    """What the end of a log says to whoever appends to it."""
+
+    chain: str = START
+    """The digest of the last segment."""
+    epoch: int = 0
+    """Of the last segment."""
+    fences: list[int] = []
+    """Where all fences are, collected segments or not: a fence is for ever."""
+
+    def advance(self, segment: Segment, chain: str) -> None:
+        self.chain = chain
+        self.epoch = segment.epoch
+        if segment.is_fence:
+            self.fences.append(segment.position)
+
 
 class View(msgspec.Struct, frozen=True):
     """A state as of one position, safe from later changes: its records are frozen and everything else is copied."""
 
     position: int
-    chain: str
+    tip: Tip
     counters: Counters
     writers: dict[str, int]
     requests: dict[str, Answered]
     records: list[JobRecord]
 
     @classmethod
-    def of(cls, state: State, chain: str) -> View:
+    def of(cls, state: State, tip: Tip) -> View:
         assert not state.events, "only a committed state is worth keeping"
-        counters = msgspec.structs.replace(state.counters)
         return cls(
-            state.position, chain, counters, dict(state.writers), dict(state.requests), list(state.jobs.values())
+            state.position,
+            msgspec.structs.replace(tip, fences=tip.fences.copy()),
+            msgspec.structs.replace(state.counters),
+            dict(state.writers),
+            dict(state.requests),
+            list(state.jobs.values()),
         )
 
 
@@ -87,7 +141,7 @@ class _Snapshot(msgspec.Struct):
     format: int
     queue_id: str
     position: int
-    chain: str
+    tip: Tip
     counters: Counters
     writers: dict[str, int]
     requests: list[StoredRequest]
@@ -157,27 +211,54 @@ def decode_segment(body: bytes, *, queue_id: str, position: int, prev: str) -> S
     return segment
 
 
+def replay(state: State, segment: Segment) -> None:
+    """Apply a commit, or pass a fence.
+
+    Raises:
+        CorruptQueueError: its events do not fit the state.
+    """
+    if segment.is_fence:
+        state.fence()
+        return
+    try:
+        state.replay(segment.events, writer=segment.writer, batch=segment.batch, at_ms=segment.at)
+    except (KeyError, AssertionError) as error:
+        raise CorruptQueueError(
+            segment_key(segment.position), f"its events do not fit the queue as it was before it ({error!r}). {_REPAIR}"
+        ) from error
+
+
 def encode_head(head: LogHead) -> bytes:
     return msgspec.json.format(_encode(head), indent=2) + b"\n"
 
 
 def decode_head(key: str, body: bytes) -> LogHead:
+    """
+    Raises:
+        CorruptQueueError: it is none, or one that this release cannot read.
+    """
     try:
-        return _head_decoder.decode(body)
+        head = _head_decoder.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        check_layout(key, read_layout(key, body), LAYOUT)
         raise CorruptQueueError(key, f"the head of the log cannot be read ({error}). {_REPAIR}") from error
+    check_format(key, head)
+    check_layout(key, head, LAYOUT)
+    if head.queue_id is None:
+        raise CorruptQueueError(key, f"the head of the log names no queue. {_REPAIR}")
+    return head
 
 
 def encode_snapshot(queue_id: str, view: View, *, piece: int = 500) -> Iterator[bytes]:
     """The snapshot in pieces, so that whoever asks for them can do something else in between."""
     yield (
-        b'{"format": %d, "queue_id": %b,\n"position": %d, "chain": %b,\n"counters": %b,\n"writers": %b,\n'
+        b'{"format": %d, "queue_id": %b,\n"position": %d, "tip": %b,\n"counters": %b,\n"writers": %b,\n'
         b'"requests": %b,\n"jobs": [\n'
         % (
             FORMAT,
             _encode(queue_id),
             view.position,
-            _encode(view.chain),
+            _encode(view.tip),
             _encode(view.counters),
             _encode(view.writers),
             _encode(stored_requests(view.requests)),
@@ -189,8 +270,8 @@ def encode_snapshot(queue_id: str, view: View, *, piece: int = 500) -> Iterator[
     yield b"\n]}\n"
 
 
-def decode_snapshot(ref: SnapshotRef, body: bytes, *, queue_id: str, limits: Limits) -> tuple[State, str]:
-    """The state and the digest of the segment it ends with.
+def decode_snapshot(ref: SnapshotRef, body: bytes, *, queue_id: str, limits: Limits) -> tuple[State, Tip]:
+    """The state and the end of the log that it stands for.
 
     Raises:
         CorruptQueueError: these are not the bytes that the head names.
@@ -209,4 +290,4 @@ def decode_snapshot(ref: SnapshotRef, body: bytes, *, queue_id: str, limits: Lim
     state = restored(
         ref.key, records, snapshot.counters, snapshot.position, snapshot.writers, snapshot.requests, limits
     )
-    return state, snapshot.chain
+    return state, snapshot.tip

@@ -6,11 +6,14 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from casque.clock import Clock, Random, new_nonce
-from casque.errors import CASConflictError, StorageError, UnknownOutcomeError
+from casque.errors import CASConflictError, CasqueError, StorageError, UnknownOutcomeError
 from casque.journal.patience import Patience
 from casque.journal.port import Appended, Batch, Journal, Landed, Refreshed
 from casque.settings import QueueSettings, milliseconds
 from casque.state import Event, State
+from casque.telemetry import logger
+
+log = logger("engine")
 
 Decide = Callable[[State, int], None]
 """Runs a batch's commands on the state. Called again on a newer state when the batch has to be decided anew."""
@@ -77,7 +80,7 @@ class Committer:
             StorageError: the store failed; nothing was done.
         """
         await self.open()
-        losses = 0
+        losses, first = 0, self._batches + 1
         # A batch that writes proves by winning that it was decided on the latest state. One that changes nothing
         # proves nothing, so it is decided on a state that was read after its callers asked.
         current = False
@@ -90,13 +93,14 @@ class Committer:
             if not state.events:
                 if current:
                     return
-                await self.refresh()
+                await (self._refresh_after_loss() if losses else self.refresh())
+                self._refuse_if_landed(first)
                 if self.known is state and state.position == position:
                     return
                 current = True
                 continue
             events = state.events
-            outcome = await self._append(state, now_ms)
+            outcome = await self._append(state, now_ms, doubt=losses > 0 and not current)
             if isinstance(outcome, Landed):
                 self._take(Refreshed(outcome.state, events))
                 self._streak.grew(self._clock.monotonic_ms())
@@ -109,30 +113,40 @@ class Committer:
             backs_off = losses % BURST == 0
             if backs_off and not gives_up:
                 await self._clock.sleep(self._conflict_delay_s(losses // BURST - 1))
+            current = outcome.refreshed is not None and outcome.refreshed.certain and not backs_off
             if backs_off or outcome.refreshed is None:
-                await self._refresh_after_loss()
-                current = True
+                current = await self._refresh_after_loss()
             self._shared_until_ms = self._clock.monotonic_ms() + SHARED_MS
-            if self.state.writers.get(self.writer) == self._batches:
-                return  # it had landed after all: somebody below us asked twice
+            if self._landed_since(first) and (current or await self._refresh_after_loss()):
+                if self._landed_since(self._batches):
+                    return  # it had landed after all: somebody below us asked twice
+                self._refuse_if_landed(first)
             if gives_up:
                 raise CASConflictError(
                     f"lost the race for the next commit {losses} times in a row: too many processes write this queue "
                     "at once. Nothing was done; try again, or raise conflict_retries"
                 )
 
-    async def _refresh_after_loss(self) -> None:
+    def _landed_since(self, number: int) -> bool:
+        """Whether this batch or a later one of ours is part of the state."""
+        return self.state.writers.get(self.writer, 0) >= number
+
+    def _refuse_if_landed(self, first: int) -> None:
+        """Deciding it once more would do it twice, and what it answered then is no longer known."""
+        if self._landed_since(first):
+            raise UnknownOutcomeError("an attempt at this commit was thought lost, and landed after all")
+
+    async def _refresh_after_loss(self) -> bool:
         try:
             await self.refresh()
+            return True
         except StorageError as error:
-            # A loss may have been our own success, met again by a retry below us. Only reading could have told.
-            raise UnknownOutcomeError(
-                f"a commit lost its race, and the store cannot be read to confirm it: {error}"
-            ) from error
+            raise _unconfirmed(error) from error
 
     def maintenance(self) -> Coroutine[Any, Any, None] | None:
-        """What the journal would like to do beside the next commits."""
-        return self._journal.maintenance(self.state, self.writer)
+        """What the journal would like to do beside the next commits. Its failures are no caller's business."""
+        work = self._journal.maintenance(self.state, self.writer)
+        return _logged(work) if work is not None else None
 
     def _take(self, refreshed: Refreshed) -> None:
         if refreshed.state is not self.known:
@@ -154,15 +168,18 @@ class Committer:
             self._streak.began(self._clock.monotonic_ms())
         return False
 
-    async def _append(self, state: State, now_ms: int) -> Appended:
+    async def _append(self, state: State, now_ms: int, *, doubt: bool) -> Appended:
+        """`doubt`: an earlier attempt lost to something that may not be the history."""
         self._batches += 1
         batch = Batch(writer=self.writer, number=self._batches, at_ms=now_ms)
         try:
             return await self._journal.append(state, batch)
-        except BaseException:
+        except BaseException as error:
             # Whatever happened, cancellation included, it may yet land: start from what the store says.
             self._journal.undo(state)
             self.known = self._news = None
+            if doubt and isinstance(error, StorageError):
+                raise _unconfirmed(error) from error
             raise
 
     def _patience(self) -> Patience:
@@ -172,6 +189,19 @@ class Committer:
         # Half of it is chance, so that writers who collided once do not collide again.
         full_ms = milliseconds(self._settings.conflict_backoff) << min(conflicts, 6)
         return full_ms * (0.5 + self._rng.random() / 2) / 1000
+
+
+def _unconfirmed(error: StorageError) -> UnknownOutcomeError:
+    # A loss may have been our own success, met again by a retry below us. Only reading could have told.
+    return UnknownOutcomeError(f"a commit lost its race, and the store cannot be read to confirm it: {error}")
+
+
+async def _logged(work: Coroutine[Any, Any, None]) -> None:
+    try:
+        await work
+    except CasqueError as error:
+        # Commits do not depend on it, and the next occasion comes soon.
+        log.warning("maintenance failed and is put off: %s", error)
 
 
 class _Streak:

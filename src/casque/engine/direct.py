@@ -56,16 +56,8 @@ class DirectCommit:
         async with self._turn:
             await self._committer.commit(operation.decide)
             self._committer.news()  # nobody here watches leases
-            await self._maintain()
+            if (work := self._committer.maintenance()) is not None:
+                await work
         if operation.error is not None:
             raise operation.error
         return operation.answer
-
-    async def _maintain(self) -> None:
-        if (work := self._committer.maintenance()) is None:
-            return
-        try:
-            await work
-        except CasqueError as error:
-            # The call itself is done, and the next occasion comes soon.
-            log.warning("maintenance failed and is put off: %s", error)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Coroutine
+from collections.abc import Awaitable
 from typing import Any
 
 from casque.clock import Clock, Random, Timer, yield_once
@@ -256,7 +256,7 @@ class GroupCommit:
         if self._maintenance is not None and not self._maintenance.done():
             return
         if (work := self._committer.maintenance()) is not None:
-            self._maintenance = asyncio.create_task(_logged(work), name="casque maintenance")
+            self._maintenance = asyncio.create_task(work, name="casque maintenance")
 
     # --- Waiting callers, polling and timers ---
 
@@ -335,14 +335,6 @@ class _Waiting(Operation):
     @property
     def goes_on_waiting(self) -> bool:
         return self.error is None and not self.answer and not self.timed_out and not self.abandoned
-
-
-async def _logged(work: Coroutine[Any, Any, None]) -> None:
-    try:
-        await work
-    except CasqueError as error:
-        # Commits do not depend on it, and the next occasion comes soon.
-        log.warning("maintenance failed and is put off: %s", error)
 
 
 def _unfinished(error: BaseException) -> BaseException:

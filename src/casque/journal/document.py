@@ -10,14 +10,15 @@ from typing import assert_never
 
 from casque.clock import Clock, Random, new_id
 from casque.codec.document import LAYOUT, DocumentCodec
-from casque.codec.head import KEY, read_layout
-from casque.errors import CorruptQueueError, StorageError, StoreAccessError, UnknownOutcomeError, UnsafeStoreError
+from casque.codec.head import KEY, check_layout, check_same_queue, gone, read_layout
+from casque.errors import StorageError, StoreAccessError, UnknownOutcomeError, UnsafeStoreError
 from casque.journal.patience import Patience
 from casque.journal.port import Appended, Batch, Conflict, Landed, Refreshed
+from casque.journal.tries import Tries
 from casque.settings import QueueSettings
 from casque.state import Limits, State
 from casque.state.events import subject
-from casque.storage.port import Lost, Missing, Outcome, Store, Stored, Unchanged, Unknown, Won
+from casque.storage.port import Lost, Missing, Outcome, Store, Stored, Unchanged, Won
 
 
 class DocumentJournal:
@@ -62,35 +63,20 @@ class DocumentJournal:
         self._touch(state)
         writers = state.writers_with(batch.writer, batch.number)
         body = self._codec.encode(state, version=state.position + 1, writers=writers)
-        patience: Patience | None = None
-        sent = False
+        tries = Tries(f"a write to {KEY}", self._patience)
         while True:
-            trouble: BaseException
-            try:
-                outcome = await self._write(body)
-            except (StoreAccessError, UnsafeStoreError):
-                raise
-            except StorageError as error:
-                trouble = error  # surely nothing was written by this attempt
-            else:
-                match outcome:
-                    case Won(etag=etag):
-                        self._etag = etag
-                        self._queue_id = self._codec.queue_id
-                        state.commit(writer=batch.writer, batch=batch.number, at_ms=batch.at_ms)
-                        return Landed(state)
-                    case Lost():
-                        # Without an unanswered attempt there is time to read until after the back-off.
-                        return await self._settle_lost(state, batch) if sent else Conflict()
-                    case Unknown(cause=cause):
-                        trouble, sent = cause, True
-                    case _ as never:
-                        assert_never(never)
-            patience = patience or Patience(self._settings, self._clock, self._rng)
-            if not await patience.wait():
-                raise _gave_up(trouble, sent=sent) from trouble
-            if sent and (settled := await self._settle_unknown(state, batch)) is not None:
-                return settled
+            match await tries.attempt(lambda: self._write(body)):
+                case Won(etag=etag):
+                    self._etag = etag
+                    self._queue_id = self._codec.queue_id
+                    state.commit(writer=batch.writer, batch=batch.number, at_ms=batch.at_ms)
+                    return Landed(state)
+                case Lost():
+                    # Without an unanswered attempt there is time to read until after the back-off.
+                    return await self._settle_lost(state, batch, tries) if tries.sent else Conflict()
+                case None:
+                    if tries.sent and (settled := await self._settle_unknown(state, batch, tries)) is not None:
+                        return settled
 
     def undo(self, state: State) -> None:
         self._touch(state)
@@ -102,9 +88,12 @@ class DocumentJournal:
             return await self._store.create(KEY, body)
         return await self._store.replace(KEY, body, expected=self._etag)
 
-    async def _settle_lost(self, state: State, batch: Batch) -> Appended:
+    async def _settle_lost(self, state: State, batch: Batch, tries: Tries) -> Appended:
         """Somebody was first, and it may have been our own unanswered attempt."""
-        fresh = await self._read_patiently()
+        try:
+            fresh = await self._patience().insist(lambda: self._read(None))
+        except StorageError as error:
+            raise tries.gave_up(error) from error
         if fresh.writers.get(batch.writer) == batch.number:
             return Landed(fresh)
         moved = fresh.position - state.position
@@ -116,24 +105,20 @@ class DocumentJournal:
             )
         return Conflict(Refreshed(fresh))
 
-    async def _settle_unknown(self, state: State, batch: Batch) -> Appended | None:
+    async def _settle_unknown(self, state: State, batch: Batch, tries: Tries) -> Appended | None:
         """None if the document is as before: the write has not landed, or not yet, and may be sent again."""
         try:
             read = await self._store.get(KEY, unless=self._etag)
-        except (StoreAccessError, UnsafeStoreError):
-            raise
+        except (StoreAccessError, UnsafeStoreError) as error:
+            raise tries.gave_up(error) from error
         except StorageError:
             return None  # sending the same bytes again is always safe
         if isinstance(read, Unchanged) or (isinstance(read, Missing) and self._etag is None):
             return None
-        return await self._settle_lost(state, batch)
+        return await self._settle_lost(state, batch, tries)
 
-    async def _read_patiently(self) -> State:
-        patience = Patience(self._settings, self._clock, self._rng)
-        try:
-            return await patience.insist(lambda: self._read(None))
-        except StorageError as error:
-            raise _gave_up(error, sent=True) from error
+    def _patience(self) -> Patience:
+        return Patience(self._settings, self._clock, self._rng)
 
     async def _read(self, known: State | None) -> State:
         read = await self._store.get(KEY, unless=self._etag if known is not None else None)
@@ -143,18 +128,12 @@ class DocumentJournal:
                 return known
             case Missing():
                 if self._etag is not None:
-                    raise CorruptQueueError(
-                        KEY, "was there before and is gone: somebody deleted it. Restore it, or reopen the queue anew"
-                    )
+                    raise gone()
                 return known if known is not None else State(self._limits)
             case Stored(body=body, etag=etag):
                 head = read_layout(KEY, body)
-                if head.layout != LAYOUT:
-                    raise CorruptQueueError(KEY, f"this queue has the layout {head.layout!r}, not {LAYOUT!r}")
-                if self._queue_id is not None and head.queue_id not in (None, self._queue_id):
-                    raise CorruptQueueError(
-                        KEY, f"another queue ({head.queue_id}) was put in the place of this one ({self._queue_id})"
-                    )
+                check_layout(KEY, head, LAYOUT)
+                check_same_queue(head, self._queue_id)
                 fresh = self._codec.decode(body, self._limits)
                 self._etag = etag
                 self._queue_id = head.queue_id
@@ -164,9 +143,3 @@ class DocumentJournal:
 
     def _touch(self, state: State) -> None:
         self._codec.touch([job_id for event in state.events if (job_id := subject(event)) is not None])
-
-
-def _gave_up(cause: BaseException, *, sent: bool) -> StorageError | UnknownOutcomeError:
-    if sent:
-        return UnknownOutcomeError(f"the store did not say whether a write to {KEY} landed: {cause}")
-    return StorageError(f"the store keeps failing, and nothing was written: {cause}", cause)

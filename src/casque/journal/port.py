@@ -21,6 +21,8 @@ class Refreshed(msgspec.Struct, frozen=True):
 
     state: State
     events: list[Event] = []
+    certain: bool = True
+    """False if it is good enough to decide a write on, which then proves it right by winning, and for nothing else."""
 
 
 class Conflict(msgspec.Struct, frozen=True):

@@ -215,6 +215,11 @@ class State:
             self._appliers[type(event)](event, at_ms)
         self.commit(writer=writer, batch=batch, at_ms=at_ms)
 
+    def fence(self) -> None:
+        """Somebody took the lead here: a commit without events."""
+        assert not self.events, "roll the batch back before applying another writer's commit"
+        self.position += 1
+
     def check(self) -> None:
         assert self.violation() is None, self.violation()
 

@@ -1,0 +1,438 @@
+"""Appends to a log and follows it.
+
+Several writers may append (open mode): losing a slot is ordinary, the winner's segment is applied and the next slot
+tried. After a win the head is read, because a slot that had been collected can be won by somebody who overslept.
+
+A writer that finds itself alone takes the queue for itself (exclusive mode) and saves that read: it raises the epoch
+in the head and puts a fence into the log. Whoever else wants to write raises the epoch again, back to open mode, and
+puts a fence in the holder's way. Nobody waits for anybody: a holder that died is passed like one that lives.
+
+A leader among brokers (led mode) commits like a holder, but steps down for good when it loses a slot.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from enum import Enum, auto
+from typing import Any
+
+import msgspec
+
+from casque.clock import Clock, Random, new_id, new_nonce
+from casque.codec.head import FORMAT
+from casque.codec.log import (
+    LogHead,
+    Mode,
+    Owner,
+    Tip,
+    View,
+    decode_segment,
+    decode_snapshot,
+    digest,
+    encode_segment,
+    replay,
+    segment_key,
+)
+from casque.errors import CorruptQueueError, LeadershipLostError, QueueLedError, StorageError, UnknownOutcomeError
+from casque.journal.log.collector import collect
+from casque.journal.log.pace import Pace
+from casque.journal.log.reader import READ_AHEAD, Placed, Reader, Tail, linked
+from casque.journal.log.register import HeadRegister
+from casque.journal.log.slot import place
+from casque.journal.log.snapshots import Snapshots
+from casque.journal.log.solitude import Solitude
+from casque.journal.patience import Patience
+from casque.journal.port import Appended, Batch, Conflict, Landed, Refreshed
+from casque.settings import QueueSettings
+from casque.state import Event, Limits, State
+from casque.storage.port import Store, Stored
+
+LOADS_MAX = 20
+"""How often opening starts again because the log was collected under its eyes."""
+
+
+class Stance(Enum):
+    """What winning a slot means: in open mode the head has the last word, otherwise the slot itself."""
+
+    OPEN = auto()
+    HOLDING = auto()
+    LEADING = auto()
+
+
+class LogJournal:
+    """Segments, snapshots and a head under one root of a store."""
+
+    whole = False
+
+    def __init__(
+        self, store: Store, *, settings: QueueSettings, clock: Clock, rng: Random, limits: Limits | None = None
+    ) -> None:
+        self._store = store
+        self._settings = settings
+        self._clock = clock
+        self._rng = rng
+        self._limits = limits or Limits()
+        self._head = HeadRegister(store, self._patience)
+        self._reader = Reader(store, self._patience)
+        self._snapshots = Snapshots(store, self._head, settings=settings, clock=clock, rng=rng)
+        self._pace = Pace(clock, rng)
+        self._solitude = Solitude(clock)
+        # Where this process stands. Changed by the one operation in flight, never by the work beside it.
+        self._stance = Stance.OPEN
+        self._mode = Mode.OPEN
+        self._epoch = 0
+        """Of the head as the operation in flight last read it, or as it claimed it."""
+        self._tip = Tip()
+        self._verified = 0
+        """Up to where the state is known to be the history."""
+
+    # --- Reading ---
+
+    async def load(self) -> State:
+        # Whatever this process was before: somebody who starts again is one of many.
+        self._stance = Stance.OPEN
+        for _ in range(LOADS_MAX):
+            head = await self._head.find()
+            if head is None:
+                self._tip, self._verified = Tip(), 0
+                return State(self._limits)
+            base = head.snapshot.position if head.snapshot is not None else 0
+            # Both at once: neither needs the other to be read.
+            body, bodies = await asyncio.gather(
+                self._reader.snapshot(head.snapshot) if head.snapshot is not None else _nothing(),
+                self._reader.bodies(base, ahead=READ_AHEAD),
+            )
+            # What was read may have been collected meanwhile, or lie where something was collected: the head tells.
+            later = await self._head.read()
+            if later.floor > base or (body is None and later.snapshot != head.snapshot):
+                continue
+            state = self._restore(head, body)
+            tail = linked(self._head.queue_id, base, self._tip.chain, bodies)
+            if tail.broken is not None:
+                raise tail.broken
+            if not await self._whole(tail, later):
+                continue
+            self._heed(later)
+            self._pace.restart(base)
+            self._apply(state, tail.found)
+            self._verified = state.position
+            return state
+        raise StorageError("the log was collected faster than it could be read; open the queue again")
+
+    def _restore(self, head: LogHead, body: bytes | None) -> State:
+        ref = head.snapshot
+        if ref is None:
+            self._tip = Tip()
+            return State(self._limits)
+        if body is None:
+            raise CorruptQueueError(ref.key, "the snapshot that the head names is missing. Restore it from a backup")
+        state, self._tip = decode_snapshot(ref, body, queue_id=self._head.queue_id, limits=self._limits)
+        return state
+
+    async def refresh(self, state: State) -> Refreshed:
+        if self._head.known is None and await self._head.find() is None:
+            return Refreshed(state)
+        # What was applied without a look at the head is not certain yet.
+        base = self._verified
+        tail = await self._reader.tail(self._head.queue_id, state.position, self._tip.chain)
+        # The head comes last: only it can tell whether the slots just read are still the ones that were written first.
+        head = await self._head.read()
+        self._heed(head)
+        if head.floor > base or tail.broken is not None or not await self._whole(tail, head):
+            return Refreshed(await self.load())
+        events = self._apply(state, tail.found)
+        self._verified = state.position
+        return Refreshed(state, events)
+
+    async def _whole(self, tail: Tail, head: LogHead) -> bool:
+        """Whether an empty slot in the middle was only a moment's; False if it has been collected since.
+
+        Raises:
+            CorruptQueueError: it is lost. Going on from here would fork the history.
+        """
+        if tail.gap is None or isinstance(await self._reader.get(segment_key(tail.gap)), Stored):
+            return True
+        if (await self._head.read()).floor > head.floor:
+            return False
+        raise CorruptQueueError(
+            segment_key(tail.gap), "the segment is missing while later ones are there. Restore it from a backup"
+        )
+
+    def _apply(self, state: State, found: list[Placed]) -> list[Event]:
+        events: list[Event] = []
+        for placed in found:
+            replay(state, placed.segment)
+            self._advance(placed)
+            events += placed.segment.events
+        if found:
+            self._solitude.company()
+        return events
+
+    def _advance(self, placed: Placed) -> None:
+        self._tip.advance(placed.segment, placed.digest)
+        self._pace.grew(len(placed.body))
+
+    def _heed(self, head: LogHead) -> None:
+        """The operation in flight has read this head: from now on it acts by it.
+
+        Raises:
+            LeadershipLostError: this process led, and somebody else does now.
+        """
+        if self._stance is not Stance.OPEN and head.epoch != self._epoch:
+            if self._stance is Stance.LEADING:
+                raise LeadershipLostError(head.owner.address if head.owner is not None else None)
+            self._stance = Stance.OPEN
+            self._solitude.disturbed()
+        self._epoch, self._mode = head.epoch, head.mode
+
+    # --- Committing ---
+
+    async def append(self, state: State, batch: Batch) -> Appended:
+        if self._head.known is None:
+            head = LogHead(format=FORMAT, queue_id=new_id(self._rng), version=1, writer=batch.writer)
+            self._heed(await self._head.create(head))
+        if self._stance is Stance.OPEN or self._solitude.seen_by_others:
+            prepared = await self._prepare(state, batch)
+            if prepared is not None:
+                return prepared
+        position, epoch = state.position + 1, self._epoch
+        body = self._encode(position, batch, state.events)
+        others = await self._place(position, body)
+        if others is not None:
+            return await self._lost(state, others)
+        if self._stance is Stance.OPEN and not await self._confirmed(position):
+            return await self._overslept(state, batch)
+        state.commit(writer=batch.writer, batch=batch.number, at_ms=batch.at_ms)
+        self._tip.chain, self._tip.epoch = digest(body), epoch
+        self._pace.grew(len(body))
+        self._verified = position
+        self._solitude.committed()
+        return Landed(state)
+
+    def undo(self, state: State) -> None:
+        state.rollback()
+
+    def _encode(self, position: int, batch: Batch, events: list[Event]) -> bytes:
+        return encode_segment(
+            queue_id=self._head.queue_id,
+            position=position,
+            epoch=self._epoch,
+            writer=batch.writer,
+            batch=batch.number,
+            prev=self._tip.chain,
+            at_ms=batch.at_ms,
+            events=events,
+        )
+
+    async def _place(self, position: int, body: bytes) -> Tail | None:
+        return await place(
+            self._store,
+            self._reader,
+            self._patience,
+            queue_id=self._head.queue_id,
+            position=position,
+            chain=self._tip.chain,
+            body=body,
+        )
+
+    async def _confirmed(self, position: int) -> bool:
+        """Whoever overslept can win a slot that was used and collected long ago. The head, read now, tells."""
+        try:
+            head = await self._head.read()
+        except StorageError as error:
+            raise _unconfirmed(position, error) from error
+        self._heed(head)
+        return head.floor < position
+
+    async def _overslept(self, state: State, batch: Batch) -> Appended:
+        """The slot had been collected: what this batch did there, nobody will ever read."""
+        self.undo(state)
+        try:
+            fresh = await self._patience().insist(self.load)
+        except StorageError as error:
+            raise _unconfirmed(state.position + 1, error) from error
+        return Landed(fresh) if fresh.writers.get(batch.writer) == batch.number else Conflict(Refreshed(fresh))
+
+    async def _lost(self, state: State, others: Tail) -> Conflict:
+        self.undo(state)
+        if self._stance is Stance.LEADING:
+            raise LeadershipLostError(None)
+        newer = any(placed.segment.epoch > self._epoch for placed in others.found)
+        if self._stance is Stance.OPEN and not newer and others.broken is None:
+            return Conflict(Refreshed(state, self._apply(state, others.found), certain=False))
+        # Who may write has changed, or what I stand on was collected: the head first, then anything else.
+        try:
+            return Conflict(await self._patience().insist(lambda: self.refresh(state)))
+        except StorageError as error:
+            raise _unconfirmed(state.position + 1, error) from error
+
+    # --- Before a commit in open mode ---
+
+    async def _prepare(self, state: State, batch: Batch) -> Conflict | None:
+        """What has to happen before anything else is written. The batch is then decided anew.
+
+        Raises:
+            QueueLedError: a broker leads this queue.
+            StorageError: nothing of the batch was written.
+        """
+        if self._mode is Mode.LED:
+            owner = self._head.known.owner if self._head.known is not None else None
+            raise QueueLedError(owner.address if owner is not None else None)
+        work: Coroutine[Any, Any, Refreshed]
+        if self._stance is Stance.HOLDING:
+            self._solitude.seen_by_others = False
+            work = self.refresh(state)  # somebody raised the epoch: go on in open mode
+        elif self._mode is Mode.EXCLUSIVE:
+            work = self._flip(state, batch)
+        elif self._tip.epoch < self._epoch:
+            work = self._fence(state, batch)
+        elif self._solitude.lasts:
+            work = self._hold(state, batch)
+        else:
+            return None
+        self.undo(state)
+        try:
+            return Conflict(await work)
+        except UnknownOutcomeError as error:
+            raise StorageError(f"the queue could not be opened for writing; nothing was written: {error}") from error
+
+    async def _flip(self, state: State, batch: Batch) -> Refreshed:
+        """Somebody has the queue for itself: make it open again. The fence follows with the next attempt."""
+        head = await self._head.read()
+        if head.mode is Mode.EXCLUSIVE:
+            await self._head.replace(
+                msgspec.structs.replace(
+                    head,
+                    version=head.version + 1,
+                    writer=batch.writer,
+                    epoch=head.epoch + 1,
+                    mode=Mode.OPEN,
+                    owner=None,
+                )
+            )
+        return await self.refresh(state)
+
+    async def _fence(self, state: State, batch: Batch) -> Refreshed:
+        """An epoch begins with a fence: whoever held the queue before must lose its next slot, and every one after."""
+        position = state.position + 1
+        body = self._encode(position, batch, [])
+        others = await self._place(position, body)
+        if others is not None:
+            conflict = await self._lost(state, others)
+            assert conflict.refreshed is not None
+            return conflict.refreshed
+        if not await self._confirmed(position):
+            return Refreshed(await self.load())
+        self._pass(state, body)
+        self._verified = position
+        return Refreshed(state)
+
+    def _pass(self, state: State, fence: bytes) -> None:
+        """Our own fence is in."""
+        position = state.position + 1
+        segment = decode_segment(fence, queue_id=self._head.queue_id, position=position, prev=self._tip.chain)
+        replay(state, segment)
+        self._advance(Placed(segment, fence, digest(fence)))
+
+    async def _hold(self, state: State, batch: Batch) -> Refreshed:
+        """Alone for a while: take the queue for myself, unless that turns out to be difficult."""
+        self._solitude.claimed()
+        try:
+            taken = await self.lead(state, Owner(batch.writer, new_nonce(self._rng)), batch, mode=Mode.EXCLUSIVE)
+        except (StorageError, UnknownOutcomeError):
+            taken = None
+        return taken if taken is not None else Refreshed(await self.load())
+
+    # --- Leading ---
+
+    async def lead(self, state: State, owner: Owner, batch: Batch, *, mode: Mode = Mode.LED) -> Refreshed | None:
+        """Take the lead: claim the head, follow the log to its end, put a fence there, look at the head again.
+
+        None if somebody else was faster: `load` next, and wait before trying again.
+        """
+        head = await self._head.read()
+        # The head first: from now on whoever led can neither publish a snapshot nor raise the floor.
+        claim = msgspec.structs.replace(
+            head, version=head.version + 1, writer=batch.writer, epoch=head.epoch + 1, mode=mode, owner=owner
+        )
+        if not await self._head.replace(claim):
+            return None
+        events: list[Event] = []
+        if claim.floor > self._verified:
+            state = await self.load()
+        self._epoch, self._mode = claim.epoch, mode
+        fence = await self._fence_at_the_end(state, claim.epoch, batch, events)
+        if fence is None or (await self._head.read()).epoch != claim.epoch:
+            return None
+        self._pass(state, fence)
+        self._verified = state.position
+        self._stance = Stance.LEADING if mode is Mode.LED else Stance.HOLDING
+        return Refreshed(state, events)
+
+    async def _fence_at_the_end(self, state: State, epoch: int, batch: Batch, events: list[Event]) -> bytes | None:
+        """Follow the log to its end and put a fence there; None if somebody who came later is further."""
+        while self._tip.epoch < epoch:
+            fence = self._encode(state.position + 1, batch, [])
+            others = await self._place(state.position + 1, fence)
+            if others is None:
+                return fence
+            if others.broken is not None:
+                return None
+            events += self._apply(state, others.found)
+        return None
+
+    async def beat(self, writer: str) -> None:
+        """Show that the leader lives although there is nothing to commit.
+
+        Raises:
+            LeadershipLostError: somebody else leads.
+        """
+        head = await self._head.read()
+        self._heed(head)
+        await self._head.replace(msgspec.structs.replace(head, version=head.version + 1, writer=writer))
+
+    async def resign(self, writer: str) -> None:
+        """Leave the lead to whoever wants it. Nothing may be appended afterwards."""
+        head = await self._head.read()
+        if self._stance is Stance.LEADING and head.epoch == self._epoch:
+            self._stance = Stance.OPEN
+            await self._head.replace(msgspec.structs.replace(head, version=head.version + 1, writer=writer, owner=None))
+
+    # --- Beside the commits ---
+
+    def maintenance(self, state: State, writer: str) -> Coroutine[Any, Any, None] | None:
+        head = self._head.known
+        if head is None or state.position != self._verified:
+            return None
+        if self._pace.snapshot_is_due(state.position, head):
+            self._pace.restart(state.position)
+            return self._keep(View.of(state, self._tip), writer)
+        if self._stance is Stance.HOLDING and self._solitude.look_is_due():
+            return self._look()
+        return None
+
+    async def _keep(self, view: View, writer: str) -> None:
+        """Write a snapshot, name it in the head, and collect what it made superfluous."""
+        ref = await self._snapshots.write(view)
+        head = await self._head.read()
+        # Only into a head of my own epoch: somebody else's log may have gone another way since.
+        mine = head.epoch == self._epoch and (head.mode is Mode.OPEN or self._stance is not Stance.OPEN)
+        if ref is not None and mine and (published := await self._snapshots.publish(ref, head, writer)) is not None:
+            await collect(self._store, published, fences=view.tip.fences)
+
+    async def _look(self) -> None:
+        """Whether somebody else wants to write, so that a busy holder does not keep them out slot by slot."""
+        if (await self._head.read()).epoch != self._epoch:
+            self._solitude.seen_by_others = True
+
+    def _patience(self) -> Patience:
+        return Patience(self._settings, self._clock, self._rng)
+
+
+async def _nothing() -> None:
+    return None
+
+
+def _unconfirmed(position: int, cause: BaseException) -> UnknownOutcomeError:
+    return UnknownOutcomeError(f"the store cannot be read to confirm commit {position}: {cause}")

@@ -1,0 +1,52 @@
+"""When the next snapshot is worth its bytes."""
+
+from __future__ import annotations
+
+from casque.clock import Clock, Random
+from casque.codec.log import LogHead, SnapshotRef
+
+SNAPSHOT_SEGMENTS = 512
+SNAPSHOT_BYTES = 4 * 1024 * 1024
+SNAPSHOT_MS = 5 * 60 * 1000
+BYTES_PER_SEGMENT = 64 * 1024
+"""What one more segment to read is taken to cost whoever opens the queue, in bytes of snapshot.
+
+A snapshot of a million jobs is hundreds of megabytes: written every 512 commits it would cost more than all commits
+together, and save its readers little, who have to read those megabytes first."""
+
+
+class Pace:
+    """Measures the log since the last snapshot, whoever wrote it."""
+
+    def __init__(self, clock: Clock, rng: Random) -> None:
+        self._clock = clock
+        self._rng = rng
+        self._newest: SnapshotRef | None = None
+        self.restart()
+
+    def restart(self, position: int = 0) -> None:
+        """A snapshot is being written, or the queue was opened: measure from here."""
+        self._from = position
+        self._bytes = 0
+        self._since_ms = self._clock.monotonic_ms()
+        # Writers that share a queue count the same segments: they must not all begin at once.
+        self._slack = 1 + self._rng.random() / 4
+
+    def grew(self, size: int) -> None:
+        self._bytes += size
+
+    def snapshot_is_due(self, position: int, head: LogHead) -> bool:
+        last = head.snapshot
+        if last is not None and last != self._newest:
+            self._newest = last
+            if last.position > self._from:
+                self.restart(last.position)  # somebody else's is as good as ours
+        segments = position - self._from
+        if not segments:
+            return False
+        size = last.bytes if last is not None else 0
+        return (
+            segments >= max(SNAPSHOT_SEGMENTS, size // BYTES_PER_SEGMENT) * self._slack
+            or self._bytes >= max(SNAPSHOT_BYTES, size) * self._slack
+            or (size <= SNAPSHOT_BYTES and self._clock.monotonic_ms() - self._since_ms >= SNAPSHOT_MS)
+        )

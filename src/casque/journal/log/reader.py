@@ -1,0 +1,95 @@
+"""Reads segments and snapshots, and says how far they hang together. Decides nothing: only the head can tell whether
+what was read is the history."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import msgspec
+
+from casque.codec.log import Segment, SnapshotRef, decode_segment, digest, segment_key
+from casque.errors import CorruptQueueError
+from casque.journal.patience import Patience
+from casque.storage.port import Read, Store, Stored
+
+READ_AHEAD = 32
+"""Segments asked for at once when a whole tail has to be read."""
+
+
+class Placed(msgspec.Struct, frozen=True):
+    """A segment as it lies in its slot."""
+
+    segment: Segment
+    body: bytes
+    digest: str
+
+
+class Tail(msgspec.Struct):
+    """What was found after a position, in order, up to where it ended."""
+
+    found: list[Placed]
+    broken: CorruptQueueError | None = None
+    """The next slot holds something that does not belong there."""
+    gap: int | None = None
+    """The next slot is empty, though a later one is not."""
+
+
+class Bodies(msgspec.Struct):
+    """The bytes of the slots after a position, up to the first empty one."""
+
+    bodies: list[bytes]
+    gap: int | None = None
+
+
+class Reader:
+    """Every read is insisted on by itself: of many at once, one or other always fails on a bad day."""
+
+    def __init__(self, store: Store, patience: Callable[[], Patience]) -> None:
+        self._store = store
+        self._patience = patience
+
+    async def tail(self, queue_id: str, position: int, chain: str, *, ahead: int = 1) -> Tail:
+        return linked(queue_id, position, chain, await self.bodies(position, ahead=ahead))
+
+    async def bodies(self, position: int, *, ahead: int = 1) -> Bodies:
+        """More at once the more there turn out to be."""
+        bodies: list[bytes] = []
+        while True:
+            first = position + len(bodies) + 1
+            reads = await asyncio.gather(*(self.get(segment_key(first + n)) for n in range(ahead)))
+            for n, read in enumerate(reads):
+                if not isinstance(read, Stored):
+                    later = any(isinstance(read, Stored) for read in reads[n:])
+                    return Bodies(bodies, gap=first + n if later else None)
+                bodies.append(read.body)
+            ahead = min(ahead * 2, READ_AHEAD)
+
+    async def segment(self, queue_id: str, position: int, chain: str) -> Placed | None:
+        """One segment by itself; None if its slot is empty."""
+        read = await self.get(segment_key(position))
+        if not isinstance(read, Stored):
+            return None
+        segment = decode_segment(read.body, queue_id=queue_id, position=position, prev=chain)
+        return Placed(segment, read.body, digest(read.body))
+
+    async def snapshot(self, ref: SnapshotRef) -> bytes | None:
+        read = await self.get(ref.key)
+        return read.body if isinstance(read, Stored) else None
+
+    async def get(self, key: str) -> Read:
+        return await self._patience().insist(lambda: self._store.get(key))
+
+
+def linked(queue_id: str, position: int, chain: str, read: Bodies) -> Tail:
+    """As many of the bodies as follow each other from `chain` on."""
+    tail = Tail([], gap=read.gap)
+    for number, body in enumerate(read.bodies, position + 1):
+        try:
+            segment = decode_segment(body, queue_id=queue_id, position=number, prev=chain)
+        except CorruptQueueError as error:
+            tail.broken, tail.gap = error, None
+            return tail
+        chain = digest(body)
+        tail.found.append(Placed(segment, body, chain))
+    return tail

@@ -1,0 +1,63 @@
+"""Whether a writer is alone, and for how long it has been."""
+
+from __future__ import annotations
+
+from casque.clock import Clock
+
+ALONE_COMMITS = 16
+"""Commits in a row, with nobody else's in between, before a writer takes the queue for itself."""
+LOOK_MS = 250
+"""How often a busy holder looks whether somebody else wants to write."""
+REST_MIN_MS = 1_000
+REST_MAX_MS = 600_000
+"""After company came, a holder waits this long before it tries again, longer each time: every claim leaves a fence."""
+HELD_LONG_MS = 60_000
+
+
+class Solitude:
+    """Courtesy only: being wrong about it costs a few requests, and is safe."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._commits = 0
+        self._rest_ms = REST_MIN_MS
+        self._claim_at_ms = 0
+        self._claimed_ms = 0
+        self._looked_ms = 0
+        self.seen_by_others = False
+        """Somebody has raised the epoch while this process held the queue."""
+
+    @property
+    def lasts(self) -> bool:
+        return self._commits >= ALONE_COMMITS and self._clock.monotonic_ms() >= self._claim_at_ms
+
+    def committed(self) -> None:
+        self._commits += 1
+
+    def company(self) -> None:
+        """Somebody else's commit was met."""
+        self._commits = 0
+
+    def claimed(self) -> None:
+        """The queue is about to be held. If that fails, the next try has to wait as well."""
+        self._claimed_ms = self._looked_ms = self._clock.monotonic_ms()
+        self._rest()
+
+    def disturbed(self) -> None:
+        """The queue is held no longer."""
+        self.seen_by_others = False
+        if self._clock.monotonic_ms() - self._claimed_ms > HELD_LONG_MS:
+            self._rest_ms = REST_MIN_MS
+        self._rest()
+
+    def _rest(self) -> None:
+        self._commits = 0
+        self._claim_at_ms = self._clock.monotonic_ms() + self._rest_ms
+        self._rest_ms = min(self._rest_ms * 2, REST_MAX_MS)
+
+    def look_is_due(self) -> bool:
+        now_ms = self._clock.monotonic_ms()
+        if now_ms - self._looked_ms < LOOK_MS:
+            return False
+        self._looked_ms = now_ms
+        return True
