@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+from casque.errors import JobNotFoundError, LeaseLostError
 from casque.testing.world.asked import Call, Request, Told, Verb
 from casque.testing.world.history import History
 from casque.testing.world.invariants import Invariant
+from casque.types import JobState
 
 
 class Answers:
@@ -35,12 +37,17 @@ class Answers:
                 self._revived(call)
             case Verb.PURGE:
                 self._purged(call, answer)
+            case Verb.REQUEUE:
+                self._requeued(call, answer)
+            case Verb.LOOK:
+                self._looked(call, answer)
 
     def refused(self, call: Call, error: BaseException) -> None:
         """It never happened, says the answer."""
         call.told = Told.REFUSED
         request, h = call.request, self._h
         self.counted[request.verb, type(error).__name__] += 1
+        self._check_reason(request, error)
         if request.possible:
             return  # the same request was sent elsewhere too
         h.demand(
@@ -57,6 +64,23 @@ class Answers:
                 bool(fate.endings),
                 Invariant.ABSENT,
                 lambda: f"{request} was refused ({error}), but only it can have taken the job out",
+            )
+
+    def _check_reason(self, request: Request, error: BaseException) -> None:
+        """Who asks about a job has heard of it, and what has ended never comes back."""
+        if request.job_id is None:
+            return
+        record = self._h.state.jobs.get(request.job_id)
+        if isinstance(error, JobNotFoundError):
+            self._h.demand(
+                record is None, Invariant.CURRENT, lambda: f"{request} was refused ({error}), and the job is there"
+            )
+        elif isinstance(error, LeaseLostError):
+            held = record is not None and record.state is JobState.RUNNING and request.token in (None, record.token)
+            self._h.demand(
+                not held or request.token is None,
+                Invariant.CURRENT,
+                lambda: f"{request} was refused ({error}), and the lease goes on",
             )
 
     def unknown(self, call: Call, told: Told) -> None:
@@ -171,14 +195,27 @@ class Answers:
             return
         request, h = call.request, self._h
         first = min(other.asked_at for other in request.calls)
-        writers = [other.life.writer for other in request.calls]
-        landed = [purged for at, writer, purged in h.purged if at >= first and writer in writers]
+        lives = [other.life for other in request.calls]
+        landed = [purged for at, life, purged in h.purged if at >= first and life in lives]
         h.demand(
             any(purged >= count for purged in landed),
             Invariant.DURABLE,
             lambda: f"{request} was answered {count}, and {landed} were purged",
         )
         self._same_answer(request, count)
+
+    def _requeued(self, call: Call, count: int) -> None:
+        landed = sum(n for at, life, n in self._h.expired if at >= call.asked_at and life is call.life)
+        self._h.demand(
+            landed >= count, Invariant.DURABLE, lambda: f"{call.request} was answered {count}, and {landed} landed"
+        )
+
+    def _looked(self, call: Call, position: int) -> None:
+        self._h.demand(
+            call.landed <= position <= self._h.state.position,
+            Invariant.CURRENT,
+            lambda: f"{call.request} saw position {position}, and {call.landed} had landed when it was asked",
+        )
 
     def _same_answer(self, request: Request, answer: Any) -> None:
         if request.request_id is None:

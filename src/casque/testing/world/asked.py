@@ -6,12 +6,11 @@ from collections.abc import Awaitable, Callable
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from casque.client.queue import Queue
-
 if TYPE_CHECKING:
     from casque.testing.world.life import Life
 
-Send: TypeAlias = Callable[[Queue[bytes]], Awaitable[Any]]
+Send: TypeAlias = Callable[["Life"], Awaitable[Any]]
+"""Asks for it through one of the queues of this process."""
 
 
 class Verb(StrEnum):
@@ -23,6 +22,8 @@ class Verb(StrEnum):
     CANCEL = "cancel"
     RETRY = "retry"
     PURGE = "purge"
+    REQUEUE = "requeue stale"
+    LOOK = "look"
 
 
 class Told(StrEnum):
@@ -51,6 +52,7 @@ class Request:
         "number",
         "request_id",
         "send",
+        "timeout_ms",
         "token",
         "verb",
     )
@@ -66,6 +68,7 @@ class Request:
         token: int | None = None,
         entrypoints: tuple[str, ...] | None = None,
         items: int = 0,
+        timeout_ms: int = 0,
     ) -> None:
         self.number = number
         self.verb = verb
@@ -75,6 +78,7 @@ class Request:
         self.token = token
         self.entrypoints = entrypoints
         self.items = items
+        self.timeout_ms = timeout_ms
         self.calls: list[Call] = []
         self.answer: Any = None
         """The first answer that was not empty."""
@@ -100,11 +104,15 @@ class Request:
 class Call:
     """One attempt of a request, through one process."""
 
-    __slots__ = ("asked_at", "life", "request", "told")
+    __slots__ = ("asked_at", "landed", "life", "request", "told", "wall_ms")
 
-    def __init__(self, request: Request, life: Life, asked_at: float) -> None:
+    def __init__(self, request: Request, life: Life) -> None:
         self.request = request
         self.life = life
-        self.asked_at = asked_at
+        self.asked_at = life.world.loop.time()
+        self.wall_ms = life.clock.wall_ms()
+        """What the caller's clock said."""
+        self.landed = life.world.history.state.position
+        """How far the history had got."""
         self.told = Told.PENDING
         request.calls.append(self)

@@ -11,16 +11,17 @@ from casque.storage.port import LOST, MISSING, UNCHANGED, Outcome, Read, Stored,
 if TYPE_CHECKING:
     from casque.testing.world.life import Life
 
-OnLanded: TypeAlias = Callable[[str, "Life"], None]
-"""Called after every write that landed, with its key and who sent it."""
+OnChanged: TypeAlias = Callable[[str, "Life"], None]
+"""Called after every write and every deletion that landed, with its key and who sent it."""
 
 
 class Bucket:
     """Objects by key. Version tokens are derived from the content, as S3's are."""
 
-    def __init__(self, on_landed: OnLanded) -> None:
+    def __init__(self, on_landed: OnChanged, on_deleted: OnChanged) -> None:
         self.objects: dict[str, Stored] = {}
         self._on_landed = on_landed
+        self._on_deleted = on_deleted
 
     def get(self, key: str, unless: str | None) -> Read:
         stored = self.objects.get(key)
@@ -36,6 +37,15 @@ class Bucket:
         if current is None or current.etag != expected:
             return LOST
         return self._write(key, body, sender)
+
+    def delete(self, key: str, sender: Life) -> None:
+        if self.objects.pop(key, None) is not None:
+            self._on_deleted(key, sender)
+
+    def list(self, prefix: str, after: str | None, limit: int) -> list[str]:
+        """One page of keys."""
+        keys = sorted(key for key in self.objects if key.startswith(prefix) and (after is None or key > after))
+        return keys[:limit]
 
     def _write(self, key: str, body: bytes, sender: Life) -> Won:
         etag = hashlib.blake2b(body, digest_size=8).hexdigest()

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from casque.client.heartbeat import HeartbeatManager
+from casque.client.job import Job
 from casque.client.queue import NewJob
+from casque.client.verbs import LeaseVerbs
 from casque.clock import Random
-from casque.errors import CasqueError, CorruptQueueError, UnknownOutcomeError
+from casque.errors import CasqueError, CorruptQueueError, LeaseLostError, UnknownOutcomeError
+from casque.settings import milliseconds
 from casque.testing.world.asked import Call, Request, Send, Told, Verb
 from casque.testing.world.invariants import Invariant, Violation
 from casque.testing.world.profile import Fault
@@ -19,6 +24,9 @@ if TYPE_CHECKING:
 ENTRYPOINTS = ("mail", "video", "report")
 KEYS = ("daily", "hourly", "once")
 REMEMBERED = 60
+SMALL = 0.25
+"""The share of calls that go through the small API."""
+NEVER_REPEATED = (Verb.HEARTBEAT, Verb.REQUEUE, Verb.LOOK)
 
 
 class Knowledge:
@@ -59,13 +67,18 @@ class Crew:
 
     async def _produce(self) -> None:
         while await self._pause(1.5):
-            await self._ask(self._enqueue_request())
+            small = self._rng.random() < SMALL
+            await self._ask(self._small_enqueue_request() if small else self._enqueue_request())
 
     async def _work(self) -> None:
         while True:
             entrypoints = self._some_entrypoints()
             wait = 10.0 if self._world.healed else self._rng.choice((0.0, 0.5, 3.0))
-            leases = await self._ask(self._dequeue_request(entrypoints, wait))
+            if self._rng.random() < SMALL:
+                request = self._small_dequeue_request(entrypoints[0] if entrypoints else None)
+            else:
+                request = self._dequeue_request(entrypoints, wait)
+            leases = await self._ask(request)
             for job_id, token in leases or ():
                 await self._work_on(job_id, token)
             if not leases:
@@ -80,20 +93,40 @@ class Crew:
                 return  # forgotten: its lease runs out
             if manner < 0.2:
                 await self._life.clock.sleep(rng.uniform(2.0, 14.0))
+            if manner < 0.3 and await self._keep_alive(job_id, token):
+                return
             while manner > 0.8 and rng.random() < 0.6:
-                await self._ask(self._on_lease(Verb.HEARTBEAT, job_id, token))
+                await self._ask(self.on_lease(Verb.HEARTBEAT, job_id, token))
                 await self._life.clock.sleep(rng.uniform(0.1, 2.0))
             if rng.random() < 0.25:
-                await self._ask(self._on_lease(Verb.NACK, job_id, token))
+                await self._ask(self.on_lease(Verb.NACK, job_id, token))
                 return
-        request = self._on_lease(Verb.ACK, job_id, token)
+        request = self.on_lease(Verb.ACK, job_id, token)
         await self._ask(request)
         if request.request_id is None and self._world.healed and request.calls[-1].told is Told.UNKNOWN:
-            await self._ask(self._on_lease(Verb.ACK, job_id, token))
+            await self._ask(self.on_lease(Verb.ACK, job_id, token))
+
+    async def _keep_alive(self, job_id: str, token: int) -> bool:
+        """Work for long, with somebody sending heartbeats meanwhile; whether the lease was lost."""
+        rng, clock = self._rng, self._life.clock
+        interval = rng.uniform(0.3, 2.0)
+        heartbeat = HeartbeatManager(
+            _Beating(self, token), job_id, interval, cancel_on_lost=rng.random() < 0.5, clock=clock
+        )
+        try:
+            async with heartbeat:
+                await clock.sleep(rng.uniform(1.0, 9.0))
+        except LeaseLostError:
+            self._world.history.demand(
+                heartbeat.lost, Invariant.EXPECTED, lambda: f"the work on {job_id[:8]} was stopped for no reason"
+            )
+        return heartbeat.lost
 
     async def _operate(self) -> None:
         rng, known = self._rng, self._world.known
-        while await self._pause(2.5):
+        while await self._pause(2.0):
+            if rng.random() < 0.3:
+                await self._ask(rng.choice((self._look_request, self._requeue_request))())
             if not known.jobs:
                 continue
             job_id = rng.choice(known.jobs[-REMEMBERED:])
@@ -111,7 +144,7 @@ class Crew:
                 job_id, token = rng.choice(known.leases[-REMEMBERED:])
                 verb = rng.choices((Verb.ACK, Verb.NACK, Verb.HEARTBEAT), (4, 2, 1))[0]
                 blind = verb is Verb.ACK and rng.random() < 0.05
-                await self._ask(self._on_lease(verb, job_id, None if blind else token))
+                await self._ask(self.on_lease(verb, job_id, None if blind else token))
 
     async def _repeat(self) -> None:
         """Whoever does not know how it ended asks again, with the same request id."""
@@ -125,7 +158,11 @@ class Crew:
         rng = self._rng
         while await self._pause(1.0, until_s=2.0):
             wait = rng.choice((0.0, 5.0))
-            call = asyncio.create_task(self._ask(self._dequeue_request(self._some_entrypoints(), wait)))
+            small = wait == 0.0 and rng.random() < SMALL
+            request = (
+                self._small_dequeue_request(None) if small else self._dequeue_request(self._some_entrypoints(), wait)
+            )
+            call = asyncio.create_task(self._ask(request))
             if self._world.profile.startled:
                 self._life.leave_when_written(call, rounds=rng.randrange(8))
             await self._life.clock.sleep(rng.uniform(0.0, 0.12) if wait == 0.0 else rng.uniform(0.0, 1.0))
@@ -141,7 +178,7 @@ class Crew:
 
     def _request(self, verb: Verb, send: Callable[[int, str | None], Send], **about: Any) -> Request:
         number = len(self._world.history.requests)
-        request_id = f"r{number}" if verb is not Verb.HEARTBEAT and self._rng.random() < 0.3 else None
+        request_id = f"r{number}" if verb not in NEVER_REPEATED and self._rng.random() < 0.3 else None
         request = Request(number, verb, send(number, request_id), request_id=request_id, **about)
         self._world.history.add(request)
         return request
@@ -165,9 +202,20 @@ class Crew:
                 NewJob(name, b"%d:%d" % (number, i), priority, delay, None, key, attempts)
                 for i, (name, priority, delay, key, attempts) in enumerate(drawn)
             ]
-            return lambda queue: queue.enqueue_many(jobs, request_id=request_id)
+            return lambda life: life.queue.enqueue_many(jobs, request_id=request_id)
 
         return self._request(Verb.ENQUEUE, send, items=items)
+
+    def _small_enqueue_request(self) -> Request:
+        entrypoint, priority = self._rng.choice(ENTRYPOINTS), self._rng.choice((0, 1))
+
+        def send(number: int, request_id: str | None) -> Send:
+            async def enqueue(life: Life) -> list[Job[bytes]]:
+                return [await life.small.enqueue(entrypoint, b"%d:0" % number, priority, request_id=request_id)]
+
+            return enqueue
+
+        return self._request(Verb.ENQUEUE, send, items=1)
 
     def _dequeue_request(self, entrypoints: tuple[str, ...] | None, wait_s: float) -> Request:
         batch = self._rng.choice((1, 1, 2, 4))
@@ -175,39 +223,65 @@ class Crew:
         return self._request(
             Verb.DEQUEUE,
             lambda _, request_id: (
-                lambda queue: queue.dequeue(
+                lambda life: life.queue.dequeue(
                     entrypoints, batch_size=batch, wait=wait_s, lease=lease, request_id=request_id
                 )
             ),
             entrypoints=entrypoints,
         )
 
-    def _on_lease(self, verb: Verb, job_id: str, token: int | None) -> Request:
+    def _small_dequeue_request(self, entrypoint: str | None) -> Request:
+        batch = self._rng.choice((1, 1, 2))
+        return self._request(
+            Verb.DEQUEUE,
+            lambda _, request_id: lambda life: life.small.dequeue(entrypoint, batch_size=batch, request_id=request_id),
+            entrypoints=None if entrypoint is None else (entrypoint,),
+        )
+
+    def on_lease(self, verb: Verb, job_id: str, token: int | None) -> Request:
         delay = self._rng.choice((None, 0.0, 1.0))
+        small = self._rng.random() < SMALL
+
+        def through(life: Life) -> LeaseVerbs:
+            return life.small if small else life.queue
 
         def send(number: int, request_id: str | None) -> Send:
             if verb is Verb.ACK:
-                return lambda queue: queue.ack(job_id, token, request_id=request_id)
+                return lambda life: through(life).ack(job_id, token, request_id=request_id)
             if verb is Verb.NACK:
                 error = f"nack {number}"
-                return lambda queue: queue.nack(job_id, token, delay=delay, error=error, request_id=request_id)
-            return lambda queue: queue.heartbeat(job_id, token)
+                return lambda life: through(life).nack(job_id, token, delay=delay, error=error, request_id=request_id)
+            return lambda life: through(life).heartbeat(job_id, token)
 
         return self._request(verb, send, job_id=job_id, token=token)
 
     def _on_job(self, verb: Verb, job_id: str) -> Request:
         def send(_: int, request_id: str | None) -> Send:
             if verb is Verb.CANCEL:
-                return lambda queue: queue.cancel(job_id, request_id=request_id)
-            return lambda queue: queue.retry(job_id, request_id=request_id)
+                return lambda life: life.queue.cancel(job_id, request_id=request_id)
+            return lambda life: life.queue.retry(job_id, request_id=request_id)
 
         return self._request(verb, send, job_id=job_id)
 
     def _purge_request(self) -> Request:
         entrypoint = self._rng.choice((None, *ENTRYPOINTS))
         return self._request(
-            Verb.PURGE, lambda _, request_id: lambda queue: queue.purge(entrypoint, request_id=request_id)
+            Verb.PURGE, lambda _, request_id: lambda life: life.queue.purge(entrypoint, request_id=request_id)
         )
+
+    def _requeue_request(self) -> Request:
+        timeout = timedelta(seconds=self._rng.choice((1.0, 5.0, 20.0)))
+        return self._request(
+            Verb.REQUEUE, lambda *_: lambda life: life.small.requeue_stale(timeout), timeout_ms=milliseconds(timeout)
+        )
+
+    def _look_request(self) -> Request:
+        small = self._rng.random() < SMALL
+
+        async def position(life: Life) -> int:
+            return (await life.small.read_state()).version if small else (await life.queue.stats()).position
+
+        return self._request(Verb.LOOK, lambda *_: position)
 
     def _some_entrypoints(self) -> tuple[str, ...] | None:
         rng = self._rng
@@ -218,18 +292,27 @@ class Crew:
     # --- Asking ---
 
     async def _ask(self, request: Request) -> Any:
-        """Send it through this process's queue and note what came back; None unless it was answered."""
-        call = Call(request, self._life, self._world.loop.time())
+        """The answer; None if there was none."""
+        try:
+            return await self.call(request)
+        except CasqueError:
+            return None
+
+    async def call(self, request: Request) -> Any:
+        """Send it through one of this process's queues, and note what came back."""
+        call = Call(request, self._life)
         self._world.history.checked[Invariant.EXPECTED] += 1
         try:
-            answer = _plain(request.verb, await request.send(self._life.queue))
+            answer = _plain(request.verb, await request.send(self._life))
         except asyncio.CancelledError:
             self._in_doubt(call, Told.UNKNOWN if self._life.dead else Told.LEFT)
             raise
         except UnknownOutcomeError:
             self._in_doubt(call, Told.UNKNOWN)
+            raise
         except CasqueError as error:
             self._refused(call, error)
+            raise
         except Violation:
             raise
         except Exception as error:
@@ -239,7 +322,6 @@ class Crew:
         else:
             self._answered(call, answer)
             return answer
-        return None
 
     def _answered(self, call: Call, answer: Any) -> None:
         self._note(call, str(answer))
@@ -271,6 +353,17 @@ class Crew:
 
     def _note(self, call: Call, told: str) -> None:
         self._world.trace.note(self._life.name, f"{call.request} -> {told}")
+
+
+class _Beating:
+    """What a `HeartbeatManager` needs of a queue: each of its beats is a request like any other."""
+
+    def __init__(self, crew: Crew, token: int) -> None:
+        self._crew = crew
+        self._token = token
+
+    async def heartbeat(self, job_id: str) -> None:
+        await self._crew.call(self._crew.on_lease(Verb.HEARTBEAT, job_id, self._token))
 
 
 def _plain(verb: Verb, answer: Any) -> Any:

@@ -46,7 +46,7 @@ class Claim:
         life: Life,
         landed_at: float,
         *,
-        batch: int,
+        batch: tuple[str, int],
         promised: bool,
         best_left: dict[str, Key],
     ) -> None:
@@ -58,7 +58,7 @@ class Claim:
         self.promised = promised
         """Whether it goes to whoever repeats the request."""
         self.batch = batch
-        """Which of its process's batches made it."""
+        """Which of its process's batches made it: the writer, and the number."""
         self.best_left = best_left
         """The best job of each entrypoint that was there to be claimed and was left."""
         self.holder: Request | None = None
@@ -79,8 +79,11 @@ class History:
         self.requests: list[Request] = []
         self.by_job: dict[str, list[Request]] = {}
         self.purges: list[Request] = []
-        self.purged: deque[tuple[float, str, int]] = deque(maxlen=256)
-        """When, by which writer and how many dead jobs were purged by one commit."""
+        self.purged: deque[tuple[float, Life, int]] = deque(maxlen=256)
+        """When, by whom and how many dead jobs were purged by one commit."""
+        self.requeues: list[Request] = []
+        self.expired: deque[tuple[float, Life, int]] = deque(maxlen=256)
+        """When, by whom and how many leases were taken back by one commit."""
         self.checked: Counter[Invariant] = Counter()
 
     def add(self, request: Request) -> None:
@@ -89,6 +92,8 @@ class History:
             self.by_job.setdefault(request.job_id, []).append(request)
         elif request.verb is Verb.PURGE:
             self.purges.append(request)
+        elif request.verb is Verb.REQUEUE:
+            self.requeues.append(request)
 
     def concerning(self, job_id: str, verb: Verb, token: int | None = None) -> list[Request]:
         """The requests on a job that may have happened; with a token only those that could act on its lease."""

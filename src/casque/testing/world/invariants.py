@@ -6,16 +6,20 @@ from enum import StrEnum
 
 
 class Invariant(StrEnum):
-    """The protocol's invariants as far as a queue without a leader has them, and the guarantees beside them."""
+    """The protocol's invariants by their numbers, and the guarantees beside them."""
 
     DURABLE = "1 what was acknowledged is in the history"
     ONE_HISTORY = "2 one history: every version descends from the one before"
+    CURRENT = "2 a fresh look sees whatever had landed before it"
+    EPOCHS = "3 epochs never decrease along the log"
     TOKENS = "4 one live token per job, and only it changes the job"
     ABSENT = "5 what was reported as failed never happened"
     ONE_EFFECT = "6 same request, same answer, one effect"
     CONSERVED = "7 no job appears from nowhere and none vanishes"
     ORDER = "8 the best ready job is claimed first"
     SAME_STATE = "10 the engine's own state is what a fresh reader finds"
+    REPLAY = "10 snapshot and tail are the full replay"
+    KEPT = "10 the floor never falls; no head, no fence and nothing above the floor is deleted"
     LIVE = "11 after the faults every ready job is claimed and every lost lease recovered"
     LEASE = "a lease lasts its length"
     GIVEN_BACK = "a claim whose caller left goes back"

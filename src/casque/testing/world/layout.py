@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from importlib import import_module
+from types import ModuleType
 from typing import Any
 
 from casque.codec.document import DocumentCodec
 from casque.codec.head import KEY
-from casque.codec.log import START, decode_head, decode_segment, decode_snapshot, digest, segment_key
+from casque.codec.log import START, decode_head, decode_segment, decode_snapshot, digest, replay, segment_key
+from casque.errors import CorruptQueueError
 from casque.state import Limits, State
 from casque.storage.port import Stored
+from casque.testing.world.history import History
+from casque.testing.world.onlooker import DocumentOnlooker, LogOnlooker, Onlooker
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,8 +26,8 @@ class Layout:
     name: str
     recover: Callable[[Mapping[str, Stored]], State]
     """The state that a process finds which knows nothing but the bucket."""
-    is_commit: Callable[[str], bool]
-    """Whether a write to this key makes a commit. Any other write must leave the recovered state as it is."""
+    onlooker: Callable[[History], Onlooker]
+    """Knows what such a bucket may look like, and what may be done to it."""
     parts: Mapping[str, Any] = field(default_factory=dict)
     """What `Parts` has to be told to make queues of this layout."""
 
@@ -39,15 +45,41 @@ def _recover_log(objects: Mapping[str, Stored]) -> State:
     if head.snapshot is None:
         state, chain = State(Limits()), START
     else:
-        body = objects[head.snapshot.key].body
-        state, chain = decode_snapshot(head.snapshot, body, queue_id=head.queue_id, limits=Limits())
+        snapshot = objects.get(head.snapshot.key)
+        if snapshot is None:
+            raise CorruptQueueError(head.snapshot.key, "the head names this snapshot, and it is missing")
+        state, tip = decode_snapshot(head.snapshot, snapshot.body, queue_id=head.queue_id, limits=Limits())
+        chain = tip.chain
     while (stored := objects.get(segment_key(state.position + 1))) is not None:
         segment = decode_segment(stored.body, queue_id=head.queue_id, position=state.position + 1, prev=chain)
-        state.replay(segment.events, writer=segment.writer, batch=segment.batch, at_ms=segment.at)
+        replay(state, segment)
         chain = digest(stored.body)
     return state
 
 
-DOCUMENT = Layout("document", _recover_document, lambda key: key == KEY)
-LOG = Layout("log", _recover_log, lambda key: key.startswith("log/"), {"layout": "log"})
+DOCUMENT = Layout("document", _recover_document, DocumentOnlooker)
+LOG = Layout("log", _recover_log, LogOnlooker, {"layout": "log"})
+HURRIED = {
+    "casque.journal.log.pace.SNAPSHOT_SEGMENTS": 5,
+    "casque.journal.log.solitude.ALONE_COMMITS": 3,
+    "casque.journal.log.solitude.REST_MIN_MS": 200,
+    "casque.journal.log.solitude.REST_MAX_MS": 2_000,
+}
+"""What takes hundreds of commits or minutes elsewhere happens all the time here."""
 LAYOUTS = {layout.name: layout for layout in (DOCUMENT, LOG)}
+
+
+@contextmanager
+def hurried() -> Iterator[None]:
+    """Snapshots, collection and changes of who may write, every few commits."""
+    before: list[tuple[ModuleType, str, int]] = []
+    for path, value in HURRIED.items():
+        module_name, _, name = path.rpartition(".")
+        module = import_module(module_name)
+        before.append((module, name, getattr(module, name)))
+        setattr(module, name, value)
+    try:
+        yield
+    finally:
+        for module, name, value in before:
+            setattr(module, name, value)

@@ -10,8 +10,11 @@ from typing import TYPE_CHECKING, Any
 from casque.client.opening import Parts
 from casque.client.payloads import BytesCodec
 from casque.client.queue import Queue
+from casque.client.small import BrokerQueue, DirectQueue
 from casque.clock import Random
 from casque.engine.committer import Committer, Decide
+from casque.engine.direct import DirectCommit
+from casque.engine.embedded import EmbeddedService
 from casque.errors import CasqueError, UnknownOutcomeError
 from casque.state import State
 from casque.testing.world.clock import LifeClock, MachineClock
@@ -76,25 +79,41 @@ class Life:
         self.world = world
         self.node = node
         self.name = f"{node.name}.{number}"
-        self.worker = self.name
-        self.writer = ""
+        self.writers: dict[str, str | None] = {}
+        """Its committers, and for whom each of them claims."""
         self.rng = Random(f"{world.seed}/{self.name}/work")
         self.dead = False
         self.closing = False
-        self.in_doubt: set[int] = set()
-        """The numbers of its batches of which it never knew whether they landed."""
+        self.in_doubt: set[tuple[str, int]] = set()
+        """Its batches, by writer and number, of which it never knew whether they landed."""
+        self.failed_at: dict[str, float] = {}
+        """When a commit of each writer failed last."""
         self._leaving: list[tuple[asyncio.Task[Any], int]] = []
         self.tasks: dict[asyncio.Task[Any], None] = {}
         self.clock = LifeClock(node.clock, self, world.loop)
         self._stopped = False
         self._held: list[Callable[[], object]] = []
         line = Line(world.bucket, self, Random(f"{world.seed}/{self.name}/line"))
-        parts = _WatchedParts(self, line)
-        self.queue = Queue(parts, BytesCodec(), worker=self.worker)
+        self.queue = Queue(_WatchedParts(self, line, "queue", self.name), BytesCodec(), worker=self.name)
+        self.direct: DirectCommit | None = None
+        self.small = self._small_queue(line)
         self._opened = False
         self._crew = Crew(self)
         self._context = copy_context()
         self._context.run(CURRENT.set, self)
+
+    def _small_queue(self, line: Line) -> BrokerQueue | DirectQueue:
+        """The small API in the same process, as another writer."""
+        parts = _WatchedParts(self, line, "small", None)
+        if self.rng.random() < 0.5:
+            broker = BrokerQueue(line)
+            broker._parts = parts  # noqa: SLF001
+            return broker
+        direct = DirectQueue(line)
+        direct._parts = parts  # noqa: SLF001
+        self.direct = parts.direct()
+        direct._embedded = EmbeddedService(self.direct, parts.settings)  # noqa: SLF001
+        return direct
 
     # --- Born, closed, killed ---
 
@@ -105,6 +124,8 @@ class Life:
     async def _live(self) -> None:
         try:
             await self.queue.__aenter__()
+            if isinstance(self.small, BrokerQueue):
+                await self.small.__aenter__()
         except CasqueError as error:
             self.world.trace.note(self.name, f"could not open: {error}")
             self.world.loop.call_soon(self.node.crash)
@@ -122,6 +143,8 @@ class Life:
         if self.rng.random() < 0.5:
             self._crew.dismiss()
         await self.queue.__aexit__(None, None, None)
+        if isinstance(self.small, BrokerQueue):
+            await self.small.__aexit__(None, None, None)
         self.world.trace.note(self.name, "closed")
         self.world.loop.call_soon(self.node.crash)
 
@@ -178,39 +201,73 @@ class Life:
             for callback in held:
                 self.world.loop.call_soon(self.deliver, callback)
 
-    def committed(self, state: State) -> None:
-        """The engine believes that this is the queue."""
+    # --- What its code believes ---
+
+    def watch(self, committer: Committer, worker: str | None) -> Committer:
+        """Every state that it accepts is held against the history."""
+        self.writers[committer.writer] = worker
+        commit, refresh, load = committer.commit, committer.refresh, committer.open
+
+        async def watched_commit(decide: Decide) -> None:
+            try:
+                await commit(decide)
+            except CasqueError as error:
+                self.failed_at[committer.writer] = self.world.loop.time()
+                if not isinstance(error, UnknownOutcomeError):
+                    raise
+                self.in_doubt.add((committer.writer, committer._batches))  # noqa: SLF001  the one it tried last
+                raise
+            self._accepted(committer.state)
+
+        async def watched_refresh() -> None:
+            landed = self.world.history.state.position
+            await refresh()
+            self._accepted(committer.state, landed)
+
+        async def watched_open() -> None:
+            if committer.known is None:
+                landed = self.world.history.state.position
+                await load()
+                self._accepted(committer.state, landed)
+
+        committer.commit = watched_commit  # type: ignore[method-assign]
+        committer.refresh = watched_refresh  # type: ignore[method-assign]
+        committer.open = watched_open  # type: ignore[method-assign]
+        return committer
+
+    def may_have_tried(self, writer: str, since: float) -> bool:
+        """Whether it is giving a claim back, or may have tried: `DirectQueue` tries once, when its turn comes."""
+        if self.direct is None or self.writers[writer] is not None:
+            return False
+        return bool(self.direct._giving) or self.failed_at.get(writer, -1.0) >= since  # noqa: SLF001
+
+    def _accepted(self, state: State, landed: int = 0) -> None:
+        """Some code of this process believes that this is the queue; it had landed so far when that code asked."""
+        if self.dead:
+            return
         history = self.world.history
         stored = history.states.get(state.position)
-        if stored is not None and not self.dead:
+        with self.world.watching():
             history.demand(
-                same_state(state, stored),
+                landed <= state.position <= history.state.position,
+                Invariant.CURRENT,
+                lambda: f"{self.name} sees position {state.position}, and {landed} had landed when it asked",
+            )
+            history.demand(
+                stored is None or same_state(state, stored),
                 Invariant.SAME_STATE,
                 lambda: f"{self.name} holds another state of position {state.position} than the store",
             )
 
 
 class _WatchedParts(Parts):
-    """The real parts, with an eye on what a commit leaves in memory."""
+    """The real parts, with an eye on what their committers believe."""
 
-    def __init__(self, life: Life, line: Line) -> None:
-        rng = Random(f"{life.world.seed}/{life.name}/queue")
+    def __init__(self, life: Life, line: Line, name: str, worker: str | None) -> None:
+        rng = Random(f"{life.world.seed}/{life.name}/{name}")
         super().__init__(line, life.world.profile.settings, clock=life.clock, rng=rng, **life.world.layout.parts)
         self._life = life
+        self._worker = worker
 
     def committer(self) -> Committer:
-        committer, life = super().committer(), self._life
-        commit = committer.commit
-
-        async def watched(decide: Decide) -> None:
-            try:
-                await commit(decide)
-            except UnknownOutcomeError:
-                life.in_doubt.add(committer._batches)  # noqa: SLF001  the one that it tried last
-                raise
-            with life.world.watching():
-                life.committed(committer.state)
-
-        committer.commit = watched  # type: ignore[method-assign]
-        life.writer = committer.writer
-        return committer
+        return self._life.watch(super().committer(), self._worker)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from casque.clock import Random
 from casque.errors import StorageError
@@ -14,6 +15,10 @@ from casque.testing.world.profile import Fault
 
 if TYPE_CHECKING:
     from casque.testing.world.life import Life
+
+R = TypeVar("R")
+PAGE = 8
+"""Keys that one request of a listing brings at most."""
 
 
 class Line:
@@ -38,13 +43,19 @@ class Line:
 
     async def delete(self, key: str) -> None:
         self.life.stop_if_dead()
-        self._bucket.objects.pop(key, None)
+        await _Delete(self, "delete", lambda: self._bucket.delete(key, self.life)).sent()
 
     async def list(self, prefix: str = "", *, after: str | None = None) -> AsyncIterator[str]:
-        self.life.stop_if_dead()
-        for key in sorted(self._bucket.objects):
-            if key.startswith(prefix) and (after is None or key > after):
+        """Page by page: what changes in between is seen or not, and any page may fail."""
+        while True:
+            self.life.stop_if_dead()
+            limit = self.rng.randint(1, PAGE)
+            page = await _Fetch(self, partial(self._bucket.list, prefix, after, limit)).sent()
+            for key in page:
                 yield key
+            if len(page) < limit:
+                return
+            after = page[-1]
 
     async def close(self) -> None:
         """Nothing to let go of."""
@@ -69,17 +80,17 @@ class Line:
         return None
 
 
-class _Fetch:
-    """One read under way. It sees the object as it is when the request arrives."""
+class _Fetch(Generic[R]):
+    """One read under way. It sees the bucket as it is when the request arrives."""
 
-    def __init__(self, line: Line, look: Callable[[], Read]) -> None:
+    def __init__(self, line: Line, look: Callable[[], R]) -> None:
         self._line = line
         self._life = line.life
         self._loop = line.life.world.loop
         self._look = look
-        self._reply: asyncio.Future[Read] = self._loop.create_future()
+        self._reply: asyncio.Future[R] = self._loop.create_future()
 
-    async def sent(self) -> Read:
+    async def sent(self) -> R:
         line = self._line
         fault = line.fault(self._life.world.profile.reads)
         there_s = line.latency_s(slow=fault is Fault.READ_SLOW)
@@ -96,7 +107,7 @@ class _Fetch:
         read = self._look()
         self._loop.call_later(back_s, self._life.deliver, lambda: self._answer(read))
 
-    def _answer(self, read: Read) -> None:
+    def _answer(self, read: R) -> None:
         if self._life.node.cut_off:
             self._fail()
         elif not self._reply.done():
@@ -107,17 +118,17 @@ class _Fetch:
             self._reply.set_exception(StorageError("the read failed"))
 
 
-class _Write:
-    """One conditional write under way."""
+class _Change(Generic[R]):
+    """One request under way that changes the bucket, now, later, twice or never."""
 
-    def __init__(self, line: Line, verb: str, attempt: Callable[[], Outcome]) -> None:
+    def __init__(self, line: Line, verb: str, attempt: Callable[[], R]) -> None:
         self._line = line
         self._life = line.life
         self._world = line.life.world
         self._loop = line.life.world.loop
         self._verb = verb
         self._attempt = attempt
-        self._reply: asyncio.Future[Outcome] = self._loop.create_future()
+        self._reply: asyncio.Future[R] = self._loop.create_future()
         self._fault = line.fault(self._world.profile.writes)
         self._there_s = line.latency_s(slow=self._fault is Fault.SLOW)
         self._back_s = line.latency_s(slow=self._fault is Fault.SLOW)
@@ -127,7 +138,7 @@ class _Write:
         self._deadly = rng.random() < self._world.profile.crash_in_write and not self._world.healed
         self._deadly_late = rng.random() < 0.5
 
-    async def sent(self) -> Outcome:
+    async def sent(self) -> R:
         line, loop, later = self._line, self._loop, self._loop.call_later
         if self._deadly and not self._deadly_late:
             loop.call_soon(self._crash)
@@ -174,7 +185,7 @@ class _Write:
         elif tell:
             self._loop.call_later(self._back_s, self._life.deliver, lambda: self._answer(outcome))
 
-    def _answer(self, outcome: Outcome) -> None:
+    def _answer(self, outcome: R) -> None:
         if self._life.node.cut_off:
             self._time_out()
         elif not self._reply.done():
@@ -182,8 +193,7 @@ class _Write:
             self._life.written()
 
     def _time_out(self) -> None:
-        if not self._reply.done():
-            self._reply.set_result(Unknown(TimeoutError("no answer")))
+        raise NotImplementedError
 
     def _refuse(self) -> None:
         if not self._reply.done():
@@ -193,3 +203,19 @@ class _Write:
         if not self._life.dead:
             self._world.faults[Fault.CRASH_IN_WRITE] += 1
             self._life.node.crash()
+
+
+class _Write(_Change[Outcome]):
+    """A conditional write: without an answer its outcome is unknown."""
+
+    def _time_out(self) -> None:
+        if not self._reply.done():
+            self._reply.set_result(Unknown(TimeoutError("no answer")))
+
+
+class _Delete(_Change[None]):
+    """A deletion: it fails or succeeds, and a failed one may have happened, or happen yet."""
+
+    def _time_out(self) -> None:
+        if not self._reply.done():
+            self._reply.set_exception(StorageError("no answer"))

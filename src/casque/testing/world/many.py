@@ -35,7 +35,7 @@ class Summary:
     def __init__(self) -> None:
         self.runs = 0
         self.simulated_s = 0.0
-        self.commits = 0
+        self.effects: Counter[str] = Counter()
         self.faults: Counter[str] = Counter()
         self.operations: Counter[str] = Counter()
         self.checked: Counter[str] = Counter()
@@ -44,7 +44,7 @@ class Summary:
     def add(self, report: Report) -> None:
         self.runs += 1
         self.simulated_s += report.simulated_s
-        self.commits += report.commits
+        self.effects.update(report.effects)
         self.faults.update(report.faults)
         self.operations.update(report.operations)
         self.checked.update(report.checked)
@@ -117,13 +117,15 @@ def _print(console: Console, summary: Summary, took_s: float) -> None:
     console.print(
         f"{summary.runs} seeds in {took_s:.0f} s ({summary.runs / max(took_s, 0.001):.1f}/s): "
         f"{summary.simulated_s / 3600:.1f} simulated hours, {summary.operations.total():,} operations, "
-        f"{summary.commits:,} commits, {summary.faults.total():,} faults, {summary.checked.total():,} checks, "
+        f"{summary.effects.total():,} changes, {summary.faults.total():,} faults, {summary.checked.total():,} checks, "
         f"{len(summary.failed)} failed"
     )
-    table = Table("fault", "times", "operation", "times", "invariant", "checks", box=None, pad_edge=False)
+    table = Table(
+        "fault", "times", "change", "times", "operation", "times", "invariant", "checks", box=None, pad_edge=False
+    )
     rows = [
         [(name, f"{times:,}") for name, times in sorted(counter.items())]
-        for counter in (summary.faults, summary.operations, summary.checked)
+        for counter in (summary.faults, summary.effects, summary.operations, summary.checked)
     ]
     for index in range(max(map(len, rows), default=0)):
         table.add_row(*(cell for column in rows for cell in (column[index] if index < len(column) else ("", ""))))
@@ -131,7 +133,7 @@ def _print(console: Console, summary: Summary, took_s: float) -> None:
 
 
 def _print_failure(console: Console, report: Report, lines: int) -> None:
-    console.rule(f"seed {report.seed}, profile {report.profile}")
+    console.rule(f"seed {report.seed}, profile {report.profile}, layout {report.layout}")
     for line in report.trace[-lines:]:
         console.print(escape(line), highlight=False, soft_wrap=True)
     console.print(f"[red]{escape(str(report.violated))}[/]\n{escape(report.detail)}")

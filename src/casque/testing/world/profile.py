@@ -50,6 +50,7 @@ def _settings() -> QueueSettings:
         poll_min=timedelta(milliseconds=100),
         poll_max=timedelta(seconds=2),
         drain_limit=timedelta(seconds=5),
+        retention=timedelta(seconds=1),
     )
 
 

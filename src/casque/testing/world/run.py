@@ -6,7 +6,8 @@ import gc
 from dataclasses import dataclass, field
 
 from casque.testing.world.invariants import Invariant
-from casque.testing.world.layout import DOCUMENT, Layout
+from casque.testing.world.layout import DOCUMENT, Layout, hurried
+from casque.testing.world.onlooker import Effect
 from casque.testing.world.profile import ROUGH, Profile
 from casque.testing.world.world import World
 
@@ -22,7 +23,9 @@ class Report:
     digest: str
     """Of the whole trace: equal for equal runs."""
     simulated_s: float
-    commits: int
+    layout: str
+    effects: dict[str, int]
+    """What landed, by kind."""
     faults: dict[str, int]
     operations: dict[str, int]
     """By verb and outcome."""
@@ -32,6 +35,10 @@ class Report:
     detail: str = ""
     trace: list[str] = field(default_factory=list)
     """The end of the trace, if something was violated."""
+
+    @property
+    def commits(self) -> int:
+        return self.effects.get(Effect.COMMIT, 0)
 
     @property
     def passed(self) -> bool:
@@ -51,7 +58,8 @@ def simulate(
     collecting = gc.isenabled()
     gc.disable()
     try:
-        world.run(duration_s)
+        with hurried():
+            world.run(duration_s)
     finally:
         if collecting:
             gc.enable()
@@ -61,7 +69,8 @@ def simulate(
         profile=profile.name,
         digest=world.trace.digest,
         simulated_s=world.loop.time(),
-        commits=world.commits,
+        layout=layout.name,
+        effects={effect.value: count for effect, count in sorted(world.effects.items())},
         faults={fault.value: count for fault, count in sorted(world.faults.items())},
         operations={f"{verb} {told}": count for (verb, told), count in sorted(world.answers.counted.items())},
         checked={invariant.value: count for invariant, count in sorted(world.history.checked.items())},

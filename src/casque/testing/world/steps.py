@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -9,10 +10,11 @@ from casque.errors import CorruptQueueError
 from casque.state import State
 from casque.state.machine import LEASE_RAN_OUT
 from casque.storage.port import Stored
-from casque.testing.world.asked import Request, Verb
+from casque.testing.world.asked import Request, Told, Verb
 from casque.testing.world.history import Claim, Fate, History, Key, order
 from casque.testing.world.invariants import Invariant
 from casque.testing.world.layout import Layout
+from casque.testing.world.onlooker import Effect
 from casque.types import JobRecord, JobState
 
 if TYPE_CHECKING:
@@ -23,35 +25,58 @@ CLOCK_GRAIN_S = 0.005
 
 
 class Steps:
-    """Run after every write that lands."""
+    """Run after every write and every deletion that lands."""
 
     def __init__(self, history: History, layout: Layout) -> None:
         self._history = history
         self._layout = layout
+        self._onlooker = layout.onlooker(history)
         self._bodies: set[tuple[str, str]] = set()
-        self._queue_state: State = history.state
+        self._emptied: set[str] = set()
+        self.effects: Counter[Effect] = Counter()
 
     def landed(self, objects: Mapping[str, Stored], key: str, sender: Life) -> None:
         h = self._history
         version = (key, objects[key].etag)
         h.demand(
-            version not in self._bodies, Invariant.ONE_HISTORY, lambda: f"{key} was written twice with the same bytes"
+            version not in self._bodies or key in self._emptied,
+            Invariant.ONE_HISTORY,
+            lambda: f"{key} was written twice with the same bytes",
         )
         self._bodies.add(version)
+        effect = self._onlooker.landed(objects, key)
+        self.effects[effect] += 1
+        new = self._recover(objects)
+        if effect is Effect.COMMIT:
+            _Step(h, h.state, new, sender).check()
+        else:
+            self._check_unchanged(new, f"the write of {key}", further=effect is Effect.FENCE)
+        h.keep(new)
+
+    def deleted(self, objects: Mapping[str, Stored], key: str) -> None:
+        self._emptied.add(key)
+        self.effects[Effect.DELETION] += 1
+        self._onlooker.deleted(key)
+        new = self._recover(objects)
+        self._check_unchanged(new, f"the deletion of {key}")
+
+    def _recover(self, objects: Mapping[str, Stored]) -> State:
+        h = self._history
         try:
             new = self._layout.recover(objects)
         except CorruptQueueError as error:
             h.broken(Invariant.CONSERVED, str(error))
         h.demand(new.violation() is None, Invariant.CONSERVED, lambda: str(new.violation()))
-        if self._layout.is_commit(key):
-            _Step(h, h.state, new, sender).check()
-        else:
-            h.demand(
-                same_state(h.state, new),
-                Invariant.SAME_STATE,
-                lambda: f"the write of {key} changed the state without being a commit",
-            )
-        h.keep(new)
+        self._onlooker.recovered(new)
+        return new
+
+    def _check_unchanged(self, new: State, by: str, *, further: bool = False) -> None:
+        old = self._history.state
+        self._history.demand(
+            same_content(old, new) and new.position == old.position + further,
+            Invariant.SAME_STATE,
+            lambda: f"{by} changed the state without being a commit",
+        )
 
 
 class _Step:
@@ -62,8 +87,10 @@ class _Step:
         self._old = old
         self._new = new
         self._sender = sender
+        self._writer, self._number = next(reversed(new.writers.items()), ("nobody", 0))
         self._claimed: list[JobRecord] = []
         self._added = 0
+        self._expired = 0
 
     def check(self) -> None:
         self._check_descent()
@@ -85,6 +112,9 @@ class _Step:
         )
         if self._claimed:
             self._check_claims()
+        if self._expired:
+            # One that died of it and was purged in the same commit has left no other trace.
+            h.expired.append((h.now(), self._sender, self._expired + len(removed)))
 
     # --- The commit as a whole ---
 
@@ -95,9 +125,9 @@ class _Step:
             Invariant.ONE_HISTORY,
             lambda: f"position {new.position} was written over position {old.position}",
         )
-        writer, number = next(reversed(new.writers.items()), ("nobody", 0))
+        writer, number = self._writer, self._number
         h.demand(
-            writer == self._sender.writer
+            writer in self._sender.writers
             and number > old.writers.get(writer, 0)
             and list(new.writers.items()) == list(old.writers_with(writer, number).items()),
             Invariant.ONE_HISTORY,
@@ -113,7 +143,7 @@ class _Step:
             lambda: f"{len(removed)} jobs left, the counters grew by {grown}",
         )
         if grown[2]:
-            h.purged.append((h.now(), self._sender.writer, grown[2]))
+            h.purged.append((h.now(), self._sender, grown[2]))
 
     # --- A job that came ---
 
@@ -240,13 +270,26 @@ class _Step:
 
     def _check_expired(self, old: JobRecord) -> None:
         h = self._h
+        self._expired += 1
         lasted_s = h.now() - h.fates[old.id].touched_at
         # By the clock of whoever took it back, which may run fast.
         full_s = old.lease_ms / 1000 / self._sender.node.clock.rate
+        if lasted_s < full_s - CLOCK_GRAIN_S and self._taken_back_on_request(old):
+            return
         h.demand(
             lasted_s >= full_s - CLOCK_GRAIN_S,
             Invariant.LEASE,
             lambda: f"the lease {old.token} on job {old.id[:8]} was taken back after {lasted_s:.3f} of {full_s:.3f} s",
+        )
+
+    def _taken_back_on_request(self, old: JobRecord) -> bool:
+        """Somebody asked for it, naming an age by the written time, and has not been answered yet."""
+        return any(
+            call.life is self._sender
+            and call.told in (Told.PENDING, Told.UNKNOWN, Told.LEFT)
+            and (old.beat_ms or 0) < call.wall_ms - request.timeout_ms
+            for request in self._h.requeues
+            for call in request.calls
         )
 
     def _check_revived(self, old: JobRecord) -> None:
@@ -270,7 +313,7 @@ class _Step:
             lambda: f"job {record.id[:8]} was claimed with the token {record.token}, which is not a new one",
         )
         h.demand(
-            record.worker == self._sender.worker,
+            record.worker == self._sender.writers[self._writer],
             Invariant.CAUSED,
             lambda: f"job {record.id[:8]} was claimed for {record.worker}, who did not send this commit",
         )
@@ -294,7 +337,7 @@ class _Step:
             if name not in best_left or key < best_left[name]:
                 best_left[name] = key
         last: dict[str, Key] = {}
-        batch = self._new.writers[self._sender.writer]
+        batch = (self._writer, self._number)
         promised = {lease for answered in self._new.requests.values() for lease in answered.jobs}
         for record in sorted(self._claimed, key=lambda job: job.token):
             lease = (record.id, record.token)
@@ -321,9 +364,12 @@ class _Step:
 
 def same_state(a: State, b: State) -> bool:
     """Everything that is stored. Remembered requests may have been dropped for their age by one of the two."""
+    return a.position == b.position and same_content(a, b)
+
+
+def same_content(a: State, b: State) -> bool:
     return (
-        a.position == b.position
-        and a.jobs == b.jobs
+        a.jobs == b.jobs
         and a.counters == b.counters
         and a.writers == b.writers
         and (a.requests == b.requests or all(b.requests.get(i, seen) == seen for i, seen in a.requests.items()))

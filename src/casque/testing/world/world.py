@@ -17,6 +17,7 @@ from casque.testing.world.invariants import Invariant, Violation
 from casque.testing.world.layout import Layout
 from casque.testing.world.life import Life, Node, task_factory
 from casque.testing.world.loop import VirtualLoop
+from casque.testing.world.onlooker import Effect
 from casque.testing.world.profile import Fault, Profile
 from casque.testing.world.steps import Steps
 from casque.testing.world.trace import Trace
@@ -41,8 +42,7 @@ class World:
         self.history = History(self.loop.time)
         self.answers = Answers(self.history)
         self.known = Knowledge()
-        self.bucket = Bucket(self._landed)
-        self.commits = 0
+        self.bucket = Bucket(self._landed, self._deleted)
         self.violation: Violation | None = None
         self._healed_at: float | None = None
         self._steps = Steps(self.history, layout)
@@ -76,10 +76,14 @@ class World:
             raise
 
     def _landed(self, key: str, sender: Life) -> None:
-        self.commits += 1
         with self.watching():
             self._steps.landed(self.bucket.objects, key, sender)
         self.trace.note(sender.name, f"landed {key} {self.history.state.position} {self.bucket.objects[key].etag}")
+
+    def _deleted(self, key: str, sender: Life) -> None:
+        with self.watching():
+            self._steps.deleted(self.bucket.objects, key)
+        self.trace.note(sender.name, f"deleted {key}")
 
     def _unhandled(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         error = context.get("exception")
@@ -129,6 +133,10 @@ class World:
     # --- The end of a run ---
 
     @property
+    def effects(self) -> Counter[Effect]:
+        return self._steps.effects
+
+    @property
     def healed(self) -> bool:
         return self._healed_at is not None
 
@@ -172,6 +180,7 @@ class World:
             or claim.promised
             or gone
             or claim.batch in life.in_doubt
+            or life.may_have_tried(claim.batch[0], claim.landed_at)
             or self.loop.time() - claim.landed_at < SETTLED_S / 4
         )
 

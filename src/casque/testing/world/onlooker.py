@@ -1,0 +1,216 @@
+"""An onlooker who has seen everything: what was first put into each slot, though the slot was emptied long ago.
+
+A fresh reader can only judge what is there. Whether what it finds is the whole history, and whether what is gone was
+allowed to go, is known here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Protocol
+
+from casque.codec.head import KEY
+from casque.codec.log import (
+    LogHead,
+    SnapshotRef,
+    Tip,
+    decode_head,
+    decode_segment,
+    decode_snapshot,
+    digest,
+    replay,
+)
+from casque.errors import CorruptQueueError
+from casque.state import Limits, State
+from casque.storage.port import Stored
+from casque.testing.world.history import History
+from casque.testing.world.invariants import Invariant
+
+
+class Effect(StrEnum):
+    """What a write means to the queue."""
+
+    COMMIT = "commit"
+    FENCE = "fence"
+    """One position further, and nothing else."""
+    HEAD = "head"
+    """A new version of the head: what a fresh reader finds is as before."""
+    SNAPSHOT = "snapshot"
+    """Likewise, and nobody knows of it yet."""
+    RETAKEN = "slot retaken"
+    """A slot that was emptied is taken by somebody who overslept: nobody will ever read it."""
+    DELETION = "deletion"
+
+
+class Onlooker(Protocol):
+    """Watches one bucket."""
+
+    def landed(self, objects: Mapping[str, Stored], key: str) -> Effect:
+        """What this write means to the queue."""
+        ...
+
+    def deleted(self, key: str) -> None:
+        """This object is no longer there."""
+        ...
+
+    def recovered(self, state: State) -> None:
+        """This is what a process finds which knows nothing but the bucket."""
+        ...
+
+
+class DocumentOnlooker:
+    """Every write is the whole queue, and nothing is ever deleted."""
+
+    def __init__(self, history: History) -> None:
+        self._h = history
+
+    def landed(self, objects: Mapping[str, Stored], key: str) -> Effect:  # noqa: ARG002
+        self._h.demand(key == KEY, Invariant.CAUSED, lambda: f"{key} is no object that a document queue has")
+        return Effect.COMMIT
+
+    def deleted(self, key: str) -> None:
+        self._h.broken(Invariant.KEPT, f"{key} was deleted")
+
+    def recovered(self, state: State) -> None:
+        """The step from the version before says all there is to say."""
+
+
+class LogOnlooker:
+    """Replays each segment when it is first put, and follows the head."""
+
+    def __init__(self, history: History) -> None:
+        self._h = history
+        self._head: LogHead | None = None
+        self._full = State(Limits())
+        self._tip = Tip()
+
+    def landed(self, objects: Mapping[str, Stored], key: str) -> Effect:
+        body = objects[key].body
+        if key == KEY:
+            self._head_changed(objects, decode_head(KEY, body))
+            return Effect.HEAD
+        if key.startswith("log/"):
+            return self._put(_number(key), body)
+        self._h.demand(
+            key.startswith("snapshots/"), Invariant.CAUSED, lambda: f"{key} is no object that a log queue has"
+        )
+        return Effect.SNAPSHOT
+
+    def recovered(self, state: State) -> None:
+        full = self._full
+        self._h.demand(
+            (state.position, state.jobs, state.counters, state.writers, state.requests)
+            == (full.position, full.jobs, full.counters, full.writers, full.requests),
+            Invariant.REPLAY,
+            lambda: (
+                f"snapshot and tail give position {state.position}, and the full replay another state, of position"
+                f" {full.position}"
+            ),
+        )
+
+    # --- Segments ---
+
+    def _put(self, position: int, body: bytes) -> Effect:
+        h, full, tip, head = self._h, self._full, self._tip, self._head
+        if head is None or head.queue_id is None:
+            h.broken(Invariant.ONE_HISTORY, f"commit {position} was put before there was a head")
+        if position <= full.position:
+            h.demand(
+                position <= head.floor,
+                Invariant.KEPT,
+                lambda: f"slot {position} was taken a second time, above the floor {head.floor}",
+            )
+            return Effect.RETAKEN
+        h.demand(
+            position == full.position + 1,
+            Invariant.ONE_HISTORY,
+            lambda: f"slot {position} was taken, and the log ended at {full.position}",
+        )
+        try:
+            segment = decode_segment(body, queue_id=head.queue_id, position=position, prev=tip.chain)
+            replay(full, segment)
+        except CorruptQueueError as error:
+            h.broken(Invariant.ONE_HISTORY, str(error))
+        h.demand(
+            tip.epoch <= segment.epoch <= head.epoch,
+            Invariant.EPOCHS,
+            lambda: (
+                f"commit {position} has epoch {segment.epoch}, the one before it {tip.epoch}, the head {head.epoch}"
+            ),
+        )
+        tip.advance(segment, digest(body))
+        return Effect.FENCE if segment.is_fence else Effect.COMMIT
+
+    # --- The head ---
+
+    def _head_changed(self, objects: Mapping[str, Stored], new: LogHead) -> None:
+        h, old = self._h, self._head
+        self._head = new
+        for ref in _named(new):
+            h.demand(ref.key in objects, Invariant.KEPT, lambda: f"the head names {ref.key}, which is not there")  # noqa: B023
+        if old is None:
+            return
+        h.demand(
+            new.queue_id == old.queue_id and new.version > old.version,
+            Invariant.ONE_HISTORY,
+            lambda: f"the head's version {old.version} of {old.queue_id} became {new.version} of {new.queue_id}",
+        )
+        h.demand(
+            new.epoch >= old.epoch, Invariant.EPOCHS, lambda: f"the head's epoch fell from {old.epoch} to {new.epoch}"
+        )
+        h.demand(new.floor >= old.floor, Invariant.KEPT, lambda: f"the floor fell from {old.floor} to {new.floor}")
+        if new.snapshot != old.snapshot:
+            self._check_snapshot(objects, old, new)
+
+    def _check_snapshot(self, objects: Mapping[str, Stored], old: LogHead, new: LogHead) -> None:
+        """It is newer than the last, which stays; the past can be read from the oldest one on; it knows all fences."""
+        h, ref = self._h, new.snapshot
+        if ref is None or new.queue_id is None:
+            h.broken(Invariant.KEPT, "the head no longer names a snapshot")
+        h.demand(
+            old.snapshot is None or (old.snapshot in new.kept and old.snapshot.position < ref.position),
+            Invariant.KEPT,
+            lambda: f"the snapshot of {ref.position} took the place of {old.snapshot}, which is gone",
+        )
+        oldest = min(ref.position for ref in _named(new))
+        h.demand(
+            new.floor <= oldest and (new.kept != () or new.floor == 0),
+            Invariant.KEPT,
+            lambda: f"the floor is {new.floor}, and the oldest snapshot {oldest}",
+        )
+        _, tip = decode_snapshot(ref, objects[ref.key].body, queue_id=new.queue_id, limits=Limits())
+        h.demand(
+            tip.fences == [position for position in self._tip.fences if position <= ref.position],
+            Invariant.KEPT,
+            lambda: f"the snapshot of {ref.position} knows the fences {tip.fences} of {self._tip.fences}",
+        )
+
+    # --- Deletions ---
+
+    def deleted(self, key: str) -> None:
+        h, head = self._h, self._head
+        if head is None or key == KEY:
+            h.broken(Invariant.KEPT, f"{key} was deleted")
+        if key.startswith("log/"):
+            position = _number(key)
+            h.demand(
+                position <= head.floor,
+                Invariant.KEPT,
+                lambda: f"commit {position} was deleted, and the floor is {head.floor}",
+            )
+            h.demand(position not in self._tip.fences, Invariant.KEPT, lambda: f"the fence at {position} was deleted")
+        else:
+            h.demand(
+                key not in [ref.key for ref in _named(head)],
+                Invariant.KEPT,
+                lambda: f"{key} was deleted, which the head names",
+            )
+
+
+def _named(head: LogHead) -> list[SnapshotRef]:
+    return [*head.kept, head.snapshot] if head.snapshot is not None else []
+
+
+def _number(key: str) -> int:
+    return int(key.removeprefix("log/"))
