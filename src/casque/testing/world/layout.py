@@ -57,7 +57,7 @@ def _recover_log(objects: Mapping[str, Stored]) -> State:
     return state
 
 
-DOCUMENT = Layout("document", _recover_document, DocumentOnlooker)
+DOCUMENT = Layout("document", _recover_document, DocumentOnlooker, {"layout": "document"})
 LOG = Layout("log", _recover_log, LogOnlooker, {"layout": "log"})
 HURRIED = {
     "casque.journal.log.pace.SNAPSHOT_SEGMENTS": 5,
