@@ -28,8 +28,8 @@ class StoredStatus(StrEnum):
     DEAD = "dead"
 
 
-class StoredJob(msgspec.Struct, omit_defaults=True):
-    """One job's line."""
+class StoredJob(msgspec.Struct, omit_defaults=True, gc=False):
+    """One job's line. Made by the million on opening: the garbage collector would take most of the time."""
 
     id: str
     entrypoint: str
@@ -54,7 +54,7 @@ class StoredJob(msgspec.Struct, omit_defaults=True):
     zone: str | None = None
 
 
-class StoredRequest(msgspec.Struct, array_like=True):
+class StoredRequest(msgspec.Struct, array_like=True, gc=False):
     """A remembered answer."""
 
     request_id: str
@@ -182,4 +182,5 @@ def from_ms(ms: int) -> datetime:
 def to_ms(moment: datetime) -> int:
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
-    return (moment - EPOCH) // timedelta(milliseconds=1)
+    span = moment - EPOCH
+    return (span.days * 86_400 + span.seconds) * 1000 + span.microseconds // 1000
