@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from heapq import heappush
 from typing import Any
@@ -11,12 +12,14 @@ import pytest
 
 from casque.clock import Clock
 from casque.engine.committer import Committer
+from casque.engine.direct import DirectCommit
 from casque.engine.group import GroupCommit
 from casque.engine.operation import Operation
 from casque.engine.reaper import Reaper
+from casque.errors import CasqueError
 from casque.journal.document import DocumentJournal
 from casque.journal.port import Appended, Batch
-from casque.state import Ack, Beaten, Observed, State
+from casque.state import Ack, Beaten, Dequeue, GiveBack, Observed, State
 from casque.state.events import subject
 from casque.state.ready import Lane
 from casque.storage.port import LOST, Outcome, Unknown
@@ -86,7 +89,7 @@ def unknown_taken_for_failed(patch: pytest.MonkeyPatch) -> None:
 
 
 def failed_batches_not_rolled_back(patch: pytest.MonkeyPatch) -> None:
-    async def append(self: Committer, state: State, now_ms: int) -> Appended:
+    async def append(self: Committer, state: State, now_ms: int, **_: Any) -> Appended:
         self._batches += 1
         return await self._journal.append(state, Batch(writer=self.writer, number=self._batches, at_ms=now_ms))
 
@@ -95,6 +98,65 @@ def failed_batches_not_rolled_back(patch: pytest.MonkeyPatch) -> None:
 
 def claims_not_given_back(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(GroupCommit, "_return_claims", lambda self, operation: None)
+
+
+def claims_of_a_repeated_request_given_back(patch: pytest.MonkeyPatch) -> None:
+    def give_back(self: GroupCommit, operation: Operation) -> None:
+        for job in operation.answer:
+            self._pending.append(Operation(None, GiveBack(job.spec.id, job.token)))
+        self._wake.set()
+
+    patch.setattr(GroupCommit, "_return_claims", give_back)
+
+
+def answer_lost_to_a_cancellation(patch: pytest.MonkeyPatch) -> None:
+    async def carry_out(self: GroupCommit, operation: Operation) -> Any:
+        if self._is_full():
+            await self._wait_for_room()
+        return await self._admit(operation)
+
+    patch.setattr(GroupCommit, "_carry_out", carry_out)
+
+
+def failed_give_back_forgotten(patch: pytest.MonkeyPatch) -> None:
+    turn_failed = GroupCommit._turn_failed
+
+    def forgetful(self: GroupCommit, batch: list[Operation], error: CasqueError, *, asked: bool) -> None:
+        turn_failed(self, batch, error, asked=asked)
+        self._owed.clear()
+
+    patch.setattr(GroupCommit, "_turn_failed", forgetful)
+
+
+def direct_claims_not_given_back(patch: pytest.MonkeyPatch) -> None:
+    async def give_back(self: DirectCommit, claim: asyncio.Future[Any], command: Dequeue) -> None:
+        await asyncio.wait({claim})
+
+    patch.setattr(DirectCommit, "_give_back", give_back)
+
+
+def loss_believed_without_reading(patch: pytest.MonkeyPatch) -> None:
+    """A lost race may have been one's own success; where that cannot be read, it is reported as a failure."""
+
+    async def refresh(self: Committer) -> bool:
+        await self.refresh()
+        return True
+
+    patch.setattr(Committer, "_refresh_after_loss", refresh)
+
+
+def requests_forgotten_by_a_fast_clock(patch: pytest.MonkeyPatch) -> None:
+    trim = State._trim_requests
+
+    def forgetful(self: State, at_ms: int) -> None:
+        self.limits = msgspec.structs.replace(self.limits, requests_min=0)
+        trim(self, at_ms)
+
+    patch.setattr(State, "_trim_requests", forgetful)
+
+
+def upkeep_that_fails_fails_the_call(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("casque.engine.committer._logged", lambda work: work)
 
 
 def answered_before_it_landed(patch: pytest.MonkeyPatch) -> None:

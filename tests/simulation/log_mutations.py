@@ -1,0 +1,136 @@
+"""Rules of the log protocol, each dropped in the real code for the length of a test."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+import msgspec
+import pytest
+
+from casque.codec.log import LogHead, Mode, Owner, SnapshotRef, View, segment_key
+from casque.engine.committer import Committer
+from casque.journal.log import collector, journal
+from casque.journal.log.journal import LogJournal
+from casque.journal.log.reader import Reader, Tail
+from casque.journal.log.register import HeadRegister
+from casque.journal.log.snapshots import Snapshots
+from casque.journal.port import Batch, Refreshed
+from casque.state import State
+from casque.storage.port import Store, Won
+
+
+def wins_not_confirmed(patch: pytest.MonkeyPatch) -> None:
+    """After a win the head is not read: the slot may have been collected long ago."""
+
+    async def confirmed(self: LogJournal, position: int) -> bool:
+        return True
+
+    patch.setattr(LogJournal, "_confirmed", confirmed)
+
+
+def second_body_for_a_tried_slot(patch: pytest.MonkeyPatch) -> None:
+    """An attempt without an answer is taken for a lost race: the batch is decided anew, and written to the same slot.
+
+    The engine would notice when the first attempt turns up; here it does not look.
+    """
+
+    async def place(store: Store, reader: Reader, patience: Any, *, body: bytes, **where: Any) -> Tail | None:
+        outcome = await store.create(segment_key(where["position"]), body)
+        if isinstance(outcome, Won):
+            return None
+        return await reader.tail(where["queue_id"], where["position"] - 1, where["chain"])
+
+    patch.setattr(journal, "place", place)
+    patch.setattr(Committer, "_landed_since", lambda self, number: False)
+
+
+def deleted_before_the_floor_is_raised(patch: pytest.MonkeyPatch) -> None:
+    publish = Snapshots.publish
+
+    async def hasty(self: Snapshots, ref: SnapshotRef, head: LogHead, writer: str) -> LogHead | None:
+        if head.snapshot is not None:
+            early = msgspec.structs.replace(head, floor=head.snapshot.position)
+            await collector.collect(self._store, early, fences=range(head.floor))
+        return await publish(self, ref, head, writer)
+
+    patch.setattr(Snapshots, "publish", hasty)
+
+
+def fences_collected(patch: pytest.MonkeyPatch) -> None:
+    async def collect(store: Store, head: LogHead, *, fences: Collection[int]) -> None:
+        await collector.collect(store, head, fences=())
+
+    patch.setattr(journal, "collect", collect)
+
+
+def floor_at_the_newest_snapshot(patch: pytest.MonkeyPatch) -> None:
+    """Nothing is kept for those who are still reading from the snapshot before."""
+    replace = HeadRegister.replace
+
+    async def raised(self: HeadRegister, newer: LogHead) -> bool:
+        floor = newer.snapshot.position if newer.snapshot is not None else 0
+        return await replace(self, msgspec.structs.replace(newer, floor=floor, kept=()))
+
+    patch.setattr(HeadRegister, "replace", raised)
+
+
+def head_read_before_the_tail(patch: pytest.MonkeyPatch) -> None:
+    """A follower looks at the floor first and reads the slots then: they may have been collected in between."""
+
+    async def refresh(self: LogJournal, state: State) -> Refreshed:
+        if self._head.known is None and await self._head.find() is None:
+            return Refreshed(state)
+        head = await self._head.read()
+        self._heed(head)
+        if head.floor > self._verified:
+            return Refreshed(await self.load())
+        tail = await self._reader.tail(self._head.queue_id, state.position, self._tip.chain)
+        if tail.broken is not None:
+            return Refreshed(await self.load())
+        events = self._apply(state, tail.found)
+        self._verified = state.position
+        return Refreshed(state, events)
+
+    patch.setattr(LogJournal, "refresh", refresh)
+
+
+def log_probed_before_the_head_is_claimed(patch: pytest.MonkeyPatch) -> None:
+    """Whoever takes the queue puts its fence first, and claims the head then."""
+
+    async def lead(
+        self: LogJournal, state: State, owner: Owner, batch: Batch, *, mode: Mode = Mode.LED
+    ) -> Refreshed | None:
+        head = await self._head.read()
+        self._epoch = head.epoch + 1
+        fence = await self._fence_at_the_end(state, self._epoch, batch, [])
+        claim = msgspec.structs.replace(
+            head, version=head.version + 1, writer=batch.writer, epoch=self._epoch, mode=mode, owner=owner
+        )
+        if fence is None or not await self._head.replace(claim):
+            return None
+        self._pass(state, fence)
+        self._verified, self._mode = state.position, mode
+        self._stance = journal.Stance.LEADING if mode is Mode.LED else journal.Stance.HOLDING
+        return Refreshed(state)
+
+    patch.setattr(LogJournal, "lead", lead)
+
+
+def no_fence_after_a_change_of_epoch(patch: pytest.MonkeyPatch) -> None:
+    """The queue is made open again, and nothing is put in the former holder's way."""
+
+    async def fence(self: LogJournal, state: State, batch: Batch) -> Refreshed:
+        self._tip.epoch = self._epoch
+        return Refreshed(state)
+
+    patch.setattr(LogJournal, "_fence", fence)
+
+
+def snapshots_forget_request_ids(patch: pytest.MonkeyPatch) -> None:
+    of = View.of
+
+    def forgetful(state: State, tip: Any) -> View:
+        return msgspec.structs.replace(of(state, tip), requests={})
+
+    patch.setattr(View, "of", staticmethod(forgetful))

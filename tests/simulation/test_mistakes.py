@@ -1,0 +1,100 @@
+"""The simulator finds mistakes: each is made on purpose, and some seed must break the invariant that it endangers.
+
+Among them are all the rules that the log protocol marks as vital, and what earlier seeds found and is mended now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from casque.testing.world import CALM, ROUGH, Invariant, Profile, simulate
+from casque.testing.world.layout import DOCUMENT, LOG, Layout
+from casque.testing.world.profile import Fault
+from tests.simulation import log_mutations, mutations
+
+Mutation = Callable[[pytest.MonkeyPatch], None]
+
+STORMY = replace(ROUGH, name="stormy", every_s={**ROUGH.every_s, Fault.OUTAGE: 4.0})
+"""Outages long enough for callers to be told of them."""
+SLEEPY = replace(ROUGH, name="sleepy", every_s={Fault.PAUSE: 4.0, Fault.CRASH: 25.0})
+PAIR = replace(CALM, name="pair", nodes=2, every_s={Fault.PAUSE: 5.0})
+"""Two who take turns at having the queue for themselves, and oversleep."""
+JUMPY = replace(ROUGH, name="jumpy", skew_s=1200.0, every_s={Fault.CLOCK_JUMP: 3.0, Fault.CRASH: 8.0})
+DEAF = replace(
+    ROUGH,
+    name="deaf",
+    writes={Fault.HIDDEN: 0.25},
+    reads={Fault.READ_FAILED: 0.5},
+    settings=replace(ROUGH.settings, storage_patience=timedelta(seconds=0.3)),
+)
+IMPATIENT = replace(
+    CALM,
+    name="impatient",
+    writes={Fault.THROTTLED: 0.5},
+    settings=replace(CALM.settings, storage_patience=timedelta(seconds=0.1)),
+)
+
+RULES = [
+    (mutations.ack_without_token_check, DOCUMENT, STORMY, Invariant.TOKENS),
+    (mutations.ack_without_token_check, LOG, STORMY, Invariant.TOKENS),
+    (mutations.first_write_overwrites, DOCUMENT, STORMY, Invariant.ONE_HISTORY),
+    (mutations.first_write_overwrites, LOG, STORMY, Invariant.ONE_HISTORY),
+    (mutations.request_ids_not_remembered, DOCUMENT, STORMY, Invariant.ONE_EFFECT),
+    (mutations.request_ids_not_remembered, LOG, STORMY, Invariant.ONE_EFFECT),
+    (mutations.leases_judged_by_wall_clocks, DOCUMENT, STORMY, Invariant.LEASE),
+    (mutations.leases_judged_by_wall_clocks, LOG, STORMY, Invariant.LEASE),
+    (mutations.unknown_taken_for_failed, DOCUMENT, STORMY, Invariant.ABSENT),
+    (mutations.own_writes_not_recognised, DOCUMENT, STORMY, Invariant.ABSENT),
+    (mutations.failed_batches_not_rolled_back, DOCUMENT, STORMY, Invariant.SAME_STATE),
+    (mutations.claims_not_given_back, DOCUMENT, STORMY, Invariant.GIVEN_BACK),
+    (mutations.answered_before_it_landed, DOCUMENT, STORMY, Invariant.DURABLE),
+    (mutations.answered_before_it_landed, LOG, STORMY, Invariant.DURABLE),
+    (mutations.leases_never_run_out, DOCUMENT, STORMY, Invariant.LIVE),
+    (mutations.priorities_ignored, DOCUMENT, STORMY, Invariant.ORDER),
+    (mutations.heartbeats_not_written, DOCUMENT, STORMY, Invariant.SAME_STATE),
+    (log_mutations.wins_not_confirmed, LOG, PAIR, Invariant.SAME_STATE),
+    (log_mutations.second_body_for_a_tried_slot, LOG, SLEEPY, Invariant.ABSENT),
+    (log_mutations.deleted_before_the_floor_is_raised, LOG, SLEEPY, Invariant.KEPT),
+    (log_mutations.fences_collected, LOG, SLEEPY, Invariant.KEPT),
+    (log_mutations.floor_at_the_newest_snapshot, LOG, SLEEPY, Invariant.KEPT),
+    (log_mutations.head_read_before_the_tail, LOG, SLEEPY, Invariant.EPOCHS),
+    (log_mutations.log_probed_before_the_head_is_claimed, LOG, SLEEPY, Invariant.EPOCHS),
+    (log_mutations.no_fence_after_a_change_of_epoch, LOG, PAIR, Invariant.SAME_STATE),
+    (log_mutations.snapshots_forget_request_ids, LOG, SLEEPY, Invariant.REPLAY),
+]
+
+MENDED = [
+    (mutations.claims_of_a_repeated_request_given_back, DOCUMENT, STORMY, Invariant.TOKENS),
+    (mutations.answer_lost_to_a_cancellation, DOCUMENT, CALM, Invariant.GIVEN_BACK),
+    (mutations.failed_give_back_forgotten, DOCUMENT, IMPATIENT, Invariant.GIVEN_BACK),
+    (mutations.direct_claims_not_given_back, DOCUMENT, STORMY, Invariant.GIVEN_BACK),
+    (mutations.loss_believed_without_reading, DOCUMENT, DEAF, Invariant.ABSENT),
+    (mutations.requests_forgotten_by_a_fast_clock, DOCUMENT, JUMPY, Invariant.ONE_EFFECT),
+    (mutations.upkeep_that_fails_fails_the_call, LOG, IMPATIENT, Invariant.ABSENT),
+]
+
+SEEDS = 100
+"""More than any of them needs: the first that finds it ends the search."""
+
+
+@pytest.mark.parametrize(
+    ("mutation", "layout", "weather", "invariant"),
+    [*RULES, *MENDED],
+    ids=lambda value: getattr(value, "__name__", getattr(value, "name", None)),
+)
+def test_a_mistake_is_found(
+    mutation: Mutation, layout: Layout, weather: Profile, invariant: Invariant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mutation(monkeypatch)
+    assert any(simulate(seed, profile=weather, layout=layout).violated is invariant for seed in range(1, SEEDS))
+
+
+@pytest.mark.parametrize("layout", [DOCUMENT, LOG], ids=lambda layout: layout.name)
+@pytest.mark.parametrize("weather", [STORMY, SLEEPY, PAIR, JUMPY, DEAF, IMPATIENT], ids=lambda weather: weather.name)
+def test_without_a_mistake_nothing_is_found(weather: Profile, layout: Layout) -> None:
+    reports = [simulate(seed, profile=weather, layout=layout) for seed in range(1, 5)]
+    assert [f"seed {r.seed}: {r.violated}: {r.detail}" for r in reports if not r.passed] == []
