@@ -12,13 +12,15 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from benchmarks import cost, document, latency, machine, state
+from benchmarks import cost, deep, document, latency, log, machine, plot, state
 from benchmarks.report import Section, Steps, print_section, print_targets
 from benchmarks.scale import FULL, QUICK, TINY, Scale
 
 SECTIONS: dict[str, Callable[[Scale, Steps], Section]] = {
     "state": state.measure,
     "document": document.measure,
+    "log": log.measure,
+    "deep": deep.measure,
     "latency": latency.measure,
     "cost": cost.measure,
 }
@@ -36,6 +38,8 @@ def main() -> None:
     for section in sections.values():
         print_section(console, section)
     print_targets(console, sections)
+    if args.plot is not None and "cost" in sections:
+        args.plot.write_text(plot.drawn(cost.curves(sections["cost"])))
     if args.json is not None:
         whole = {"machine": about, "sections": {name: asdict(section) for name, section in sections.items()}}
         args.json.write_text(json.dumps(whole, indent=1))
@@ -58,6 +62,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--tiny", dest="scale", action="store_const", const=TINY, help=argparse.SUPPRESS)
     parser.add_argument("--only", type=_names, default=list(SECTIONS), metavar="NAME[,NAME]", help=", ".join(SECTIONS))
     parser.add_argument("--json", type=Path, metavar="FILE", help="write everything measured to a file")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the cost by depth as an SVG")
     return parser.parse_args()
 
 

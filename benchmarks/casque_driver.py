@@ -19,28 +19,28 @@ FILL_AT_ONCE = 5_000
 async def carry_out(run: Run) -> Result:
     with tempfile.TemporaryDirectory(prefix="casque-bench-", ignore_cleanup_errors=True) as directory:
         if run.place == "file":
-            await _fill(f"file://{directory}", run.depth)
-            async with _on_files(run.api, directory) as queue:
+            await fill(f"file://{directory}", run)
+            async with _on_files(run, directory) as queue:
                 return await drive(queue, run)
         store = MemoryStore() if run.place == "memory" else open_store(run.place, options=run.options)
-        await _fill(store, run.depth)
+        await fill(store, run)
         metered = MeteredStore(store, delay_ms=run.delay_ms)
-        async with Queue.open(metered) if run.api == "queue" else BrokerQueue(metered) as queue:
+        async with Queue.open(metered, layout=run.layout) if run.api == "queue" else BrokerQueue(metered) as queue:
             result = await drive(queue, run, warm=metered.reset)
             metered.add_to(result)
             return result
 
 
-async def _fill(place: Any, depth: int) -> None:
-    async with Queue.open(place) as queue:
-        for done in range(0, depth, FILL_AT_ONCE):
-            await queue.enqueue_many([(ENTRYPOINT, PAYLOAD)] * min(FILL_AT_ONCE, depth - done))
+async def fill(place: Any, run: Run) -> None:
+    async with Queue.open(place, layout=run.layout) as queue:
+        for done in range(0, run.depth, FILL_AT_ONCE):
+            await queue.enqueue_many([(ENTRYPOINT, PAYLOAD)] * min(FILL_AT_ONCE, run.depth - done))
 
 
 @contextlib.asynccontextmanager
-async def _on_files(api: str, directory: str) -> AsyncIterator[Any]:
-    if api == "queue":
-        async with Queue.open(f"file://{directory}") as queue:
+async def _on_files(run: Run, directory: str) -> AsyncIterator[Any]:
+    if run.api == "queue":
+        async with Queue.open(f"file://{directory}", layout=run.layout) as queue:
             yield queue
     else:
         async with BrokerQueue(LocalFileSystemStorage(f"{directory}/queue.json")) as small:

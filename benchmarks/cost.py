@@ -1,7 +1,7 @@
-"""What the document layout asks of the store, and what S3 would charge for it.
+"""What each layout asks of the store by depth, and what S3 would charge for it.
 
-Counted at the store, not computed. The number of requests depends on how many callers share a write, the bytes on how
-deep the queue is.
+Counted at the store, not computed. The number of requests depends on how many callers share a write; the bytes of a
+document on how deep the queue is; the bytes of a log on what happens, and on how often a snapshot is due.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from benchmarks import sides
 from benchmarks.load import Result, Run
+from benchmarks.plot import Curve, Plot
 from benchmarks.report import Section, Steps, Table
 from benchmarks.scale import Scale
 
@@ -17,25 +18,66 @@ DOLLARS_PER_PUT = 0.005 / 1000
 DOLLARS_PER_GET = 0.0004 / 1000
 DELAY_MS = 2.0
 """Long enough that callers meet in one write, as they would over a network."""
+DOCUMENT, LOG, JQUEUE = "document", "log", "jqueue"
+COLUMNS = (
+    "side",
+    "jobs queued",
+    "callers",
+    "PUT",
+    "GET",
+    "MB up",
+    "of it snapshots",
+    "MB down",
+    "bytes up per call",
+    "$ per million calls",
+)
 
 
 def measure(scale: Scale, steps: Steps) -> Section:
     table = Table(
         "cost: requests and bytes per 1,000 calls, dollars per million calls at S3's list prices",
-        ["side", "jobs queued", "callers", "PUT", "GET", "MB up", "MB down", "$ per million calls"],
-        notes=["$0.005 per 1,000 PUT, $0.0004 per 1,000 GET; transfer within a region is free."],
+        COLUMNS,
+        notes=[
+            "$0.005 per 1,000 PUT, $0.0004 per 1,000 GET; transfer within a region is free.",
+            "A log's bytes include the snapshots that fell into the run; those of a deep queue fall due more rarely.",
+        ],
     )
-    # jqueue asks the same at every depth and takes minutes at the deepest: two depths show it.
-    theirs = scale.depths[:2] if sides.have_jqueue(scale) else ()
-    steps.expect(len(scale.cost_concurrency) * (len(scale.depths) + len(theirs)))
-    base = Run(api="queue", place="memory", delay_ms=DELAY_MS, seconds=scale.cost_seconds)
-    for side, depths in (("casque", scale.depths), ("jqueue", theirs)):
-        for depth in depths:
-            for callers in scale.cost_concurrency:
-                run = replace(base, depth=depth, concurrency=callers)
-                _add(table, side, run, sides.casque(run) if side == "casque" else sides.jqueue(run))
-                steps.done(f"{side} at {depth:,}, {callers} callers")
+    runs = [(side, run) for side in (DOCUMENT, LOG, JQUEUE) for run in _runs(side, scale)]
+    steps.expect(len(runs))
+    for side, run in runs:
+        _add(table, side, run, sides.jqueue(run) if side == JQUEUE else sides.casque(run))
+        steps.done(f"{side} at {run.depth:,}, {run.concurrency} callers")
     return Section([table])
+
+
+def curves(section: Section) -> Plot:
+    """Bytes per call by depth, for the most callers of the table: the fairest to layouts that write everything."""
+    [table] = section.tables
+    callers = max(row[COLUMNS.index("callers")] for row in table.rows)
+    found: dict[str, list[tuple[float, float]]] = {}
+    for row in table.rows:
+        if row[COLUMNS.index("callers")] == callers:
+            point = float(row[COLUMNS.index("jobs queued")]), float(row[COLUMNS.index("bytes up per call")])
+            found.setdefault(str(row[0]), []).append(point)
+    names = {DOCUMENT: "casque, document layout", LOG: "casque, log layout", JQUEUE: "jqueue 1.0"}
+    return Plot(
+        title=f"Bytes written per call, {callers} callers",
+        across="jobs queued",
+        up="bytes per call",
+        curves=[Curve(names[side], points) for side, points in found.items()],
+    )
+
+
+def _runs(side: str, scale: Scale) -> list[Run]:
+    base = Run(api="queue", place="memory", delay_ms=DELAY_MS, seconds=scale.cost_seconds)
+    depths = scale.depths
+    if side == LOG:
+        base = replace(base, layout="log", seconds=scale.log_cost_seconds)
+        depths = (*depths, scale.deepest)
+    elif side == JQUEUE:
+        # It asks the same at every depth and takes minutes at the deepest: two depths show it.
+        depths = depths[:2] if sides.have_jqueue(scale) else ()
+    return [replace(base, depth=depth, concurrency=callers) for depth in depths for callers in scale.cost_concurrency]
 
 
 def _add(table: Table, side: str, run: Run, result: Result) -> None:
@@ -43,5 +85,7 @@ def _add(table: Table, side: str, run: Run, result: Result) -> None:
     per_call = 1 / result.calls
     puts, gets = result.requests.get("PUT", 0) * per_call, result.requests.get("GET", 0) * per_call
     up, down = result.bytes_up * per_call / 1000, result.bytes_down * per_call / 1000
+    snapshots = result.bytes_of_snapshots * per_call / 1000
     dollars = 1_000_000 * (puts * DOLLARS_PER_PUT + gets * DOLLARS_PER_GET)
-    table.add(side, run.depth, run.concurrency, puts * 1000, gets * 1000, up, down, dollars)
+    requests = puts * 1000, gets * 1000
+    table.add(side, run.depth, run.concurrency, *requests, up, snapshots, down, up * 1000, dollars)

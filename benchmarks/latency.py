@@ -40,15 +40,28 @@ def measure(scale: Scale, steps: Steps) -> Section:
     base = Run(api="queue", place="memory", concurrency=CALLERS, seconds=scale.latency_seconds, delay_ms=DELAY_MS)
     _add("casque, memory", base, sides.casque, scale, steps, table, section)
     try:
-        with slow_s3() as remote:
-            run = replace(remote, seconds=base.seconds)
+        with slow_s3() as (near, far):
+            run = replace(far, seconds=base.seconds)
             _add("casque, SeaweedFS", run, sides.casque, scale, steps, table, section)
+            for depth in (0, scale.deepest):
+                _fill(near, depth)
+                run = replace(far, layout="log", place=_place(far, depth), seconds=base.seconds)
+                _add(f"log at {depth:,}, SeaweedFS", run, sides.casque, scale, steps, table, section)
     except ServerMissingError as error:
         table.notes.append(f"SeaweedFS was left out: {error}")
     if sides.have_jqueue(scale):
         _add("jqueue, memory", replace(base, api="broker"), sides.jqueue, scale, steps, table, None)
     section.tables.append(table)
     return section
+
+
+def _fill(near: Run, depth: int) -> None:
+    """Once for all runs, and past the proxy: what is filled is not what is measured."""
+    sides.deep(replace(near, api="fill", layout="log", place=_place(near, depth), depth=depth))
+
+
+def _place(run: Run, depth: int) -> str:
+    return f"{run.place}/log-{depth}"
 
 
 def _add(name: str, base: Run, side: Side, scale: Scale, steps: Steps, table: Table, section: Section | None) -> None:
@@ -77,8 +90,8 @@ def _add(name: str, base: Run, side: Side, scale: Scale, steps: Steps, table: Ta
 
 
 @contextlib.contextmanager
-def slow_s3() -> Iterator[Run]:
-    """A real server behind a proxy that holds every request back."""
+def slow_s3() -> Iterator[tuple[Run, Run]]:
+    """A real server, reached directly, and behind a proxy that holds every request back."""
     with seaweedfs() as server:
         proxy = subprocess.Popen(
             [sys.executable, "-m", "casque.testing.proxy", "--upstream", server.endpoint, "--delay-ms", str(DELAY_MS)],
@@ -88,7 +101,8 @@ def slow_s3() -> Iterator[Run]:
         try:
             assert proxy.stdout is not None
             behind = server.through(proxy.stdout.readline().strip())
-            yield Run(api="queue", place=behind.url, options=behind.options, concurrency=CALLERS)
+            direct = Run(api="queue", place=server.url, options=server.options, concurrency=CALLERS)
+            yield direct, replace(direct, place=behind.url, options=behind.options)
         finally:
             proxy.terminate()
             proxy.wait()

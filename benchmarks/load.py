@@ -25,6 +25,7 @@ class Run:
 
     api: str = "broker"
     """`broker` for BrokerQueue, `queue` for casque's Queue.open."""
+    layout: str = "document"
     place: str = "file"
     """`file`, `memory`, or the URL of a store."""
     depth: int = 0
@@ -55,6 +56,8 @@ class Result:
     requests: dict[str, int] = field(default_factory=dict)
     bytes_up: int = 0
     bytes_down: int = 0
+    bytes_of_snapshots: int = 0
+    """Part of `bytes_up`."""
     round_trip_ms: float = 0.0
 
     @property
@@ -151,7 +154,7 @@ async def _arrivals(queue: Verbs, run: Run, rng: random.Random) -> Result:
     return log.result(time.perf_counter() - begun)
 
 
-def main(carry_out: Callable[[Run], Coroutine[Any, Any, Result]]) -> None:
+def main(carry_out: Callable[[Run], Coroutine[Any, Any, Result | dict[str, float]]]) -> None:
     """The whole of a driver: a run comes as the argument, its result goes to standard output."""
     run = Run(**json.loads(sys.argv[1]))
     factory: Callable[[], asyncio.AbstractEventLoop] | None = None
@@ -161,6 +164,6 @@ def main(carry_out: Callable[[Run], Coroutine[Any, Any, Result]]) -> None:
         factory = uvloop.new_event_loop
     with asyncio.Runner(loop_factory=factory) as runner:
         result = runner.run(carry_out(run))
-    print(json.dumps(asdict(result)), flush=True)
+    print(json.dumps(asdict(result) if isinstance(result, Result) else result), flush=True)
     # Threads that still hold on to a store have nothing left to say.
     os._exit(0)

@@ -25,16 +25,18 @@ class MeteredStore:
         self._took_s: list[float] = []
         self._bytes_up = 0
         self._bytes_down = 0
+        self._bytes_of_snapshots = 0
 
     def reset(self) -> None:
         """Forget what opening and warming up the queue cost."""
         self._requests.clear()
         self._took_s.clear()
-        self._bytes_up = self._bytes_down = 0
+        self._bytes_up = self._bytes_down = self._bytes_of_snapshots = 0
 
     def add_to(self, result: Result) -> None:
         result.requests = dict(self._requests)
         result.bytes_up, result.bytes_down = self._bytes_up, self._bytes_down
+        result.bytes_of_snapshots = self._bytes_of_snapshots
         result.round_trip_ms = statistics.median(self._took_s or [0.0]) * 1000
 
     async def get(self, key: str, *, unless: str | None = None) -> Read:
@@ -45,6 +47,8 @@ class MeteredStore:
 
     async def create(self, key: str, body: bytes) -> Outcome:
         self._bytes_up += len(body)
+        if key.startswith("snapshots/"):
+            self._bytes_of_snapshots += len(body)
         return await self._timed("PUT", self._inner.create(key, body))
 
     async def replace(self, key: str, body: bytes, *, expected: str) -> Outcome:

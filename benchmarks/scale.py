@@ -12,12 +12,18 @@ class Scale:
     state_jobs: int = 10_000
     """Jobs per repetition of the state section."""
     depths: tuple[int, ...] = (0, 1_000, 20_000)
+    deepest: int = 1_000_000
+    """How deep a queue of the log layout is made beyond `depths`."""
+    memory_repetitions: int = 3
     file_repetitions: int = 3
     seconds: float = 2.0
     latency_repetitions: int = 2
     latency_seconds: float = 4.0
     cost_concurrency: tuple[int, ...] = (1, 10, 100)
     cost_seconds: float = 0.6
+    log_cost_seconds: float = 4.0
+    """Longer, so that snapshots get into the count."""
+    deep_seconds: float = 5.0
     with_jqueue: bool = True
 
 
@@ -27,23 +33,31 @@ QUICK = Scale(
     state_depths=(0, 100_000),
     state_jobs=3_000,
     depths=(0, 1_000),
+    deepest=50_000,
+    memory_repetitions=1,
     file_repetitions=1,
     seconds=0.4,
     latency_repetitions=1,
     latency_seconds=1.0,
     cost_concurrency=(1, 100),
     cost_seconds=0.3,
+    log_cost_seconds=0.6,
+    deep_seconds=1.0,
 )
 TINY = Scale(
     repetitions=1,
     state_depths=(0, 1_000),
     state_jobs=200,
     depths=(0, 100),
+    deepest=2_000,
+    memory_repetitions=1,
     file_repetitions=1,
     seconds=0.2,
     latency_repetitions=1,
     latency_seconds=0.5,
     cost_concurrency=(10,),
     cost_seconds=0.05,
+    log_cost_seconds=0.05,
+    deep_seconds=0.2,
     with_jqueue=False,  # making its environment may need a network
 )

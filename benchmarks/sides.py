@@ -9,6 +9,7 @@ import sys
 from dataclasses import asdict
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from benchmarks.load import Result, Run
 from benchmarks.scale import Scale
@@ -27,6 +28,12 @@ def jqueue(run: Run) -> Result:
     return _carry_out(python, "benchmarks.jqueue_driver", run)
 
 
+def deep(run: Run) -> dict[str, float]:
+    """A task of `deep_driver`, and the figures it found."""
+    found: dict[str, float] = _output(sys.executable, "benchmarks.deep_driver", run)
+    return found
+
+
 def have_jqueue(scale: Scale) -> bool:
     return scale.with_jqueue and jqueue_python() is not None
 
@@ -42,6 +49,10 @@ def jqueue_python() -> str | None:
 
 
 def _carry_out(python: str, driver: str, run: Run) -> Result:
+    return Result(**_output(python, driver, run))
+
+
+def _output(python: str, driver: str, run: Run) -> Any:
     done = subprocess.run(
         [python, "-m", driver, json.dumps(asdict(run))],
         cwd=_ROOT,
@@ -53,4 +64,4 @@ def _carry_out(python: str, driver: str, run: Run) -> Result:
     )
     if done.returncode != 0:
         raise RuntimeError(f"{driver} failed on {run}:\n{done.stderr[-2000:]}")
-    return Result(**json.loads(done.stdout))
+    return json.loads(done.stdout)

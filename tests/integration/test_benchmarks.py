@@ -13,6 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 def test_the_benchmarks_print_tables_and_keep_the_numbers(tmp_path: Path) -> None:
     kept = tmp_path / "bench.json"
     command = [sys.executable, "-m", "benchmarks", "--quick", "--tiny", "--only", "state,cost", "--json", str(kept)]
+    command += ["--plot", str(tmp_path / "cost.svg")]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "state: commands per second by depth" in done.stdout
@@ -21,6 +22,20 @@ def test_the_benchmarks_print_tables_and_keep_the_numbers(tmp_path: Path) -> Non
     [requests] = found["cost"]["tables"]
     puts = requests["columns"].index("PUT")
     assert all(row[puts] > 0 for row in requests["rows"])
+    assert {row[0] for row in requests["rows"]} == {"document", "log"}
+    assert "casque, log layout" in (tmp_path / "cost.svg").read_text()
+
+
+def test_the_log_sections_measure_every_depth(tmp_path: Path) -> None:
+    kept = tmp_path / "bench.json"
+    command = [sys.executable, "-m", "benchmarks", "--tiny", "--only", "log,deep", "--json", str(kept)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(kept.read_text())["sections"]
+    assert [row[0] for row in found["log"]["tables"][0]["rows"]] == [0, 2_000]
+    _bulk, opened, beside = found["deep"]["tables"]
+    assert [row[0] for row in opened["rows"]] == ["filled in bulk", "opened"]
+    assert all(row[beside["columns"].index("snapshots")] >= 1 for row in beside["rows"])
 
 
 def test_an_unknown_section_is_refused_with_the_names_there_are() -> None:
@@ -28,4 +43,4 @@ def test_an_unknown_section_is_refused_with_the_names_there_are() -> None:
         [sys.executable, "-m", "benchmarks", "--only", "speed"], cwd=ROOT, capture_output=True, text=True
     )
     assert done.returncode == 2
-    assert "state, document, latency, cost" in done.stderr
+    assert "state, document, log, deep, latency, cost" in done.stderr
