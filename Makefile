@@ -36,9 +36,10 @@ bench: setup ## Speed, side by side with jqueue; prints the tables of benchmarks
 
 SEEDS ?= 1000
 START ?= 1000000
-LAYOUT ?= document
-sim: setup ## Simulated worlds full of faults: make sim SEEDS=20000 LAYOUT=log START=7
-	@$(PY) -m casque.testing.world --seeds $(SEEDS) --start $(START) --layout $(LAYOUT)
+LAYOUT ?= all
+PROFILE ?= all
+sim: setup ## Simulated worlds full of faults: make sim SEEDS=20000 LAYOUT=log PROFILE=brutal START=7
+	@$(PY) -m casque.testing.world --seeds $(SEEDS) --start $(START) --layout $(LAYOUT) --profile $(PROFILE)
 
 SIZE ?= medium
 model: setup ## The exhaustive model of the log protocol: make model SIZE=large

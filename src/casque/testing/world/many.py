@@ -19,11 +19,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from casque.clock import SystemClock
-from casque.testing.world.layout import DOCUMENT, LAYOUTS
-from casque.testing.world.profile import PROFILES, ROUGH
+from casque.testing.world.layout import LAYOUTS
+from casque.testing.world.profile import PROFILES
 from casque.testing.world.run import DURATION_S, Report, simulate
 
 FAILURES_SHOWN = 5
+ALL = "all"
 
 
 Mapped: TypeAlias = Callable[[Callable[[int], Report], Iterable[int]], Iterator[Report]]
@@ -67,11 +68,11 @@ def main() -> int:
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=console) as progress, _mapping(args.jobs) as mapped:
-        bar = progress.add_task(f"{args.profile} seeds", total=args.seeds)
+        bar = progress.add_task("seeds", total=args.seeds)
         for report in mapped(run, range(args.start, args.start + args.seeds)):
             summary.add(report)
             failed = f", [red]{len(summary.failed)} failed" if summary.failed else ""
-            progress.update(bar, advance=1, description=f"{args.profile} seeds{failed}")
+            progress.update(bar, advance=1, description=f"seeds{failed}")
     _print(console, summary, (clock.monotonic_ms() - began_ms) / 1000)
     for report in sorted(summary.failed, key=lambda failed: failed.seed)[:FAILURES_SHOWN]:
         _print_failure(console, report, args.lines)
@@ -79,12 +80,16 @@ def main() -> int:
 
 
 def simulate_by_name(seed: int, *, profile: str, layout: str, duration_s: float) -> Report:
-    """A run in another process: only names travel there."""
+    """A run in another process: only names travel there. Where all are asked for, seeds take turns."""
     # A world is full of cycles, and they die with it: one collection for many worlds costs less than many for each.
     gc.disable()
     if seed % 32 == 0:
         gc.collect()
-    return simulate(seed, duration_s=duration_s, profile=PROFILES[profile], layout=LAYOUTS[layout])
+    layouts = list(LAYOUTS) if layout == ALL else [layout]
+    profiles = list(PROFILES) if profile == ALL else [profile]
+    chosen = LAYOUTS[layouts[seed % len(layouts)]]
+    weather = PROFILES[profiles[seed // len(layouts) % len(profiles)]]
+    return simulate(seed, duration_s=duration_s, profile=weather, layout=chosen)
 
 
 @contextmanager
@@ -102,8 +107,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, default=1000, help="how many seeds to run")
     parser.add_argument("--start", type=int, default=1, help="the first seed")
     parser.add_argument("--jobs", type=_jobs, default="auto", help="processes, or 'auto' for one per processor")
-    parser.add_argument("--profile", choices=list(PROFILES), default=ROUGH.name, help="how bad the weather is")
-    parser.add_argument("--layout", choices=list(LAYOUTS), default=DOCUMENT.name, help="how the queue is kept")
+    parser.add_argument("--profile", choices=[*PROFILES, ALL], default=ALL, help="how bad the weather is")
+    parser.add_argument("--layout", choices=[*LAYOUTS, ALL], default=ALL, help="how the queue is kept")
     parser.add_argument("--duration", type=float, default=DURATION_S, help="seconds of faults per run")
     parser.add_argument("--lines", type=int, default=40, help="lines of trace shown of a failed run")
     return parser.parse_args()
@@ -137,3 +142,5 @@ def _print_failure(console: Console, report: Report, lines: int) -> None:
     for line in report.trace[-lines:]:
         console.print(escape(line), highlight=False, soft_wrap=True)
     console.print(f"[red]{escape(str(report.violated))}[/]\n{escape(report.detail)}")
+    again = f"--start {report.seed} --seeds 1 --profile {report.profile} --layout {report.layout} --jobs 1"
+    console.print(f"Again: python -m casque.testing.world {again}", soft_wrap=True)
