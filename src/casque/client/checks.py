@@ -79,6 +79,12 @@ def limit(value: Any) -> int | None:
     return value
 
 
+def position(argument: str, value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise InvalidInputError(f"{argument} must be a position, a whole number from 0, not {value!r}")
+    return value
+
+
 def entrypoints(value: Any) -> tuple[str, ...] | None:
     """One name, several, or None for any."""
     if value is None:

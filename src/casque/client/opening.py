@@ -7,6 +7,7 @@ from typing import Any
 
 from casque.clock import Clock, Random, SystemClock, system_random
 from casque.codec.document import LAYOUT as DOCUMENT
+from casque.codec.log import LAYOUT as LOG
 from casque.engine.committer import Committer
 from casque.engine.direct import DirectCommit
 from casque.engine.group import GroupCommit
@@ -28,13 +29,16 @@ class Parts:
         store: Store,
         settings: QueueSettings,
         *,
-        layout: str = DOCUMENT,
+        layout: str | None = None,
         clock: Clock | None = None,
         rng: Random | None = None,
     ) -> None:
+        one_object = isinstance(store, SingleObjectStore)
+        if layout is None:
+            layout = DOCUMENT if one_object else LOG
         if layout not in JOURNALS:
             raise InvalidInputError(f"layout must be one of {', '.join(JOURNALS)}, not {layout!r}")
-        if layout != DOCUMENT and isinstance(store, SingleObjectStore):
+        if layout != DOCUMENT and one_object:
             raise InvalidInputError("a storage of one object holds only the document layout; open the queue by URL")
         self.layout = layout
         self.store = store

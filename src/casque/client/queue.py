@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Generic, TypeVar, Unpack, overload
 
 import msgspec
 
-from casque.client import checks
+from casque.client import checks, feed
+from casque.client.feed import QueueEvent
 from casque.client.ids import new_ids
 from casque.client.job import Job
 from casque.client.opening import Parts, as_store
@@ -77,7 +78,7 @@ class Queue(LeaseVerbs, Generic[T]):
         cls,
         url: Any,
         *,
-        layout: str = "document",
+        layout: str | None = None,
         options: Mapping[str, str] | None = None,
         worker: str | None = None,
         clock: Clock | None = None,
@@ -92,7 +93,7 @@ class Queue(LeaseVerbs, Generic[T]):
         url: Any,
         *,
         type: type[T],
-        layout: str = "document",
+        layout: str | None = None,
         options: Mapping[str, str] | None = None,
         worker: str | None = None,
         clock: Clock | None = None,
@@ -106,7 +107,7 @@ class Queue(LeaseVerbs, Generic[T]):
         url: Any,
         *,
         type: Any = None,  # noqa: A002  the natural name: Queue.open(url, type=Email)
-        layout: str = "document",
+        layout: str | None = None,
         options: Mapping[str, str] | None = None,
         worker: str | None = None,
         clock: Clock | None = None,
@@ -242,6 +243,25 @@ class Queue(LeaseVerbs, Generic[T]):
     async def stats(self) -> Stats:
         """The position and how many jobs are in each state."""
         return await self._service.stats()
+
+    async def events(self, *, from_position: int | None = None, follow: bool = True) -> AsyncGenerator[QueueEvent]:
+        """What happens to this queue, event by event, beside whatever else goes on; never writes.
+
+        Only a queue in the log layout has a history to follow. `from_position`: begin after this commit, 0 for the
+        very beginning; without it, from now on. `follow=False` ends at the end of the log instead of waiting for more.
+        The queue need not be entered for this. To go on where a program stopped, remember `event.position`.
+
+        Raises:
+            NoHistoryError: the queue has the document layout.
+            HistoryGoneError: what was asked for, or was to come next, has been deleted; `retention` says how soon.
+        """
+        position = None if from_position is None else checks.position("from_position", from_position)
+        try:
+            async for event in feed.follow(self._parts, position, for_ever=follow):
+                yield event
+        finally:
+            if self._embedded is None:
+                await self._let_go()
 
     # --- Inside ---
 

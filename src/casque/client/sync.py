@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Generic, TypeVar, Unpack, overload
 
+from casque.client.feed import QueueEvent
 from casque.client.job import Job
 from casque.client.queue import NewJob, Queue
 from casque.errors import QueueClosedError
@@ -47,7 +48,7 @@ class SyncQueue(Generic[T]):
         cls,
         url: Any,
         *,
-        layout: str = "document",
+        layout: str | None = None,
         options: Mapping[str, str] | None = None,
         worker: str | None = None,
         **settings: Unpack[SettingsChanges],
@@ -60,7 +61,7 @@ class SyncQueue(Generic[T]):
         url: Any,
         *,
         type: type[T],
-        layout: str = "document",
+        layout: str | None = None,
         options: Mapping[str, str] | None = None,
         worker: str | None = None,
         **settings: Unpack[SettingsChanges],
@@ -183,6 +184,16 @@ class SyncQueue(Generic[T]):
     def stats(self) -> Stats:
         return self._wait(self._queue.stats())
 
+    def events(self, *, from_position: int | None = None, follow: bool = True) -> Iterator[QueueEvent]:
+        """As `Queue.events`: a loop over it waits for what happens next, for ever unless `follow=False`."""
+        events = self._queue.events(from_position=from_position, follow=follow)
+        try:
+            while (event := self._wait(_next(events))) is not None:
+                yield event
+        finally:
+            if self._loop is not None:
+                self._wait(events.aclose())
+
     def _job(self, job: Job[T]) -> SyncJob[T]:
         return SyncJob(job, self)
 
@@ -207,6 +218,10 @@ class SyncQueue(Generic[T]):
         self._thread.join()
         loop.run_until_complete(_end_tasks(asyncio.all_tasks(loop)))
         loop.close()
+
+
+async def _next(events: AsyncIterator[QueueEvent]) -> QueueEvent | None:
+    return await anext(events, None)
 
 
 async def _end_tasks(tasks: set[asyncio.Task[Any]]) -> None:

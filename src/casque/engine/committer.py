@@ -86,6 +86,8 @@ class Committer:
         current = False
         if self._journal.whole:
             current = await self._be_fair()
+        elif (hesitation_s := self._journal.hesitation_s()) > 0:
+            await self._clock.sleep(hesitation_s)
         while True:
             state, position = self.state, self.state.position
             now_ms = self._clock.wall_ms()

@@ -59,6 +59,9 @@ class ChosenJournal:
     async def refresh(self, state: State) -> Refreshed:
         return await self._chosen.refresh(state)
 
+    def hesitation_s(self) -> float:
+        return self._chosen.hesitation_s()
+
     async def append(self, state: State, batch: Batch) -> Appended:
         return await self._chosen.append(state, batch)
 

@@ -53,6 +53,9 @@ class DocumentJournal:
     def maintenance(self, state: State, writer: str) -> None:
         """Every commit writes the whole queue: nothing is ever left to tidy."""
 
+    def hesitation_s(self) -> float:
+        return 0  # whoever writes whole queues has more to be fair about: see the committer
+
     async def append(self, state: State, batch: Batch) -> Appended:
         appended = await self._append(state, batch)
         if isinstance(appended, Conflict):
@@ -132,7 +135,7 @@ class DocumentJournal:
                 return known if known is not None else State(self._limits)
             case Stored(body=body, etag=etag):
                 head = read_layout(KEY, body)
-                check_layout(KEY, head, LAYOUT)
+                check_layout(head, LAYOUT)
                 check_same_queue(head, self._queue_id)
                 fresh = self._codec.decode(body, self._limits)
                 self._etag = etag

@@ -67,6 +67,10 @@ class Journal(Protocol):
         """Take in what others have committed."""
         ...
 
+    def hesitation_s(self) -> float:
+        """How long courtesy to other writers asks to wait before the next batch is decided; 0 for not at all."""
+        ...
+
     async def append(self, state: State, batch: Batch) -> Appended:
         """Make the state's pending events durable. On `Landed` they are committed in the state that comes back.
 

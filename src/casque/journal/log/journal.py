@@ -34,7 +34,14 @@ from casque.codec.log import (
     replay,
     segment_key,
 )
-from casque.errors import CorruptQueueError, LeadershipLostError, QueueLedError, StorageError, UnknownOutcomeError
+from casque.errors import (
+    CorruptQueueError,
+    LeadershipLostError,
+    QueueLedError,
+    QueueReplacedError,
+    StorageError,
+    UnknownOutcomeError,
+)
 from casque.journal.log.collector import collect
 from casque.journal.log.pace import Pace
 from casque.journal.log.reader import READ_AHEAD, Placed, Reader, Tail, linked
@@ -77,7 +84,7 @@ class LogJournal:
         self._reader = Reader(store, self._patience)
         self._snapshots = Snapshots(store, self._head, settings=settings, clock=clock, rng=rng)
         self._pace = Pace(clock, rng)
-        self._solitude = Solitude(clock)
+        self._solitude = Solitude(clock, rng)
         # Where this process stands. Changed by the one operation in flight, never by the work beside it.
         self._stance = Stance.OPEN
         self._mode = Mode.OPEN
@@ -196,7 +203,7 @@ class LogJournal:
             prepared = await self._prepare(state, batch)
             if prepared is not None:
                 return prepared
-        position, epoch = state.position + 1, self._epoch
+        position, epoch, began_ms = state.position + 1, self._epoch, self._clock.monotonic_ms()
         body = self._encode(position, batch, state.events)
         others = await self._place(position, body)
         if others is not None:
@@ -207,7 +214,7 @@ class LogJournal:
         self._tip.chain, self._tip.epoch = digest(body), epoch
         self._pace.grew(len(body))
         self._verified = position
-        self._solitude.committed()
+        self._solitude.committed(began_ms)
         return Landed(state)
 
     def undo(self, state: State) -> None:
@@ -294,6 +301,8 @@ class LogJournal:
         self.undo(state)
         try:
             return Conflict(await work)
+        except QueueReplacedError:
+            raise
         except UnknownOutcomeError as error:
             raise StorageError(f"the queue could not be opened for writing; nothing was written: {error}") from error
 
@@ -400,6 +409,9 @@ class LogJournal:
             await self._head.replace(msgspec.structs.replace(head, version=head.version + 1, writer=writer, owner=None))
 
     # --- Beside the commits ---
+
+    def hesitation_s(self) -> float:
+        return self._solitude.hesitation_ms() / 1000 if self._stance is Stance.OPEN else 0
 
     def maintenance(self, state: State, writer: str) -> Coroutine[Any, Any, None] | None:
         head = self._head.known

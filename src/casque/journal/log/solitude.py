@@ -1,8 +1,8 @@
-"""Whether a writer is alone, and for how long it has been."""
+"""Whether a writer is alone, for how long it has been, and what it owes to others if it is not."""
 
 from __future__ import annotations
 
-from casque.clock import Clock
+from casque.clock import Clock, Random
 
 ALONE_COMMITS = 16
 """Commits in a row, with nobody else's in between, before a writer takes the queue for itself."""
@@ -12,13 +12,23 @@ REST_MIN_MS = 1_000
 REST_MAX_MS = 600_000
 """After company came, a holder waits this long before it tries again, longer each time: every claim leaves a fence."""
 HELD_LONG_MS = 60_000
+SHARED_MS = 5_000
+"""How long after somebody else was noticed a queue counts as shared."""
+STREAK_COMMITS = 3
+"""Wins in a row after which a writer on a shared queue hesitates: whoever lost a slot needs as long for its next
+attempt as the winner does, and would lose in step for ever."""
 
 
 class Solitude:
     """Courtesy only: being wrong about it costs a few requests, and is safe."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, rng: Random) -> None:
         self._clock = clock
+        self._rng = rng
+        self._wins = 0
+        self._won_ms = 0
+        self._took_ms = 0
+        self._shared_until_ms = 0
         self._commits = 0
         self._rest_ms = REST_MIN_MS
         self._claim_at_ms = 0
@@ -31,12 +41,23 @@ class Solitude:
     def lasts(self) -> bool:
         return self._commits >= ALONE_COMMITS and self._clock.monotonic_ms() >= self._claim_at_ms
 
-    def committed(self) -> None:
+    def committed(self, began_ms: int) -> None:
         self._commits += 1
+        self._wins += 1
+        self._won_ms = self._clock.monotonic_ms()
+        self._took_ms = self._won_ms - began_ms
+
+    def hesitation_ms(self) -> float:
+        """What courtesy asks for before the next commit; 0 for nothing."""
+        now_ms = self._clock.monotonic_ms()
+        if self._wins < STREAK_COMMITS or now_ms >= self._shared_until_ms or now_ms - self._won_ms > self._took_ms:
+            return 0  # alone, or there was a gap anyway
+        return min(self._took_ms, 500) * self._rng.random()
 
     def company(self) -> None:
         """Somebody else's commit was met."""
-        self._commits = 0
+        self._commits = self._wins = 0
+        self._shared_until_ms = self._clock.monotonic_ms() + SHARED_MS
 
     def claimed(self) -> None:
         """The queue is about to be held. If that fails, the next try has to wait as well."""
@@ -46,6 +67,7 @@ class Solitude:
     def disturbed(self) -> None:
         """The queue is held no longer."""
         self.seen_by_others = False
+        self.company()
         if self._clock.monotonic_ms() - self._claimed_ms > HELD_LONG_MS:
             self._rest_ms = REST_MIN_MS
         self._rest()

@@ -1,0 +1,183 @@
+"""Follows a log from any position on without ever writing: the change feed.
+
+At a position that was verified, some of the next slots are read, and then the head. Only the head can tell whether
+those slots are the history: one that was collected, or collected and won again by somebody who overslept, lies at or
+below its floor.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+
+from casque.clock import Clock, Random
+from casque.codec.head import KEY, check_same_queue, read_layout
+from casque.codec.log import LAYOUT, START, LogHead, Segment, digest, segment_key
+from casque.errors import CorruptQueueError, HistoryGoneError, InvalidInputError, NoHistoryError, StorageError
+from casque.journal.log.reader import READ_AHEAD, Bodies, Reader, linked
+from casque.journal.log.register import HeadRegister
+from casque.journal.patience import Patience
+from casque.settings import QueueSettings
+from casque.storage.port import Store, Stored
+
+STARTS_MAX = 20
+"""How often a start is tried again because the log was collected meanwhile."""
+
+
+class Follower:
+    """Hands out the commits of a log in order, each of them once, and knows how far it has come."""
+
+    def __init__(self, store: Store, *, settings: QueueSettings, clock: Clock, rng: Random) -> None:
+        self._store = store
+        self._settings = settings
+        self._clock = clock
+        self._rng = rng
+        self._head = HeadRegister(store, self._patience)
+        self._reader = Reader(store, self._patience)
+        self._ahead = 1
+        self._chain: str | None = None
+        """The digest of the segment at `position`; None if that one is collected: then the next one names it."""
+        self.position = 0
+        """Everything up to here was handed out, or was not asked for."""
+
+    async def start(self, position: int | None) -> bool:
+        """Stand at this position, or at the end of the log; False if there is no queue yet.
+
+        Raises:
+            NoHistoryError: the queue is no log.
+            HistoryGoneError: what follows the position is collected.
+            InvalidInputError: the log has not come so far.
+        """
+        if not await self._is_log():
+            return False
+        for _ in range(STARTS_MAX):
+            head = await self._head.read()
+            at = await self._end(head) if position is None else position
+            if at < head.floor:
+                if position is not None:
+                    raise HistoryGoneError(f"what followed position {at}", head.floor)
+                continue
+            chain = await self._chain_at(at, head)
+            # As always the head comes last: what lies at or below its floor may be anything.
+            later = await self._head.read()
+            if chain is None and at > later.floor:
+                if position is None:
+                    continue
+                raise InvalidInputError(
+                    f"position {at} is in the future: the last commit of this queue is {await self._end(later)}"
+                )
+            if at >= later.floor:
+                self.position, self._chain = at, chain if at > later.floor or not at else None
+                return True
+        raise StorageError("the log was collected faster than it could be read; try again")
+
+    async def read(self) -> list[Segment]:
+        """The next commits, some at a time; none if this is the end for now.
+
+        Raises:
+            HistoryGoneError: they were collected before they were read. Nothing was skipped silently.
+            QueueReplacedError: the queue was converted.
+            CorruptQueueError: a segment is missing or is not what it must be.
+        """
+        read = await self._bodies()
+        head = await self._head.read()
+        if head.floor > self.position:
+            raise HistoryGoneError(f"what followed position {self.position}", head.floor)
+        chain = self._chain
+        if chain is None:
+            chain = _previous(read.bodies[0]) if read.bodies else START
+        tail = linked(self._head.queue_id, self.position, chain, read)
+        if not read.bodies and (read.gap is not None or _reaches_beyond(head, self.position)):
+            await self._check_gap(self.position + 1)
+        if tail.broken is not None and not tail.found:
+            raise tail.broken
+        for placed in tail.found:
+            self.position, self._chain = placed.segment.position, placed.digest
+        return [placed.segment for placed in tail.found]
+
+    async def _is_log(self) -> bool:
+        read = await self._reader.get(KEY)
+        if not isinstance(read, Stored):
+            return False
+        head = read_layout(KEY, read.body)
+        if head.layout != LAYOUT:
+            raise NoHistoryError
+        if self._head.known is not None:
+            check_same_queue(head, self._head.queue_id)
+        return True
+
+    async def _bodies(self) -> Bodies:
+        """More at once the more there turn out to be, and never more than fit into memory."""
+        first = self.position + 1
+        reads = await asyncio.gather(*(self._reader.get(segment_key(first + n)) for n in range(self._ahead)))
+        bodies: list[bytes] = []
+        for read in reads:
+            if not isinstance(read, Stored):
+                break
+            bodies.append(read.body)
+        later = any(isinstance(read, Stored) for read in reads[len(bodies) :])
+        if len(bodies) == len(reads):
+            self._ahead = min(self._ahead * 2, READ_AHEAD)
+        else:
+            self._ahead = 2 if later else 1  # at a gap, look once more at what lies behind it
+        return Bodies(bodies, gap=first + len(bodies) if later else None)
+
+    async def _check_gap(self, slot: int) -> None:
+        """An empty slot before a full one: only a moment's, or damage."""
+        if isinstance(await self._reader.get(segment_key(slot)), Stored):
+            return
+        if (floor := (await self._head.read()).floor) > self.position:
+            raise HistoryGoneError(f"what followed position {self.position}", floor)
+        raise CorruptQueueError(
+            segment_key(slot), "the segment is missing while later ones are there. Restore it from a backup"
+        )
+
+    async def _chain_at(self, position: int, head: LogHead) -> str | None:
+        if not position:
+            return START
+        # At the floor itself there may be anything, or nothing.
+        if position <= head.floor:
+            return None
+        read = await self._reader.get(segment_key(position))
+        return digest(read.body) if isinstance(read, Stored) else None
+
+    async def _end(self, head: LogHead) -> int:
+        """The last full slot. Above the floor they are full without a gap, so that a few reads find it in a log of any
+        length."""
+        low = max(head.snapshot.position if head.snapshot is not None else 0, head.floor)
+        step = 1
+        while await self._is_full(low + step):
+            low += step
+            step *= 2
+        high = low + step
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if await self._is_full(middle) else (low, middle)
+        return low
+
+    async def _is_full(self, slot: int) -> bool:
+        return isinstance(await self._reader.get(segment_key(slot)), Stored)
+
+    def _patience(self) -> Patience:
+        return Patience(self._settings, self._clock, self._rng)
+
+
+def _reaches_beyond(head: LogHead, position: int) -> bool:
+    """Whether the next slot must be full, because somebody has applied it."""
+    return head.snapshot is not None and head.snapshot.position > position
+
+
+class _Link(msgspec.Struct):
+    prev: str = START
+
+
+_link_decoder = msgspec.json.Decoder(_Link)
+
+
+def _previous(body: bytes) -> str:
+    """What a segment says about the one before it. Whether it may be believed is for others to check."""
+    try:
+        return _link_decoder.decode(body).prev
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return START
