@@ -51,6 +51,8 @@ class Result:
     seconds: float
     median_ms: float
     p99_ms: float
+    cpu_seconds: float = 0.0
+    """Of this process, in a closed loop: what the rate would be limited by on a machine of one's own."""
     first_error: str = ""
     python: str = ""
     requests: dict[str, int] = field(default_factory=dict)
@@ -126,7 +128,7 @@ async def drive(queue: Verbs, run: Run, *, warm: Callable[[], None] = lambda: No
 async def _closed(queue: Verbs, run: Run, seconds: float, rng: random.Random) -> Result:
     """Everybody goes round until time is up and finishes the round, so no call is cut in two."""
     log = Log()
-    begun = time.perf_counter()
+    begun, cpu_begun = time.perf_counter(), time.process_time()
 
     async def caller(start_after_s: float) -> None:
         if start_after_s:
@@ -137,7 +139,9 @@ async def _closed(queue: Verbs, run: Run, seconds: float, rng: random.Random) ->
                 return
 
     await asyncio.gather(*(caller(run.spread_s * rng.random()) for _ in range(run.concurrency)))
-    return log.result(time.perf_counter() - begun)
+    result = log.result(time.perf_counter() - begun)
+    result.cpu_seconds = time.process_time() - cpu_begun
+    return result
 
 
 async def _arrivals(queue: Verbs, run: Run, rng: random.Random) -> Result:

@@ -33,21 +33,23 @@ def _in_memory(scale: Scale, steps: Steps, section: Section) -> None:
     depths = _depths((0, 100_000), scale)
     steps.expect(len(depths) * scale.memory_repetitions)
     rates: dict[int, list[float]] = {depth: [] for depth in depths}
+    by_cpu: dict[int, list[float]] = {depth: [] for depth in depths}
     for _ in range(scale.memory_repetitions):
         for depth in depths:
             result = sides.casque(replace(IN_MEMORY, depth=depth, seconds=scale.seconds))
             assert result.failed == 0, result.first_error
             rates[depth].append(result.rate)
+            by_cpu[depth].append(result.calls / result.cpu_seconds)
             steps.done(f"memory at {depth:,}")
     table = Table(
         "log: calls per second in memory, 1,000 callers, 100-byte payloads",
-        ["jobs queued", "calls/s", "of empty", "from to"],
+        ["jobs queued", "calls/s", "of empty", "from to", "calls per CPU second"],
         notes=["enqueue, dequeue and ack, one job per call; asyncio. Snapshots that fall into a run are part of it."],
     )
     empty = median(rates[0])
     for depth in depths:
         share = 100 * median(rates[depth]) / empty
-        table.add(depth, median(rates[depth]), f"{share:.0f}%", spread(rates[depth]))
+        table.add(depth, median(rates[depth]), f"{share:.0f}%", spread(rates[depth]), median(by_cpu[depth]))
         if depth:
             section.aim_for(f"memory, rate at {depth:,} jobs", share, at_least=MEMORY_SHARE, unit=" % of empty")
         else:

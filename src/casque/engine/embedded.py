@@ -31,7 +31,7 @@ class EmbeddedService:
 
     def __init__(self, executor: Executor, settings: QueueSettings) -> None:
         self._executor = executor
-        self._settings = settings
+        self._lease_ms = settings.lease_ms
 
     async def enqueue(self, specs: Sequence[JobSpec], *, request_id: str | None = None) -> Sequence[JobRecord]:
         if not specs:
@@ -48,7 +48,7 @@ class EmbeddedService:
         wait_s: float = 0.0,
         request_id: str | None = None,
     ) -> list[JobRecord]:
-        command = Dequeue(entrypoints, limit, lease_ms or self._settings.lease_ms, worker, request_id)
+        command = Dequeue(entrypoints, limit, lease_ms or self._lease_ms, worker, request_id)
         if wait_s > 0 and isinstance(self._executor, GroupCommit):
             return cast(list[JobRecord], await self._executor.dequeue(command, wait_s=wait_s))
         return cast(list[JobRecord], await self._executor.execute(command))

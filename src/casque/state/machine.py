@@ -291,17 +291,18 @@ class State:
     def _enqueue(self, c: Enqueue, now_ms: int) -> tuple[JobRecord, ...]:
         if (seen := self._answered(c, "enqueue")) is not None:
             return self._enqueued_before(c, seen, now_ms)
-        self._check_new([spec.id for spec in c.specs])
+        self._check_new(c.specs)
         added = tuple([self._add(spec, now_ms) for spec in c.specs])
         if c.request_id is not None:
             self._remember(c.request_id, "enqueue", now_ms, jobs=tuple([(job.spec.id, 0) for job in added]))
         return added
 
-    def _check_new(self, ids: list[str]) -> None:
-        if not self.jobs.keys().isdisjoint(ids):
-            known = next(job_id for job_id in ids if job_id in self.jobs)
-            raise InvalidInputError(f"a job with the id {known!r} is already in the queue")
-        if len(ids) > 1 and len(set(ids)) != len(ids):
+    def _check_new(self, specs: tuple[JobSpec, ...]) -> None:
+        jobs = self.jobs
+        for spec in specs:
+            if spec.id in jobs:
+                raise InvalidInputError(f"a job with the id {spec.id!r} is already in the queue")
+        if len(specs) > 1 and len({spec.id for spec in specs}) != len(specs):
             raise InvalidInputError("two jobs of one enqueue have the same id")
 
     def _add(self, spec: JobSpec, now_ms: int) -> JobRecord:
