@@ -6,6 +6,7 @@ code without asyncio, and everything that can go wrong is a `CasqueError`.
 
 from __future__ import annotations
 
+from casque.client.feed import EventKind, QueueEvent
 from casque.client.heartbeat import HeartbeatManager
 from casque.client.job import Job, JobStatus, QueueState
 from casque.client.queue import NewJob, Queue
@@ -16,13 +17,17 @@ from casque.errors import (
     CasqueError,
     CorruptQueueError,
     DuplicateKeyError,
+    HistoryGoneError,
     InvalidInputError,
     JobNotFoundError,
     JobStateError,
     LeadershipLostError,
     LeaseLostError,
+    NoHistoryError,
     QueueClosedError,
     QueueLedError,
+    QueueReplacedError,
+    ReadOnlyError,
     StorageError,
     StoreAccessError,
     UnknownOutcomeError,
@@ -42,8 +47,10 @@ __all__ = [
     "CorruptQueueError",
     "DirectQueue",
     "DuplicateKeyError",
+    "EventKind",
     "GCSStorage",
     "HeartbeatManager",
+    "HistoryGoneError",
     "InMemoryStorage",
     "InvalidInputError",
     "Job",
@@ -55,12 +62,16 @@ __all__ = [
     "LeaseLostError",
     "LocalFileSystemStorage",
     "NewJob",
+    "NoHistoryError",
     "ObjectStoragePort",
     "Queue",
     "QueueClosedError",
+    "QueueEvent",
     "QueueLedError",
+    "QueueReplacedError",
     "QueueSettings",
     "QueueState",
+    "ReadOnlyError",
     "S3Storage",
     "StorageError",
     "StoreAccessError",

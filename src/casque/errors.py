@@ -67,6 +67,48 @@ class DuplicateKeyError(CasqueError):
         return type(self), (self.key, self.job_id)
 
 
+class ReadOnlyError(CasqueError):
+    """The queue was opened as of some moment in the past, which nobody can change."""
+
+    def __init__(self, position: int) -> None:
+        super().__init__(
+            f"this is the queue as of position {position}, and the past cannot be changed; "
+            "open it without as_of to write"
+        )
+        self.position = position
+
+    def __reduce__(self) -> tuple[type[ReadOnlyError], tuple[int]]:
+        return type(self), (self.position,)
+
+
+class NoHistoryError(CasqueError):
+    """This queue keeps no history: only the log layout does."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "this queue has the document layout, which keeps no history: stop its processes and run "
+            "`casque convert URL --to log`"
+        )
+
+    def __reduce__(self) -> tuple[type[NoHistoryError], tuple[()]]:
+        return type(self), ()
+
+
+class HistoryGoneError(CasqueError):
+    """What was asked for lies further back than the queue remembers. `oldest` is the first position that is left."""
+
+    def __init__(self, asked: str, oldest: int) -> None:
+        super().__init__(
+            f"{asked} is gone: the history of this queue begins at position {oldest}. What is older than the "
+            "`retention` of those who write the queue is deleted; a longer one keeps more from now on"
+        )
+        self.asked = asked
+        self.oldest = oldest
+
+    def __reduce__(self) -> tuple[type[HistoryGoneError], tuple[str, int]]:
+        return type(self), (self.asked, self.oldest)
+
+
 # --- Try again: nothing happened. ---
 
 
@@ -97,6 +139,24 @@ class LeadershipLostError(UnknownOutcomeError):
 
     def __reduce__(self) -> tuple[type[LeadershipLostError], tuple[str | None]]:
         return type(self), (self.address,)
+
+
+class QueueReplacedError(UnknownOutcomeError):
+    """Another queue stands where this one was: it was converted while it was open here, or overwritten.
+
+    Open it again. What was acknowledged is in it; what was asked just now may be.
+    """
+
+    def __init__(self, now: str) -> None:
+        super().__init__(
+            f"queue.json is {now} now: the queue was converted, or another one put in its place, while it was open "
+            "here. Open it again; a call that ends like this may have been carried out, so repeat it with the same "
+            "request_id, or look first"
+        )
+        self.now = now
+
+    def __reduce__(self) -> tuple[type[QueueReplacedError], tuple[str]]:
+        return type(self), (self.now,)
 
 
 # --- Try again later: the storage is not well. ---

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from casque.errors import CorruptQueueError
+from casque.errors import CorruptQueueError, QueueReplacedError
 
 FORMAT = 1
 KEY = "queue.json"
@@ -42,15 +42,24 @@ def check_format(key: str, head: Head) -> None:
         )
 
 
-def check_layout(key: str, head: Head, layout: str) -> None:
+def check_layout(head: Head, layout: str) -> None:
+    """Asked by those who have seen this queue in `layout` before.
+
+    Raises:
+        QueueReplacedError: it was converted since.
+    """
     if head.layout != layout:
-        raise CorruptQueueError(key, f"this queue has the layout {head.layout!r}, not {layout!r}")
+        raise QueueReplacedError(f"a queue in the layout {head.layout!r}")
 
 
 def check_same_queue(head: Head, queue_id: str | None) -> None:
-    """`queue_id` is that of the queue that was opened; None if it has none, or was not there yet."""
+    """`queue_id` is that of the queue that was opened; None if it has none, or was not there yet.
+
+    Raises:
+        QueueReplacedError: it was converted since, and maybe back, or another one put there.
+    """
     if queue_id is not None and head.queue_id not in (None, queue_id):
-        raise CorruptQueueError(KEY, f"another queue ({head.queue_id}) was put in the place of this one ({queue_id})")
+        raise QueueReplacedError(f"the queue {head.queue_id} and not {queue_id}")
 
 
 def gone() -> CorruptQueueError:

@@ -76,6 +76,8 @@ class LogHead(Head, frozen=True, kw_only=True):
     """Segments up to here may be gone; whoever stands below starts again from the snapshot."""
     archived: int | None = None
     """What the archive holds: nothing above it may be collected. None without an archive."""
+    jobs: str = "in log/ and snapshots/"
+    """Only for jqueue: it would take a head without jobs for an empty queue and write over it, and refuses this."""
 
 
 class Segment(msgspec.Struct, frozen=True):
@@ -240,10 +242,10 @@ def decode_head(key: str, body: bytes) -> LogHead:
     try:
         head = _head_decoder.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        check_layout(key, read_layout(key, body), LAYOUT)
+        check_layout(read_layout(key, body), LAYOUT)
         raise CorruptQueueError(key, f"the head of the log cannot be read ({error}). {_REPAIR}") from error
     check_format(key, head)
-    check_layout(key, head, LAYOUT)
+    check_layout(head, LAYOUT)
     if head.queue_id is None:
         raise CorruptQueueError(key, f"the head of the log names no queue. {_REPAIR}")
     return head
