@@ -38,6 +38,7 @@ async def main() -> None:
     line = Line()
     store = LossyStore(MemoryStore(), line.next_fault)
     async with Queue.open(store, storage_patience=timedelta(milliseconds=100)) as queue:
+        await submit(queue, "order-16", line)
         line.broken = True
         job = await submit(queue, "order-17", line)
         again = await submit(queue, "order-17", line)

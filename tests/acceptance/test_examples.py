@@ -28,7 +28,7 @@ PRINTED = {
     "request_ids": [
         r"attempt 1: nobody knows",
         r"the same job: True",
-        r"jobs in the queue: 1",
+        r"jobs in the queue: 2",
         r"the same claim: True",
         r"acknowledged twice, done: 1",
     ],
