@@ -15,7 +15,7 @@ from casque.journal.log.journal import LogJournal
 from casque.journal.log.reader import Reader, Tail
 from casque.journal.log.register import HeadRegister
 from casque.journal.log.snapshots import Snapshots
-from casque.journal.port import Batch, Refreshed
+from casque.journal.port import Batch, Conflict, Refreshed
 from casque.state import State
 from casque.storage.port import Store, Won
 
@@ -134,3 +134,35 @@ def snapshots_forget_request_ids(patch: pytest.MonkeyPatch) -> None:
         return msgspec.structs.replace(of(state, tip), requests={})
 
     patch.setattr(View, "of", staticmethod(forgetful))
+
+
+def deposed_leader_goes_on(patch: pytest.MonkeyPatch) -> None:
+    """A leader that finds its slot taken takes it for an ordinary lost race."""
+    lost = LogJournal._lost
+
+    async def stubborn(self: LogJournal, state: State, others: Tail) -> Conflict:
+        if self._stance is not journal.Stance.LEADING:
+            return await lost(self, state, others)
+        self.undo(state)
+        return Conflict(Refreshed(state, self._apply(state, others.found)))
+
+    patch.setattr(LogJournal, "_lost", stubborn)
+
+
+def leader_without_a_fence(patch: pytest.MonkeyPatch) -> None:
+    """It claims the head, reads the log to its end and begins, with nothing in its predecessor's way."""
+
+    async def lead(
+        self: LogJournal, state: State, owner: Owner, batch: Batch, *, mode: Mode = Mode.LED
+    ) -> Refreshed | None:
+        head = await self._head.read()
+        claim = msgspec.structs.replace(
+            head, version=head.version + 1, writer=batch.writer, epoch=head.epoch + 1, mode=mode, owner=owner
+        )
+        if not await self._head.replace(claim):
+            return None
+        fresh = await self.load()
+        self._stance = journal.Stance.LEADING if mode is Mode.LED else journal.Stance.HOLDING
+        return Refreshed(fresh)
+
+    patch.setattr(LogJournal, "lead", lead)

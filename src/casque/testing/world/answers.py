@@ -116,7 +116,7 @@ class Answers:
                 )
                 continue
             h.demand(
-                claim.job_id == job_id and claim.life in [call.life for call in request.calls],
+                claim.job_id == job_id and any(claim.life in call.via for call in request.calls),
                 Invariant.DURABLE,
                 lambda: f"{request} was told of {leases}, which are not its own",
             )
@@ -195,7 +195,7 @@ class Answers:
             return
         request, h = call.request, self._h
         first = min(other.asked_at for other in request.calls)
-        lives = [other.life for other in request.calls]
+        lives = {life for other in request.calls for life in other.via}
         landed = [purged for at, life, purged in h.purged if at >= first and life in lives]
         h.demand(
             any(purged >= count for purged in landed),
@@ -205,7 +205,7 @@ class Answers:
         self._same_answer(request, count)
 
     def _requeued(self, call: Call, count: int) -> None:
-        landed = sum(n for at, life, n in self._h.expired if at >= call.asked_at and life is call.life)
+        landed = sum(n for at, life, n in self._h.expired if at >= call.asked_at and life in call.via)
         self._h.demand(
             landed >= count, Invariant.DURABLE, lambda: f"{call.request} was answered {count}, and {landed} landed"
         )

@@ -104,7 +104,7 @@ class Request:
 class Call:
     """One attempt of a request, through one process."""
 
-    __slots__ = ("asked_at", "landed", "life", "request", "told", "wall_ms")
+    __slots__ = ("asked_at", "landed", "life", "request", "told", "via", "wall_ms")
 
     def __init__(self, request: Request, life: Life) -> None:
         self.request = request
@@ -115,4 +115,6 @@ class Call:
         self.landed = life.world.history.state.position
         """How far the history had got."""
         self.told = Told.PENDING
+        self.via = {life}
+        """The processes that may have carried it out: the caller's own, and every broker that it reached."""
         request.calls.append(self)

@@ -17,6 +17,7 @@ from casque.settings import milliseconds
 from casque.testing.world.asked import Call, Request, Send, Told, Verb
 from casque.testing.world.invariants import Invariant, Violation
 from casque.testing.world.profile import Fault
+from casque.testing.world.wire import CALL
 
 if TYPE_CHECKING:
     from casque.testing.world.life import Life
@@ -46,6 +47,8 @@ class Crew:
         self._life = life
         self._world = life.world
         self._rng: Random = life.rng
+        # Beside a leader it is refused every time, which is worth seeing now and then.
+        self._small = 0.05 if life.world.layout.led else SMALL
         self._tasks: list[asyncio.Task[None]] = []
 
     def begin(self) -> None:
@@ -67,14 +70,14 @@ class Crew:
 
     async def _produce(self) -> None:
         while await self._pause(1.5):
-            small = self._rng.random() < SMALL
+            small = self._rng.random() < self._small
             await self._ask(self._small_enqueue_request() if small else self._enqueue_request())
 
     async def _work(self) -> None:
         while True:
             entrypoints = self._some_entrypoints()
             wait = 10.0 if self._world.healed else self._rng.choice((0.0, 0.5, 3.0))
-            if self._rng.random() < SMALL:
+            if self._rng.random() < self._small:
                 request = self._small_dequeue_request(entrypoints[0] if entrypoints else None)
             else:
                 request = self._dequeue_request(entrypoints, wait)
@@ -158,7 +161,7 @@ class Crew:
         rng = self._rng
         while await self._pause(1.0, until_s=2.0):
             wait = rng.choice((0.0, 5.0))
-            small = wait == 0.0 and rng.random() < SMALL
+            small = wait == 0.0 and rng.random() < self._small
             request = (
                 self._small_dequeue_request(None) if small else self._dequeue_request(self._some_entrypoints(), wait)
             )
@@ -240,7 +243,7 @@ class Crew:
 
     def on_lease(self, verb: Verb, job_id: str, token: int | None) -> Request:
         delay = self._rng.choice((None, 0.0, 1.0))
-        small = self._rng.random() < SMALL
+        small = self._rng.random() < self._small
 
         def through(life: Life) -> LeaseVerbs:
             return life.small if small else life.queue
@@ -276,7 +279,7 @@ class Crew:
         )
 
     def _look_request(self) -> Request:
-        small = self._rng.random() < SMALL
+        small = self._rng.random() < self._small
 
         async def position(life: Life) -> int:
             return (await life.small.read_state()).version if small else (await life.queue.stats()).position
@@ -301,6 +304,7 @@ class Crew:
     async def call(self, request: Request) -> Any:
         """Send it through one of this process's queues, and note what came back."""
         call = Call(request, self._life)
+        CALL.set(call)
         self._world.history.checked[Invariant.EXPECTED] += 1
         try:
             answer = _plain(request.verb, await request.send(self._life))

@@ -30,6 +30,10 @@ class Layout:
     """Knows what such a bucket may look like, and what may be done to it."""
     parts: Mapping[str, Any] = field(default_factory=dict)
     """What `Parts` has to be told to make queues of this layout."""
+    led: bool = False
+    """Whether brokers lead the queue, and callers ask them."""
+    duration_s: float = 8.0
+    """How long the faults go on, if nobody says otherwise."""
 
 
 def _recover_document(objects: Mapping[str, Stored]) -> State:
@@ -59,6 +63,7 @@ def _recover_log(objects: Mapping[str, Stored]) -> State:
 
 DOCUMENT = Layout("document", _recover_document, DocumentOnlooker, {"layout": "document"})
 LOG = Layout("log", _recover_log, LogOnlooker, {"layout": "log"})
+LED = Layout("led", _recover_log, LogOnlooker, {"layout": "log"}, led=True, duration_s=16.0)
 HURRIED = {
     "casque.journal.log.pace.SNAPSHOT_SEGMENTS": 5,
     "casque.journal.log.solitude.ALONE_COMMITS": 3,
@@ -66,7 +71,7 @@ HURRIED = {
     "casque.journal.log.solitude.REST_MAX_MS": 2_000,
 }
 """What takes hundreds of commits or minutes elsewhere happens all the time here."""
-LAYOUTS = {layout.name: layout for layout in (DOCUMENT, LOG)}
+LAYOUTS = {layout.name: layout for layout in (DOCUMENT, LOG, LED)}
 
 
 @contextmanager

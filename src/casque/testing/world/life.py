@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextvars import ContextVar, copy_context
 from typing import TYPE_CHECKING, Any
 
@@ -15,13 +15,15 @@ from casque.clock import Random
 from casque.engine.committer import Committer, Decide
 from casque.engine.direct import DirectCommit
 from casque.engine.embedded import EmbeddedService
-from casque.errors import CasqueError, UnknownOutcomeError
+from casque.errors import CasqueError, QueueLedError, UnknownOutcomeError
 from casque.state import State
+from casque.testing.world.broker import Broker
 from casque.testing.world.clock import LifeClock, MachineClock
 from casque.testing.world.crew import Crew
 from casque.testing.world.invariants import Invariant
 from casque.testing.world.line import Line
 from casque.testing.world.steps import same_state
+from casque.testing.world.wire import Wire
 
 if TYPE_CHECKING:
     from casque.testing.world.world import World
@@ -93,10 +95,14 @@ class Life:
         self.clock = LifeClock(node.clock, self, world.loop)
         self._stopped = False
         self._held: list[Callable[[], object]] = []
-        line = Line(world.bucket, self, Random(f"{world.seed}/{self.name}/line"))
-        self.queue = Queue(_WatchedParts(self, line, "queue", self.name), BytesCodec(), worker=self.name)
+        self.line = Line(world.bucket, self, Random(f"{world.seed}/{self.name}/line"))
+        self.queue = Queue(_WatchedParts(self, self.line, "queue", self.name), BytesCodec(), worker=self.name)
+        self.broker: Broker | None = None
+        if world.layout.led:
+            self.broker = Broker(self, self.line)
+            self.queue._embedded = Wire(self)  # type: ignore[assignment]  # noqa: SLF001
         self.direct: DirectCommit | None = None
-        self.small = self._small_queue(line)
+        self.small = self._small_queue(self.line)
         self._opened = False
         self._crew = Crew(self)
         self._context = copy_context()
@@ -121,9 +127,23 @@ class Life:
         self.world.trace.note(self.name, "start")
         self._context.run(self.world.loop.create_task, self._live())
 
+    def start(self, coro: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """A task that belongs to this process, whoever asks for it."""
+        return self._context.copy().run(self.world.loop.create_task, coro)
+
+    def leading(self) -> EmbeddedService:
+        """What a broker offers while it leads."""
+        assert self.broker is not None
+        if self.broker.service is None:
+            raise QueueLedError(self.broker.leader_address())
+        return self.broker.service
+
     async def _live(self) -> None:
         try:
-            await self.queue.__aenter__()
+            if self.broker is None:
+                await self.queue.__aenter__()
+            else:
+                self.start(self.broker.run())
             if isinstance(self.small, BrokerQueue):
                 await self.small.__aenter__()
         except CasqueError as error:
@@ -142,7 +162,10 @@ class Life:
     async def _close(self) -> None:
         if self.rng.random() < 0.5:
             self._crew.dismiss()
-        await self.queue.__aexit__(None, None, None)
+        if self.broker is None:
+            await self.queue.__aexit__(None, None, None)
+        else:
+            await self.broker.resign()
         if isinstance(self.small, BrokerQueue):
             await self.small.__aexit__(None, None, None)
         self.world.trace.note(self.name, "closed")

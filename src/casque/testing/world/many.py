@@ -21,7 +21,7 @@ from rich.table import Table
 from casque.clock import SystemClock
 from casque.testing.world.layout import LAYOUTS
 from casque.testing.world.profile import PROFILES
-from casque.testing.world.run import DURATION_S, Report, simulate
+from casque.testing.world.run import Report, simulate
 
 FAILURES_SHOWN = 5
 ALL = "all"
@@ -79,7 +79,7 @@ def main() -> int:
     return 1 if summary.failed else 0
 
 
-def simulate_by_name(seed: int, *, profile: str, layout: str, duration_s: float) -> Report:
+def simulate_by_name(seed: int, *, profile: str, layout: str, duration_s: float | None) -> Report:
     """A run in another process: only names travel there. Where all are asked for, seeds take turns."""
     # A world is full of cycles, and they die with it: one collection for many worlds costs less than many for each.
     gc.disable()
@@ -109,7 +109,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--jobs", type=_jobs, default="auto", help="processes, or 'auto' for one per processor")
     parser.add_argument("--profile", choices=[*PROFILES, ALL], default=ALL, help="how bad the weather is")
     parser.add_argument("--layout", choices=[*LAYOUTS, ALL], default=ALL, help="how the queue is kept")
-    parser.add_argument("--duration", type=float, default=DURATION_S, help="seconds of faults per run")
+    parser.add_argument("--duration", type=float, default=None, help="seconds of faults per run")
     parser.add_argument("--lines", type=int, default=40, help="lines of trace shown of a failed run")
     return parser.parse_args()
 

@@ -11,8 +11,6 @@ from casque.testing.world.onlooker import Effect
 from casque.testing.world.profile import ROUGH, Profile
 from casque.testing.world.world import World
 
-DURATION_S = 8.0
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
@@ -46,9 +44,9 @@ class Report:
 
 
 def simulate(
-    seed: int, *, duration_s: float = DURATION_S, profile: Profile = ROUGH, layout: Layout = DOCUMENT
+    seed: int, *, duration_s: float | None = None, profile: Profile = ROUGH, layout: Layout = DOCUMENT
 ) -> Report:
-    """Run the world of this seed: faults for `duration_s`, then peace until everything is done.
+    """Run the world of this seed: faults for a while, then peace until everything is done.
 
     >>> simulate(1, duration_s=2).digest == simulate(1, duration_s=2).digest
     True
@@ -59,7 +57,7 @@ def simulate(
     gc.disable()
     try:
         with hurried():
-            world.run(duration_s)
+            world.run(layout.duration_s if duration_s is None else duration_s)
     finally:
         if collecting:
             gc.enable()

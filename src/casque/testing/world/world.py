@@ -9,7 +9,10 @@ from contextlib import contextmanager
 from typing import Any
 
 from casque.clock import Random
+from casque.codec.head import KEY
+from casque.codec.log import decode_head
 from casque.testing.world.answers import Answers
+from casque.testing.world.broker import LEASE_S
 from casque.testing.world.bucket import Bucket
 from casque.testing.world.crew import Knowledge
 from casque.testing.world.history import Claim, History
@@ -23,6 +26,8 @@ from casque.testing.world.steps import Steps
 from casque.testing.world.trace import Trace
 from casque.types import JobState
 
+GRACE_S = 1.0
+"""What a takeover may take beside waiting: reading, claiming, and a lost race or two."""
 SETTLED_S = 4.0
 """After the faults, and well before leases run out: by then whoever left has given back."""
 
@@ -47,11 +52,11 @@ class World:
         self._healed_at: float | None = None
         self._steps = Steps(self.history, layout)
         self._rng = Random(f"{seed}/world")
-        self._nodes = [Node(self, number) for number in range(1, profile.nodes + 1)]
+        self.nodes = [Node(self, number) for number in range(1, profile.nodes + 1)]
 
     def run(self, duration_s: float) -> None:
         """Faults for so long, then peace until all work is done."""
-        for node in self._nodes:
+        for node in self.nodes:
             self.loop.call_later(self._rng.uniform(0.0, 0.3), node.start)
             for fault, mean_s in self.profile.every_s.items():
                 self._expect(node, fault, mean_s)
@@ -82,7 +87,7 @@ class World:
 
     def _deleted(self, key: str, sender: Life) -> None:
         with self.watching():
-            self._steps.deleted(self.bucket.objects, key)
+            self._steps.deleted(key)
         self.trace.note(sender.name, f"deleted {key}")
 
     def _unhandled(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
@@ -146,13 +151,16 @@ class World:
     def _heal(self) -> None:
         self._healed_at = self.loop.time()
         self.trace.note("world", "the faults are over")
-        for node in self._nodes:
+        for node in self.nodes:
             node.cut_off = node.refused = False
             node.clock.set_wall(0.0)
             node.start()
             if node.life is not None:
                 node.life.go_on()
-        self._later(SETTLED_S, self._check_nobody_left_a_claim)
+        if self.layout.led:
+            self._later(3 * LEASE_S + GRACE_S, self._check_one_leads)
+        else:
+            self._later(SETTLED_S, self._check_nobody_left_a_claim)
         self._later(SETTLED_S + 1.0, self._check_done)
 
     def _later(self, seconds: float, check: Callable[[], None]) -> None:
@@ -161,6 +169,20 @@ class World:
                 check()
 
         self.loop.call_later(seconds, watched)
+
+    def _check_one_leads(self) -> None:
+        head = decode_head(KEY, self.bucket.objects[KEY].body)
+        leaders = [
+            node.name
+            for node in self.nodes
+            if node.life is not None
+            and node.life.broker is not None
+            and node.life.broker.service is not None
+            and node.life.broker.epoch == head.epoch
+        ]
+        self.history.demand(
+            len(leaders) == 1, Invariant.LIVE, lambda: f"three leases after the last fault, {leaders or 'nobody'} led"
+        )
 
     def _check_nobody_left_a_claim(self) -> None:
         for job in self.history.state.leases():
@@ -203,7 +225,7 @@ class World:
     def _end(self) -> None:
         """Every task unwinds, so that nothing of this world runs in the next."""
         tasks: list[asyncio.Task[Any]] = []
-        for life in [node.life for node in self._nodes]:
+        for life in [node.life for node in self.nodes]:
             if life is not None:
                 tasks += life.tasks
                 life.kill()

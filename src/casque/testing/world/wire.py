@@ -1,0 +1,128 @@
+"""The network between callers and brokers: a call travels to whoever is said to lead, and so does its answer.
+
+Either may get lost, the broker may have stopped or died meanwhile, and the caller may leave.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
+
+from casque.clock import Random
+from casque.errors import CasqueError, QueueLedError, UnknownOutcomeError
+from casque.testing.world.asked import Call
+from casque.testing.world.profile import Fault
+
+if TYPE_CHECKING:
+    from casque.testing.world.life import Life, Node
+
+CALL: ContextVar[Call] = ContextVar("call")
+"""What the running task is asking for."""
+ASKED_MAX = 4
+"""Brokers that a caller tries one after the other."""
+
+
+class Wire:
+    """Looks like the service of the broker that leads."""
+
+    def __init__(self, life: Life) -> None:
+        self._life = life
+        self._rng = Random(f"{life.world.seed}/{life.name}/wire")
+        self._leader: Node | None = None
+
+    def __getattr__(self, verb: str) -> Callable[..., Awaitable[Any]]:
+        async def ask(*args: Any, **kwargs: Any) -> Any:
+            return await self._follow(verb, args, kwargs)
+
+        return ask
+
+    async def _follow(self, verb: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Ask whoever leads. One who does not says who does, if it knows, and has done nothing."""
+        nodes = self._life.world.nodes
+        for _ in range(ASKED_MAX):
+            node = self._leader or self._rng.choice(nodes)
+            try:
+                answer = await _Message(self._life, node, self._rng, verb, args, kwargs).sent()
+            except QueueLedError as error:
+                self._leader = next((n for n in nodes if n.name == error.address and n is not node), None)
+                await self._life.clock.sleep(self._rng.uniform(0.05, 0.3))
+            except UnknownOutcomeError:
+                self._leader = None
+                raise
+            else:
+                self._leader = node
+                return answer
+        raise QueueLedError(None)
+
+
+class _Message:
+    """One call on its way to one broker."""
+
+    def __init__(
+        self, life: Life, node: Node, rng: Random, verb: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        self._life = life
+        self._node = node
+        self._loop = life.world.loop
+        self._rng = rng
+        self._verb = verb
+        self._args = args
+        self._kwargs = kwargs
+        self._reply: asyncio.Future[Any] = self._loop.create_future()
+        self._task: asyncio.Task[None] | None = None
+        self._call = CALL.get()
+
+    async def sent(self) -> Any:
+        profile = self._life.world.profile
+        fault = self._life.line.fault({f: profile.writes.get(f, 0.0) for f in (Fault.BEFORE, Fault.AFTER)})
+        deadline_s = self._kwargs.get("wait_s", 0.0) + self._rng.uniform(*profile.timeout_s) + 2.0
+        timer = self._life.clock.call_later(deadline_s, self._give_up)
+        if fault is not Fault.BEFORE:
+            self._loop.call_later(self._latency_s(), self._arrive, fault is None)
+        try:
+            return await self._reply
+        except asyncio.CancelledError:
+            self._loop.call_later(self._latency_s(), self._hang_up)
+            raise
+        finally:
+            timer.cancel()
+
+    def _arrive(self, tell: bool) -> None:
+        broker = self._node.life
+        if broker is None or self._life.node.cut_off or self._node.cut_off:
+            return
+        broker.deliver(lambda: self._begin(broker, tell))
+
+    def _begin(self, broker: Life, tell: bool) -> None:
+        self._call.via.add(broker)
+        self._task = broker.start(self._carry_out(broker, tell))
+
+    async def _carry_out(self, broker: Life, tell: bool) -> None:
+        """In the broker's process."""
+        try:
+            answer, error = await getattr(broker.leading(), self._verb)(*self._args, **self._kwargs), None
+        except CasqueError as refusal:
+            answer, error = None, refusal
+        if tell:
+            self._loop.call_later(self._latency_s(), self._life.deliver, lambda: self._answer(answer, error))
+
+    def _answer(self, answer: Any, error: CasqueError | None) -> None:
+        if self._reply.done() or self._life.node.cut_off:
+            return
+        if error is not None:
+            self._reply.set_exception(error)
+        else:
+            self._reply.set_result(answer)
+
+    def _give_up(self) -> None:
+        if not self._reply.done():
+            self._reply.set_exception(UnknownOutcomeError("no answer from the broker"))
+
+    def _hang_up(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+
+    def _latency_s(self) -> float:
+        return self._rng.uniform(*self._life.world.profile.latency_s)
