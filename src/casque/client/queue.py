@@ -14,11 +14,13 @@ from casque.client.feed import QueueEvent
 from casque.client.ids import new_ids
 from casque.client.job import Job
 from casque.client.opening import Parts, as_store
+from casque.client.past import open_past
 from casque.client.payloads import PayloadCodec, codec_for
 from casque.client.verbs import LeaseVerbs
 from casque.clock import Clock, Random, new_id
 from casque.engine.embedded import EmbeddedService
 from casque.engine.group import GroupCommit
+from casque.engine.operation import Executor
 from casque.errors import InvalidInputError, QueueClosedError
 from casque.service import Stats
 from casque.settings import QueueSettings, SettingsChanges
@@ -62,10 +64,17 @@ class Queue(LeaseVerbs, Generic[T]):
     """
 
     def __init__(
-        self, parts: Parts, codec: PayloadCodec[T], *, worker: str | None = None, owns_store: bool = False
+        self,
+        parts: Parts,
+        codec: PayloadCodec[T],
+        *,
+        worker: str | None = None,
+        as_of: int | datetime | None = None,
+        owns_store: bool = False,
     ) -> None:
         """Use `Queue.open`; this is for tests that bring their own parts."""
         self._parts = parts
+        self._as_of = as_of
         self._codec = codec
         self._worker = worker or new_id(parts.rng)
         self._owns_store = owns_store
@@ -81,6 +90,7 @@ class Queue(LeaseVerbs, Generic[T]):
         layout: str | None = None,
         options: Mapping[str, str] | None = None,
         worker: str | None = None,
+        as_of: int | datetime | None = None,
         clock: Clock | None = None,
         rng: Random | None = None,
         **settings: Unpack[SettingsChanges],
@@ -96,6 +106,7 @@ class Queue(LeaseVerbs, Generic[T]):
         layout: str | None = None,
         options: Mapping[str, str] | None = None,
         worker: str | None = None,
+        as_of: int | datetime | None = None,
         clock: Clock | None = None,
         rng: Random | None = None,
         **settings: Unpack[SettingsChanges],
@@ -110,6 +121,7 @@ class Queue(LeaseVerbs, Generic[T]):
         layout: str | None = None,
         options: Mapping[str, str] | None = None,
         worker: str | None = None,
+        as_of: int | datetime | None = None,
         clock: Clock | None = None,
         rng: Random | None = None,
         **settings: Unpack[SettingsChanges],
@@ -117,31 +129,36 @@ class Queue(LeaseVerbs, Generic[T]):
         """A queue to be entered with `async with`. Nothing is read or written before that.
 
         `type` makes payloads typed: a msgspec struct, a pydantic model, a dataclass, or an annotation; they are
-        validated on the way in and out. `layout` is for a queue that is not there yet: `document`, or `log`, which is
-        still experimental. `options` go to the store (endpoint, region, credentials). Every field of
-        `QueueSettings` may be given by name, for example `stale_timeout=timedelta(seconds=30)`.
+        validated on the way in and out. `layout` is for a queue that is not there yet: `log`, or `document`, which is
+        the whole queue as one readable object. `as_of` opens the past of a log queue, by position or by time: to look
+        at, not to change. `options` go to the store (endpoint, region, credentials). Every field of `QueueSettings`
+        may be given by name, for example `stale_timeout=timedelta(seconds=30)`.
         """
         parts = Parts(as_store(url, options), DEFAULTS.with_changes(settings), layout=layout, clock=clock, rng=rng)
         name = None if worker is None else checks.name("worker", worker, checks.NAME_MAX)
-        return Queue(parts, codec_for(type), worker=name, owns_store=isinstance(url, str))
+        return Queue(parts, codec_for(type), worker=name, as_of=as_of, owns_store=isinstance(url, str))
 
     async def __aenter__(self) -> Queue[T]:
         if self._embedded is not None:
             raise QueueClosedError("this queue was opened before; make a new one with Queue.open")
-        group = self._parts.group()
+        executor: Executor
         try:
-            await group.start()
+            if self._as_of is None:
+                executor = self._group = self._parts.group()
+                await self._group.start()
+            else:
+                executor = await open_past(self._parts, self._as_of)
         except BaseException:
             await self._let_go()
             raise
-        self._group, self._embedded = group, EmbeddedService(group, self._parts.settings)
+        self._embedded = EmbeddedService(executor, self._parts.settings)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        assert self._group is not None
-        await self._group.stop()
+        if self._group is not None:
+            await self._group.stop()
         await self._let_go()
 
     # --- Producing ---

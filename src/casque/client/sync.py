@@ -51,6 +51,7 @@ class SyncQueue(Generic[T]):
         layout: str | None = None,
         options: Mapping[str, str] | None = None,
         worker: str | None = None,
+        as_of: int | datetime | None = None,
         **settings: Unpack[SettingsChanges],
     ) -> SyncQueue[bytes]: ...
 
@@ -64,6 +65,7 @@ class SyncQueue(Generic[T]):
         layout: str | None = None,
         options: Mapping[str, str] | None = None,
         worker: str | None = None,
+        as_of: int | datetime | None = None,
         **settings: Unpack[SettingsChanges],
     ) -> SyncQueue[T]: ...
 

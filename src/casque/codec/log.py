@@ -150,7 +150,12 @@ class _Snapshot(msgspec.Struct):
     jobs: list[msgspec.Raw]
 
 
+class _Link(msgspec.Struct):
+    prev: str = START
+
+
 _encode = msgspec.json.Encoder().encode
+_link_decoder = msgspec.json.Decoder(_Link)
 _segment_decoder = msgspec.json.Decoder(Segment)
 _snapshot_decoder = msgspec.json.Decoder(_Snapshot)
 _head_decoder = msgspec.json.Decoder(LogHead)
@@ -211,6 +216,14 @@ def decode_segment(body: bytes, *, queue_id: str, position: int, prev: str) -> S
         before = segment_key(position - 1)
         raise CorruptQueueError(key, f"it does not follow {before} as that is now: one of them was swapped. {_REPAIR}")
     return segment
+
+
+def previous(body: bytes) -> str:
+    """What a segment says about the one before it, for whoever cannot know. Whether it is one is not asked here."""
+    try:
+        return _link_decoder.decode(body).prev
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return START
 
 
 def replay(state: State, segment: Segment) -> None:

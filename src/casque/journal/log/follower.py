@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import asyncio
 
-import msgspec
-
 from casque.clock import Clock, Random
 from casque.codec.head import KEY, check_same_queue, read_layout
-from casque.codec.log import LAYOUT, START, LogHead, Segment, digest, segment_key
+from casque.codec.log import LAYOUT, START, LogHead, Segment, digest, previous, segment_key
 from casque.errors import CorruptQueueError, HistoryGoneError, InvalidInputError, NoHistoryError, StorageError
 from casque.journal.log.reader import READ_AHEAD, Bodies, Reader, linked
 from casque.journal.log.register import HeadRegister
@@ -86,7 +84,7 @@ class Follower:
             raise HistoryGoneError(f"what followed position {self.position}", head.floor)
         chain = self._chain
         if chain is None:
-            chain = _previous(read.bodies[0]) if read.bodies else START
+            chain = previous(read.bodies[0]) if read.bodies else START
         tail = linked(self._head.queue_id, self.position, chain, read)
         if not read.bodies and (read.gap is not None or _reaches_beyond(head, self.position)):
             await self._check_gap(self.position + 1)
@@ -166,18 +164,3 @@ class Follower:
 def _reaches_beyond(head: LogHead, position: int) -> bool:
     """Whether the next slot must be full, because somebody has applied it."""
     return head.snapshot is not None and head.snapshot.position > position
-
-
-class _Link(msgspec.Struct):
-    prev: str = START
-
-
-_link_decoder = msgspec.json.Decoder(_Link)
-
-
-def _previous(body: bytes) -> str:
-    """What a segment says about the one before it. Whether it may be believed is for others to check."""
-    try:
-        return _link_decoder.decode(body).prev
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return START

@@ -1,0 +1,22 @@
+"""One number for everything that a queue holds: two states with the same digest are the same queue."""
+
+from __future__ import annotations
+
+import hashlib
+
+import msgspec
+
+from casque.codec.stored import encode_job, stored_requests
+from casque.state import State
+
+_encode = msgspec.json.Encoder().encode
+
+
+def state_digest(state: State) -> str:
+    """Of jobs, tokens, counters, remembered requests and writers; not of the position, which a fence moves as well."""
+    sha256 = hashlib.sha256()
+    for part in (state.counters, state.writers, stored_requests(state.requests)):
+        sha256.update(_encode(part) + b"\n")
+    for job in sorted(state.jobs.values(), key=lambda job: job.sequence):
+        sha256.update(encode_job(job) + b"\n")
+    return sha256.hexdigest()

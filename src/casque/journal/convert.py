@@ -1,0 +1,211 @@
+"""Turns a queue from one layout into the other, with everything in it.
+
+`queue.json` is the one switch. What the new layout needs is written and read back before it, what the old one left is
+removed after it, and whoever wrote meanwhile wins the compare-and-set on it. A conversion that ends anywhere, by a
+crash or by a store that does not answer, leaves a whole queue in one layout or the other. Why a process that sleeps
+through all of this cannot harm the queue is told in docs/decisions/0009.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from casque.clock import Clock, Random, new_id, new_nonce
+from casque.codec.digest import state_digest
+from casque.codec.document import LAYOUT as DOCUMENT
+from casque.codec.document import DocumentCodec
+from casque.codec.head import FORMAT, KEY, read_layout
+from casque.codec.log import LAYOUT as LOG
+from casque.codec.log import (
+    LogHead,
+    Mode,
+    Owner,
+    SnapshotRef,
+    Tip,
+    View,
+    decode_head,
+    decode_snapshot,
+    digest,
+    encode_head,
+    encode_snapshot,
+    snapshot_key,
+)
+from casque.errors import CASConflictError, CorruptQueueError, InvalidInputError, QueueLedError
+from casque.journal.leftovers import find_fences, sweep
+from casque.journal.log import LogJournal
+from casque.journal.patience import Patience
+from casque.journal.port import Batch
+from casque.journal.tries import Tries
+from casque.settings import QueueSettings
+from casque.state import Limits, State
+from casque.storage.port import Store, Stored, Won
+
+Say = Callable[[str], None]
+
+REFUSED = "somebody wrote the queue meanwhile; nothing was changed. Stop every process that uses it and try again"
+
+
+class Converted(msgspec.Struct, frozen=True):
+    """A queue in its new layout, read back and compared."""
+
+    layout: str
+    position: int
+    jobs: int
+    digest: str
+    """Of the state: the same before and after."""
+    changed: bool = True
+    """False if it had this layout already."""
+    removed: int = 0
+    """Objects of the old layout that nobody needs any more."""
+
+
+class Converter:
+    """For a queue that nobody uses: somebody who does is told at their next call, and loses nothing."""
+
+    def __init__(self, store: Store, *, settings: QueueSettings, clock: Clock, rng: Random, say: Say) -> None:
+        self._store = store
+        self._settings = settings
+        self._clock = clock
+        self._rng = rng
+        self._say = say
+
+    async def convert(self, layout: str) -> Converted:
+        """
+        Raises:
+            CASConflictError: somebody wrote meanwhile; the queue is as it was.
+            UnknownOutcomeError: the store did not say whether the switch landed. The queue is whole either way.
+            QueueLedError: a broker leads the queue.
+        """
+        if layout not in (LOG, DOCUMENT):
+            raise InvalidInputError(f"layout must be {LOG} or {DOCUMENT}, not {layout!r}")
+        found = await self._read()
+        now = read_layout(KEY, found.body).layout
+        if now == layout:
+            return await self._tidy_only(layout, found)
+        if now == DOCUMENT:
+            return await self._to_log(found)
+        if now == LOG:
+            return await self._to_document(found)
+        raise CorruptQueueError(KEY, f"the layout {now!r} is none that this release knows. Upgrade casque")
+
+    # --- From a document to a log ---
+
+    async def _to_log(self, found: Stored) -> Converted:
+        self._say("reading the document")
+        state = DocumentCodec(KEY, "").decode(found.body, Limits())
+        before = state_digest(state)
+        # Nothing that lies below log/ may ever be taken for a part of the new log: it begins above all of it.
+        self._say("looking for what an earlier log left")
+        fences, highest = await find_fences(self._store, self._patience)
+        state.position = max(state.position, highest)
+        queue_id = new_id(self._rng)
+        tip = Tip(chain=digest(found.body), fences=fences)
+        self._say("writing the snapshot")
+        ref = await self._write_snapshot(queue_id, View.of(state, tip))
+        self._say("reading the snapshot back")
+        self._compare(before, await self._read_snapshot(ref, queue_id), ref.key)
+        head = LogHead(
+            format=FORMAT,
+            queue_id=queue_id,
+            version=1,
+            writer=new_nonce(self._rng),
+            snapshot=ref,
+            floor=ref.position,
+        )
+        self._say("switching")
+        await self._switch(encode_head(head), queue_id, expected=found.etag)
+        return Converted(LOG, ref.position, len(state.jobs), before)
+
+    async def _write_snapshot(self, queue_id: str, view: View) -> SnapshotRef:
+        body = b"".join(encode_snapshot(queue_id, view))
+        key = snapshot_key(view.position, new_nonce(self._rng))
+        tries = Tries(f"the snapshot {key}", self._patience)
+        # Lost is as good as won: the name is nobody else's, so it was a retry of our own. Reading back will tell.
+        while await tries.attempt(lambda: self._store.create(key, body)) is None:
+            pass
+        return SnapshotRef(view.position, key, digest(body), len(body), self._clock.wall_ms())
+
+    async def _read_snapshot(self, ref: SnapshotRef, queue_id: str) -> State:
+        read = await self._patience().insist(lambda: self._store.get(ref.key))
+        if not isinstance(read, Stored):
+            raise CorruptQueueError(ref.key, "was written and is not there; nothing was changed. Run `casque doctor`")
+        return decode_snapshot(ref, read.body, queue_id=queue_id, limits=Limits())[0]
+
+    # --- From a log to a document ---
+
+    async def _to_document(self, found: Stored) -> Converted:
+        head = decode_head(KEY, found.body)
+        if head.mode is Mode.LED and head.owner is not None:
+            raise QueueLedError(head.owner.address)
+        self._say("reading the log")
+        journal = LogJournal(self._store, settings=self._settings, clock=self._clock, rng=self._rng)
+        state = await self._patience().insist(journal.load)
+        owner = Owner(new_nonce(self._rng), new_nonce(self._rng))
+        # From here on nobody can commit without having changed the head first, and then the switch fails.
+        self._say("closing the log with a fence")
+        batch = Batch(owner.id, 1, self._clock.wall_ms())
+        taken = await journal.lead(state, owner, batch, mode=Mode.EXCLUSIVE)
+        closed = await self._read()
+        if taken is None or decode_head(KEY, closed.body).owner != owner:
+            raise CASConflictError(REFUSED)
+        state = taken.state
+        before = state_digest(state)
+        codec = DocumentCodec(KEY, new_id(self._rng))
+        codec.touch(job.spec.id for job in state.listed())
+        body = codec.encode(state, version=state.position, writers=state.writers)
+        self._compare(before, DocumentCodec(KEY, "").decode(body, Limits()), KEY)
+        self._say("switching")
+        await self._switch(body, codec.queue_id, expected=closed.etag)
+        self._say("reading the document back")
+        await self._check_document(codec.queue_id, state.position, before)
+        self._say("removing the log")
+        removed = await sweep(self._store, self._patience)
+        return Converted(DOCUMENT, state.position, len(state.jobs), before, removed=removed)
+
+    async def _check_document(self, queue_id: str, position: int, before: str) -> None:
+        read = await self._read()
+        if read_layout(KEY, read.body).queue_id != queue_id:
+            raise CASConflictError("the queue was converted, and somebody has converted it again since")
+        now = DocumentCodec(KEY, "").decode(read.body, Limits())
+        if now.position == position:  # otherwise somebody works on it already
+            self._compare(before, now, KEY)
+
+    # --- Both ways ---
+
+    async def _tidy_only(self, layout: str, found: Stored) -> Converted:
+        """Nothing to convert. An earlier conversion may have ended before it had removed the old log."""
+        if layout == DOCUMENT:
+            state = DocumentCodec(KEY, "").decode(found.body, Limits())
+            removed = await sweep(self._store, self._patience)
+        else:
+            journal = LogJournal(self._store, settings=self._settings, clock=self._clock, rng=self._rng)
+            state, removed = await self._patience().insist(journal.load), 0
+        return Converted(layout, state.position, len(state.jobs), state_digest(state), changed=False, removed=removed)
+
+    async def _switch(self, body: bytes, queue_id: str, *, expected: str) -> None:
+        """Put the new `queue.json` in the place of the old one, unless that is another one by now."""
+        tries = Tries("the conversion", self._patience)
+        while (outcome := await tries.attempt(lambda: self._store.replace(KEY, body, expected=expected))) is None:
+            pass
+        if isinstance(outcome, Won):
+            return
+        # Lost, or our own success met again by a retry; and somebody may have gone on from it. Its id tells.
+        if read_layout(KEY, (await self._read()).body).queue_id != queue_id:
+            raise CASConflictError(REFUSED)
+
+    async def _read(self) -> Stored:
+        read = await self._patience().insist(lambda: self._store.get(KEY))
+        if not isinstance(read, Stored):
+            raise InvalidInputError(f"there is no queue here: {KEY} is missing")
+        return read
+
+    def _compare(self, before: str, after: State, key: str) -> None:
+        if state_digest(after) != before:
+            raise CorruptQueueError(
+                key, "what was written does not read back as the queue that was; the old data is still there"
+            )
+
+    def _patience(self) -> Patience:
+        return Patience(self._settings, self._clock, self._rng)

@@ -1,0 +1,195 @@
+"""Reads a queue as it was: the newest snapshot that is old enough, and the segments from there on.
+
+Everything above the floor is kept, and the head names the snapshots that are. Never writes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+
+from casque.clock import Clock, Random
+from casque.codec.head import KEY, read_layout
+from casque.codec.log import LAYOUT, LogHead, SnapshotRef, Tip, decode_snapshot, replay, segment_key
+from casque.codec.stored import from_ms
+from casque.errors import CorruptQueueError, HistoryGoneError, InvalidInputError, NoHistoryError, StorageError
+from casque.journal.log.reader import READ_AHEAD, Bodies, Placed, Reader, linked
+from casque.journal.log.register import HeadRegister
+from casque.journal.patience import Patience
+from casque.settings import QueueSettings
+from casque.state import Limits, State
+from casque.storage.port import Store, Stored
+
+READS_MAX = 20
+"""How often reading starts again because the log was collected under its eyes."""
+
+
+class Moment(msgspec.Struct, frozen=True):
+    """A queue as it stood after one commit."""
+
+    state: State
+    at_ms: int
+    """When that was, by the clock of whoever committed."""
+
+
+class Past:
+    """The history of one log queue, as far back as it is kept."""
+
+    def __init__(self, store: Store, *, settings: QueueSettings, clock: Clock, rng: Random) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._rng = rng
+        self._head = HeadRegister(store, self._patience)
+        self._reader = Reader(store, self._patience)
+
+    async def at_position(self, position: int | None) -> Moment:
+        """The queue after this commit; None for the last one.
+
+        Raises:
+            NoHistoryError: the queue is a document.
+            HistoryGoneError: that was too long ago.
+            InvalidInputError: that is yet to come, or there is no queue.
+        """
+        await self._check_layout()
+        for _ in range(READS_MAX):
+            head = await self._head.read()
+            refs = [ref for ref in _refs(head) if position is None or ref.position <= position]
+            if not refs and head.floor:
+                raise HistoryGoneError(f"position {position}", _oldest(head))
+            stretch = await self._stretch(refs[-1] if refs else None, until=position)
+            if stretch is None:
+                continue
+            if position is not None and stretch.end < position:
+                raise InvalidInputError(
+                    f"position {position} is in the future: the positions of this queue that can be read are "
+                    f"{_oldest(head)} to {stretch.end}"
+                )
+            return Moment(stretch.replayed(), stretch.at_ms)
+        raise _too_fast()
+
+    async def at_time(self, at_ms: int) -> Moment:
+        """The queue after the last commit whose time, by its writer's clock, is not later.
+
+        Raises:
+            NoHistoryError, HistoryGoneError, InvalidInputError: as above.
+        """
+        await self._check_layout()
+        for _ in range(READS_MAX):
+            head = await self._head.read()
+            refs = [ref for ref in _refs(head) if ref.at <= at_ms]
+            if not refs and head.floor:
+                oldest = _refs(head)[0]
+                raise HistoryGoneError(
+                    f"{_text(at_ms)} (the oldest moment left is {_text(oldest.at)})", oldest.position
+                )
+            stretch = await self._stretch(refs[-1] if refs else None, until=None)
+            if stretch is None:
+                continue
+            latest_ms = max(self._clock.wall_ms(), stretch.at_ms)
+            if at_ms > latest_ms:
+                raise InvalidInputError(
+                    f"{_text(at_ms)} is in the future: this queue can be read up to {_text(latest_ms)}, "
+                    f"positions {_oldest(head)} to {stretch.end}"
+                )
+            # Clocks differ: a commit may be later than the one after it. The last one that is not too late counts.
+            while stretch.found and stretch.found[-1].segment.at > at_ms:
+                stretch.found.pop()
+            return Moment(stretch.replayed(), at_ms)
+        raise _too_fast()
+
+    async def _check_layout(self) -> None:
+        read = await self._reader.get(KEY)
+        if not isinstance(read, Stored):
+            raise InvalidInputError(f"there is no queue here: {KEY} is missing")
+        if read_layout(KEY, read.body).layout != LAYOUT:
+            raise NoHistoryError
+
+    async def _stretch(self, base: SnapshotRef | None, *, until: int | None) -> _Stretch | None:
+        """What follows a snapshot, or the beginning; None if it was collected meanwhile."""
+        start = base.position if base is not None else 0
+        body = await self._reader.snapshot(base) if base is not None else None
+        read = await self._bodies(start, until)
+        # The head comes last: what lies at or below its floor may be gone, or be something else by now.
+        later = await self._head.read()
+        if (later.floor > start and until != start) or (base is not None and base not in _refs(later)):
+            return None
+        if base is None:
+            stretch = _Stretch(State(Limits()), Tip(), 0)
+        elif body is None:
+            raise CorruptQueueError(base.key, "the snapshot that the head names is missing. Restore it from a backup")
+        else:
+            state, tip = decode_snapshot(base, body, queue_id=self._head.queue_id, limits=Limits())
+            stretch = _Stretch(state, tip, base.at)
+        tail = linked(self._head.queue_id, start, stretch.tip.chain, read)
+        if tail.broken is not None:
+            raise tail.broken
+        if tail.gap is not None or (until is None and start + len(tail.found) < _reaches(later)):
+            raise CorruptQueueError(
+                segment_key(start + len(tail.found) + 1),
+                "the segment is missing while later ones are there. Restore it from a backup",
+            )
+        stretch.found = tail.found
+        return stretch
+
+    async def _bodies(self, start: int, until: int | None) -> Bodies:
+        if until is None:
+            return await self._reader.bodies(start, ahead=READ_AHEAD)
+        bodies: list[bytes] = []
+        for first in range(start + 1, until + 1, READ_AHEAD):
+            slots = range(first, min(first + READ_AHEAD, until + 1))
+            reads = await asyncio.gather(*(self._reader.get(segment_key(slot)) for slot in slots))
+            for n, read in enumerate(reads):
+                if not isinstance(read, Stored):
+                    later = any(isinstance(read, Stored) for read in reads[n:])
+                    return Bodies(bodies, gap=first + n if later else None)
+                bodies.append(read.body)
+        return Bodies(bodies)
+
+    def _patience(self) -> Patience:
+        return Patience(self._settings, self._clock, self._rng)
+
+
+class _Stretch:
+    """A state and the commits after it, not applied yet."""
+
+    def __init__(self, state: State, tip: Tip, since_ms: int) -> None:
+        self._state = state
+        self._since_ms = since_ms
+        self.tip = tip
+        self.found: list[Placed] = []
+
+    @property
+    def end(self) -> int:
+        return self._state.position + len(self.found)
+
+    @property
+    def at_ms(self) -> int:
+        return self.found[-1].segment.at if self.found else self._since_ms
+
+    def replayed(self) -> State:
+        for placed in self.found:
+            replay(self._state, placed.segment)
+        return self._state
+
+
+def _refs(head: LogHead) -> list[SnapshotRef]:
+    """The snapshots from which the past can be read on, oldest first."""
+    named = [*head.kept, *([head.snapshot] if head.snapshot is not None else [])]
+    return [ref for ref in named if ref.position >= head.floor]
+
+
+def _oldest(head: LogHead) -> int:
+    return _refs(head)[0].position if head.floor else 0
+
+
+def _reaches(head: LogHead) -> int:
+    return head.snapshot.position if head.snapshot is not None else 0
+
+
+def _text(ms: int) -> str:
+    return from_ms(ms).isoformat(timespec="milliseconds")
+
+
+def _too_fast() -> StorageError:
+    return StorageError("the log was collected faster than it could be read; try again")

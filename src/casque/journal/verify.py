@@ -1,0 +1,192 @@
+"""Reads a whole queue and checks that it is one: every object is what it must be, and all of them fit together.
+
+Works beside processes that use the queue, and never writes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+
+import msgspec
+
+from casque.clock import Clock, Random
+from casque.codec.digest import state_digest
+from casque.codec.document import LAYOUT as DOCUMENT
+from casque.codec.document import DocumentCodec
+from casque.codec.head import KEY, read_layout
+from casque.codec.log import LAYOUT as LOG
+from casque.codec.log import LogHead, Tip, segment_key
+from casque.errors import CorruptQueueError, InvalidInputError, StorageError
+from casque.journal.leftovers import SEGMENTS, SNAPSHOTS
+from casque.journal.log.reader import READ_AHEAD, Reader
+from casque.journal.log.register import HeadRegister
+from casque.journal.patience import Patience
+from casque.journal.walk import Walk, flaw
+from casque.settings import QueueSettings
+from casque.state import Limits
+from casque.storage.port import Store, Stored
+
+Progress = Callable[[str, int, int], None]
+
+PASSES_MAX = 10
+"""How often the check starts again because the queue was collected under its eyes."""
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """What was found in a queue that is whole."""
+
+    layout: str
+    position: int
+    jobs: int
+    digest: str
+    """Of everything the queue holds."""
+    segments: int = 0
+    snapshots: int = 0
+    replayed: int = 0
+    """Snapshots that are known to be what the segments before them add up to."""
+    fences: int = 0
+    notes: tuple[str, ...] = ()
+    """Harmless, and worth knowing."""
+
+
+class Verifier:
+    """Checks one queue, whatever its layout."""
+
+    def __init__(
+        self, store: Store, *, settings: QueueSettings, clock: Clock, rng: Random, progress: Progress | None = None
+    ) -> None:
+        self._store = store
+        self._settings = settings
+        self._clock = clock
+        self._rng = rng
+        self._progress = progress or (lambda _what, _done, _total: None)
+        self._head = HeadRegister(store, self._patience)
+        self._reader = Reader(store, self._patience)
+
+    async def verify(self) -> Verdict:
+        """
+        Raises:
+            CorruptQueueError: the queue is damaged; `key` is the first bad object, the text says what to do.
+        """
+        read = await self._reader.get(KEY)
+        if not isinstance(read, Stored):
+            async for key in self._store.list(SEGMENTS):
+                raise CorruptQueueError(
+                    KEY, f"is missing although there is {key}: it was deleted. Restore it from a backup"
+                )
+            raise InvalidInputError(f"there is no queue here: {KEY} is missing")
+        match read_layout(KEY, read.body).layout:
+            case "document":
+                return await self._document(read.body)
+            case "log":
+                return await self._log()
+            case layout:
+                raise CorruptQueueError(KEY, f"the layout {layout!r} is none that this release knows. Upgrade casque")
+
+    async def _document(self, body: bytes) -> Verdict:
+        self._progress("reading the document", 0, 1)
+        state = DocumentCodec(KEY, "").decode(body, Limits())
+        if (problem := flaw(state)) is not None:
+            raise CorruptQueueError(KEY, f"{problem}: it was edited by hand. Restore an older version")
+        left = [key async for key in self._keys(SEGMENTS)] + [key async for key in self._keys(SNAPSHOTS)]
+        notes = (f"{len(left)} objects of an earlier log; its fences stay for ever",) if left else ()
+        self._progress("reading the document", 1, 1)
+        return Verdict(DOCUMENT, state.position, len(state.jobs), state_digest(state), notes=notes)
+
+    async def _log(self) -> Verdict:
+        for _ in range(PASSES_MAX):
+            head = await self._head.read()
+            try:
+                return await self._pass(head)
+            except CorruptQueueError:
+                later = await self._head.read()
+                # What is missing may have been collected meanwhile: then look again, from where the queue begins now.
+                if _shape(later) == _shape(head):
+                    raise
+        raise StorageError("the queue was collected faster than it could be read; try again, or stop its processes")
+
+    async def _pass(self, head: LogHead) -> Verdict:
+        walk = Walk(head)
+        listed = [key async for key in self._keys(SEGMENTS)]
+        above = [key for key in listed if key > segment_key(head.floor)]
+        end = max(walk.reaches, int(above[-1].removeprefix(SEGMENTS)) if above else head.floor)
+        total = end - head.floor + len(walk.refs) + 1
+        await self._checkpoints(walk, total)
+        while walk.position < end:
+            first = walk.position + 1
+            slots = range(first, min(first + READ_AHEAD, end + 1))
+            reads = await asyncio.gather(*(self._reader.get(segment_key(slot)) for slot in slots))
+            for slot, read in zip(slots, reads, strict=True):
+                if not isinstance(read, Stored):
+                    raise CorruptQueueError(
+                        segment_key(slot),
+                        "the segment is missing, and others build on it. Restore it from a backup or an older version",
+                    )
+                walk.step(read.body)
+                if walk.ref is not None and walk.ref.position == slot:
+                    await self._checkpoints(walk, total)
+            self._progress("replaying segments", walk.steps, total)
+        state, tip = walk.finish()
+        await self._fences(head, tip)
+        self._progress("done", total, total)
+        return Verdict(
+            LOG,
+            state.position,
+            len(state.jobs),
+            state_digest(state),
+            segments=end - head.floor,
+            snapshots=len(walk.refs),
+            replayed=walk.replayed,
+            fences=len(tip.fences),
+            notes=await self._notes(head, tip, listed),
+        )
+
+    async def _checkpoints(self, walk: Walk, total: int) -> None:
+        """Every snapshot of this position. Those below the floor, if any, are only read."""
+        while (ref := walk.ref) is not None and ref.position <= walk.position:
+            self._progress("reading snapshots", walk.steps, total)
+            body = await self._reader.snapshot(ref)
+            if body is None:
+                raise CorruptQueueError(
+                    ref.key, "the snapshot that the head names is missing. Restore it from a backup or an older version"
+                )
+            walk.checkpoint(body)
+
+    async def _fences(self, head: LogHead, tip: Tip) -> None:
+        """Those above the floor were met on the way."""
+        collected = [position for position in tip.fences if position <= head.floor]
+        for start in range(0, len(collected), READ_AHEAD):
+            slots = collected[start : start + READ_AHEAD]
+            reads = await asyncio.gather(*(self._reader.get(segment_key(slot)) for slot in slots))
+            for slot, read in zip(slots, reads, strict=True):
+                if not isinstance(read, Stored):
+                    raise CorruptQueueError(
+                        segment_key(slot),
+                        "this fence is missing: a process that held the queue before it, and slept since, could write "
+                        "here and believe it. Restore it from a backup, or make sure that every process from before "
+                        "it has ended",
+                    )
+
+    async def _notes(self, head: LogHead, tip: Tip, listed: list[str]) -> tuple[str, ...]:
+        fences = {segment_key(position) for position in tip.fences}
+        waiting = [key for key in listed if key <= segment_key(head.floor) and key not in fences]
+        named = {ref.key for ref in Walk(head).refs}
+        unnamed = [key async for key in self._keys(SNAPSHOTS) if key not in named]
+        notes = []
+        if waiting:
+            notes.append(f"{len(waiting)} segments up to the floor are yet to be deleted")
+        if unnamed:
+            notes.append(f"{len(unnamed)} snapshots that the head does not name are yet to be deleted")
+        return tuple(notes)
+
+    async def _keys(self, prefix: str) -> AsyncIterator[str]:
+        async for key in self._store.list(prefix):
+            yield key
+
+    def _patience(self) -> Patience:
+        return Patience(self._settings, self._clock, self._rng)
+
+
+def _shape(head: LogHead) -> tuple[object, ...]:
+    return head.floor, head.kept, head.snapshot, head.epoch

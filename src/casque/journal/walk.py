@@ -1,0 +1,144 @@
+"""A walk along a log, from its floor to its end, that believes nothing it can check. Decides; never reads."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from casque.codec.digest import state_digest
+from casque.codec.head import KEY
+from casque.codec.log import (
+    START,
+    LogHead,
+    SnapshotRef,
+    Tip,
+    decode_segment,
+    decode_snapshot,
+    digest,
+    previous,
+    replay,
+    segment_key,
+)
+from casque.errors import CorruptQueueError
+from casque.state import Limits, State
+from casque.types import JobState
+
+RESTORE = "Restore it from a backup or an older version"
+
+
+class Walk:
+    """Segments go in one after the other, and each snapshot at its place. The first thing that does not fit raises."""
+
+    def __init__(self, head: LogHead) -> None:
+        assert head.queue_id is not None
+        self._head = head
+        self._queue_id = head.queue_id
+        self.refs = [*head.kept, *([head.snapshot] if head.snapshot is not None else [])]
+        self.checked = 0
+        """Snapshots that were read."""
+        self.replayed = 0
+        """Snapshots that equal what was replayed up to them."""
+        self.position = head.floor
+        # From the very beginning everything can be replayed. Above a floor only the links can be checked, up to the
+        # first snapshot.
+        self._state: State | None = None if head.floor else State(Limits())
+        self._tip: Tip | None = None if head.floor else Tip()
+        self._chain: str | None = None if head.floor else START
+        self._check_head()
+
+    def _check_head(self) -> None:
+        positions = [ref.position for ref in self.refs]
+        if positions != sorted(set(positions)):
+            raise CorruptQueueError(KEY, f"its snapshots are not in order: it was edited by hand. {RESTORE}")
+        if self._head.floor > self.reaches:
+            raise CorruptQueueError(KEY, f"its floor is above its snapshot: it was edited by hand. {RESTORE}")
+
+    @property
+    def reaches(self) -> int:
+        """As far as this the log must go: a snapshot stands for it."""
+        return self.refs[-1].position if self.refs else 0
+
+    @property
+    def steps(self) -> int:
+        """Objects that were looked at."""
+        return self.position - self._head.floor + self.checked
+
+    @property
+    def ref(self) -> SnapshotRef | None:
+        """The next snapshot on the way."""
+        return self.refs[self.checked] if self.checked < len(self.refs) else None
+
+    def step(self, body: bytes) -> None:
+        """The next segment."""
+        slot = self.position + 1
+        prev = previous(body) if self._chain is None else self._chain
+        segment = decode_segment(body, queue_id=self._queue_id, position=slot, prev=prev)
+        self._chain = digest(body)
+        self.position = slot
+        if self._state is None or self._tip is None:
+            return
+        if segment.epoch < self._tip.epoch:
+            raise CorruptQueueError(
+                segment_key(slot), f"its epoch {segment.epoch} is older than the {self._tip.epoch} before it. {RESTORE}"
+            )
+        if segment.epoch > self._tip.epoch and not segment.is_fence:
+            raise CorruptQueueError(segment_key(slot), f"its epoch begins without a fence. {RESTORE}")
+        replay(self._state, segment)
+        self._tip.advance(segment, self._chain)
+
+    def checkpoint(self, body: bytes) -> None:
+        """The snapshot of this position."""
+        ref = self.ref
+        assert ref is not None
+        state, tip = decode_snapshot(ref, body, queue_id=self._queue_id, limits=Limits())
+        self.checked += 1
+        if (problem := flaw(state)) is not None:
+            raise CorruptQueueError(ref.key, f"{problem}. {RESTORE}")
+        if ref.position < self.position:
+            return
+        if self._chain not in (None, tip.chain):
+            raise CorruptQueueError(ref.key, f"it does not follow {segment_key(self.position)}. {RESTORE}")
+        if self._state is not None:
+            if state_digest(state) != state_digest(self._state) or tip != self._tip:
+                raise CorruptQueueError(
+                    ref.key,
+                    "it is not what the segments before it add up to. Report this; until then, restore "
+                    f"{KEY} from a version that does not name it, while the segments are there",
+                )
+            self.replayed += 1
+        self._state, self._tip, self._chain = state, tip, tip.chain
+
+    def finish(self) -> tuple[State, Tip]:
+        """All was read: the queue as it is now."""
+        assert self._state is not None, "the head names a snapshot at or above its floor"
+        assert self._tip is not None
+        if self._tip.epoch > self._head.epoch:
+            raise CorruptQueueError(
+                KEY, f"its epoch is older than that of the log: an old version was put back. {RESTORE}"
+            )
+        if (problem := flaw(self._state)) is not None:
+            raise CorruptQueueError(segment_key(self.position), f"after it, {problem}. {RESTORE}")
+        return self._state, self._tip
+
+
+def flaw(state: State) -> str | None:
+    """A rule that this state breaks, if there is one."""
+    if (problem := state.violation()) is not None:
+        return problem
+    jobs, counters = state.jobs.values(), state.counters
+    if counters.tokens < max((job.token for job in jobs), default=0):
+        return "a job has a lease token that was never given out"
+    if counters.sequence < max((job.sequence for job in jobs), default=0):
+        return "a job has an enqueue number that was never given out"
+    if _twice(job.sequence for job in jobs):
+        return "two jobs have the same enqueue number"
+    # Claims by jqueue have no token.
+    if _twice(job.token for job in jobs if job.state is JobState.RUNNING and job.token):
+        return "two running jobs have the same lease token"
+    if _twice(job.spec.key for job in jobs if job.spec.key is not None and job.state is not JobState.DEAD):
+        return "two unfinished jobs hold the same unique key"
+    return None
+
+
+def _twice(values: Iterable[int | str]) -> bool:
+    return max(Counter(values).values(), default=0) > 1
