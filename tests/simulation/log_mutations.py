@@ -8,9 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from casque.codec.log import LogHead, Mode, Owner, SnapshotRef, View, segment_key
+from casque.codec.log import LogHead, Mode, Owner, Segment, SnapshotRef, View, segment_key
 from casque.engine.committer import Committer
 from casque.journal.log import collector, journal
+from casque.journal.log.follower import Follower
 from casque.journal.log.journal import LogJournal
 from casque.journal.log.reader import Reader, Tail
 from casque.journal.log.register import HeadRegister
@@ -166,3 +167,19 @@ def leader_without_a_fence(patch: pytest.MonkeyPatch) -> None:
         return Refreshed(fresh)
 
     patch.setattr(LogJournal, "lead", lead)
+
+
+def follower_that_never_looks_at_the_floor(patch: pytest.MonkeyPatch) -> None:
+    read = Follower.read
+
+    async def blind(self: Follower) -> list[Segment]:
+        look = self._head.read
+
+        async def low() -> LogHead:
+            return msgspec.structs.replace(await look(), floor=0, snapshot=None)
+
+        with pytest.MonkeyPatch.context() as eyes:
+            eyes.setattr(self._head, "read", low)
+            return await read(self)
+
+    patch.setattr(Follower, "read", blind)

@@ -66,6 +66,7 @@ RULES = [
     (log_mutations.log_probed_before_the_head_is_claimed, LOG, SLEEPY, Invariant.EPOCHS),
     (log_mutations.no_fence_after_a_change_of_epoch, LOG, PAIR, Invariant.SAME_STATE),
     (log_mutations.snapshots_forget_request_ids, LOG, SLEEPY, Invariant.REPLAY),
+    (log_mutations.follower_that_never_looks_at_the_floor, LOG, PAIR, Invariant.CURRENT),
     (mutations.request_ids_not_remembered, LED, SLEEPY, Invariant.ONE_EFFECT),
     (mutations.leases_judged_by_wall_clocks, LED, SLEEPY, Invariant.LEASE),
     (log_mutations.log_probed_before_the_head_is_claimed, LED, SLEEPY, Invariant.EPOCHS),

@@ -6,6 +6,7 @@ from collections import Counter, deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NoReturn, TypeAlias
 
+from casque.codec.log import Segment
 from casque.state import State
 from casque.testing.world.asked import Request, Verb
 from casque.testing.world.invariants import Invariant, Violation
@@ -74,6 +75,8 @@ class History:
         """What a fresh reader finds."""
         self.states: dict[int, State] = {}
         """The last versions, by position."""
+        self.segments: dict[int, Segment] = {}
+        """What was first put into each slot of a log."""
         self.fates: dict[str, Fate] = {}
         self.claims: dict[int, Claim] = {}
         self.requests: list[Request] = []

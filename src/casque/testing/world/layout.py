@@ -32,6 +32,8 @@ class Layout:
     """What `Parts` has to be told to make queues of this layout."""
     led: bool = False
     """Whether brokers lead the queue, and callers ask them."""
+    followed: bool = True
+    """Whether there is a log to follow."""
     duration_s: float = 8.0
     """How long the faults go on, if nobody says otherwise."""
 
@@ -61,7 +63,7 @@ def _recover_log(objects: Mapping[str, Stored]) -> State:
     return state
 
 
-DOCUMENT = Layout("document", _recover_document, DocumentOnlooker, {"layout": "document"})
+DOCUMENT = Layout("document", _recover_document, DocumentOnlooker, {"layout": "document"}, followed=False)
 LOG = Layout("log", _recover_log, LogOnlooker, {"layout": "log"})
 LED = Layout("led", _recover_log, LogOnlooker, {"layout": "log"}, led=True, duration_s=16.0)
 HURRIED = {

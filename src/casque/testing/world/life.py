@@ -23,11 +23,14 @@ from casque.testing.world.crew import Crew
 from casque.testing.world.invariants import Invariant
 from casque.testing.world.line import Line
 from casque.testing.world.steps import same_state
+from casque.testing.world.tailer import Tailer
 from casque.testing.world.wire import Wire
 
 if TYPE_CHECKING:
     from casque.testing.world.world import World
 
+FOLLOWED = 0.5
+"""The share of processes in which somebody follows the log."""
 CURRENT: ContextVar[Life | None] = ContextVar("life", default=None)
 """Whose code is running: every task that it makes dies with it."""
 
@@ -151,6 +154,8 @@ class Life:
             self.world.loop.call_soon(self.node.crash)
             return
         self._opened = True
+        if self.world.layout.followed and not self.world.healed and self.rng.random() < FOLLOWED:
+            self.start(Tailer(self).run())
         self._crew.begin()
 
     def begin_close(self) -> None:

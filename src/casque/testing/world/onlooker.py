@@ -140,6 +140,7 @@ class LogOnlooker:
             ),
         )
         tip.advance(segment, digest(body))
+        h.segments[position] = segment
         return Effect.FENCE if segment.is_fence else Effect.COMMIT
 
     # --- The head ---
