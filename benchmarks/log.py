@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from benchmarks import sides
 from benchmarks.load import Run
-from benchmarks.report import Section, Steps, Table, interleaved, median, show, spread
+from benchmarks.report import Section, Steps, Table, median, show, spread
 from benchmarks.scale import Scale
 
 IN_MEMORY = Run(api="queue", layout="log", place="memory", concurrency=1_000)
@@ -60,10 +60,12 @@ def _in_memory(scale: Scale, steps: Steps, section: Section) -> None:
 def _on_files(scale: Scale, steps: Steps, section: Section) -> None:
     names = [CASQUE, JQUEUE] if sides.have_jqueue(scale) else [CASQUE]
     depths = _depths(scale.depths, scale)
+    # All depths take turns too: what one of them reaches of another is a target.
     runs = [
         (name, depth)
+        for _ in range(scale.file_repetitions)
         for depth in depths
-        for name in interleaved(scale.file_repetitions, *(names if depth in scale.depths else [CASQUE]))
+        for name in (names if depth in scale.depths else [CASQUE])
     ]
     steps.expect(len(runs))
     rates: dict[tuple[str, int], list[float]] = {}
