@@ -64,7 +64,7 @@ def _filled_and_opened(place: str, scale: Scale, steps: Steps, section: Section)
 def _snapshots(place: str, scale: Scale, steps: Steps, section: Section) -> None:
     table = Table(
         f"deep: commits beside a snapshot of {scale.deepest:,} jobs",
-        ["store", "snapshots", "seconds each", "longest call without, ms", "longest call beside, ms", "longer by, ms"],
+        ["store", "snapshots", "seconds each", "calls/s without", "beside", "longest call without, ms", "beside, ms"],
         notes=["Single enqueues, timed one after the other, beside bulk enqueues of 500 jobs that make snapshots due."],
     )
     for store, where in (("memory", "memory"), ("files", place)):
@@ -72,7 +72,8 @@ def _snapshots(place: str, scale: Scale, steps: Steps, section: Section) -> None
         found = sides.deep(run)
         steps.done(f"snapshot, {store}")
         without, beside = found["without_ms"], found["beside_ms"]
-        table.add(store, int(found["snapshots"]), found["snapshot_s"], without, beside, beside - without)
+        rates = found["without_rate"], found["beside_rate"]
+        table.add(store, int(found["snapshots"]), found["snapshot_s"], *rates, without, beside)
         if found["snapshots"]:
             name = f"{store}, longest call beside a snapshot against without"
             section.keep_below(name, beside - without, at_most=LONGER_MS, unit=" ms longer")

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.load import ENTRYPOINT, PAYLOAD, Run, main
+from benchmarks.load import ENTRYPOINT, PAYLOAD, Run, main, upkeep_goes_on
 from casque import Queue
 from casque.storage.memory import MemoryStore
 from casque.storage.port import Store
@@ -65,13 +65,13 @@ async def beside_snapshots(store: Store, run: Run) -> Figures:
     spans: list[float] = []
     async with Queue.open(store, layout=run.layout) as queue:
         await _add(queue, max(0, run.depth - (await queue.stats()).totals.ready))
-        while _snapshot_in_hand():
+        while upkeep_goes_on():
             await asyncio.sleep(0.01)
         begun = time.perf_counter()
         feeder = asyncio.create_task(_feed(queue))
         started: float | None = None
         while (now := time.perf_counter()) - begun < GIVE_UP_S:
-            in_hand = _snapshot_in_hand()
+            in_hand = upkeep_goes_on()
             if in_hand and started is None:
                 started = now
             elif not in_hand and started is not None:
@@ -81,7 +81,7 @@ async def beside_snapshots(store: Store, run: Run) -> Figures:
                 break
             await queue.enqueue(ENTRYPOINT, PAYLOAD)
             # One that began or ended during the call counts as beside: its first and last steps stall too.
-            calls[in_hand or _snapshot_in_hand()].append(time.perf_counter() - now)
+            calls[in_hand or upkeep_goes_on()].append(time.perf_counter() - now)
         feeder.cancel()
         await asyncio.gather(feeder, return_exceptions=True)
     return {
@@ -89,6 +89,8 @@ async def beside_snapshots(store: Store, run: Run) -> Figures:
         "snapshot_s": sum(spans) / max(1, len(spans)),
         "without_ms": max(calls[False], default=0.0) * 1000,
         "beside_ms": max(calls[True], default=0.0) * 1000,
+        "without_rate": len(calls[False]) / max(sum(calls[False]), 1e-9),
+        "beside_rate": len(calls[True]) / max(sum(calls[True]), 1e-9),
     }
 
 
@@ -106,11 +108,6 @@ async def _add(queue: Queue[bytes], count: int) -> list[float]:
         await queue.enqueue_many(jobs)
         took.append(time.perf_counter() - begun)
     return took
-
-
-def _snapshot_in_hand() -> bool:
-    """The queue writes snapshots in a task of its own, beside the commits."""
-    return any(task.get_name() == "casque maintenance" for task in asyncio.all_tasks())
 
 
 def _memory(before: float) -> Figures:

@@ -44,7 +44,10 @@ def _in_memory(scale: Scale, steps: Steps, section: Section) -> None:
     table = Table(
         "log: calls per second in memory, 1,000 callers, 100-byte payloads",
         ["jobs queued", "calls/s", "of empty", "from to", "calls per CPU second"],
-        notes=["enqueue, dequeue and ack, one job per call; asyncio. Snapshots that fall into a run are part of it."],
+        notes=[
+            "enqueue, dequeue and ack, one job per call; asyncio.",
+            "The snapshot that filling the queue made due is waited for; others that fall into a run are part of it.",
+        ],
     )
     empty = median(rates[0])
     for depth in depths:
