@@ -7,8 +7,10 @@ from typing import Annotated
 import typer
 
 from casque import __version__
+from casque.cli import convert, tail, verify
 from casque.cli.demo import demo
 from casque.cli.doctor import doctor
+from casque.cli.running import help_of
 
 app = typer.Typer(
     name="casque",
@@ -17,8 +19,13 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+queue = typer.Typer(name="queue", help="Look after one queue.", no_args_is_help=True, rich_markup_mode="rich")
+queue.command(help=help_of(verify.verify), epilog=verify.EXAMPLES)(verify.verify)
 app.command()(demo)
 app.command()(doctor)
+app.command(help=help_of(tail.tail), epilog=tail.EXAMPLES)(tail.tail)
+app.command(help=help_of(convert.convert), epilog=convert.EXAMPLES)(convert.convert)
+app.add_typer(queue)
 
 
 def _show_version(wanted: bool) -> None:
