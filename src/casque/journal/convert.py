@@ -99,7 +99,7 @@ class Converter:
         # Nothing that lies below log/ may ever be taken for a part of the new log: it begins above all of it.
         self._say("looking for what an earlier log left")
         fences, highest = await find_fences(self._store, self._patience)
-        state.position = max(state.position, highest)
+        state.position = max(state.position, highest, 1)  # a floor of 0 would say that the log begins with nothing
         queue_id = new_id(self._rng)
         tip = Tip(chain=digest(found.body), fences=fences)
         self._say("writing the snapshot")
