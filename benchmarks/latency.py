@@ -34,18 +34,18 @@ def measure(scale: Scale, steps: Steps) -> Section:
         f"latency: {CALLERS} callers, {DELAY_MS:.0f} ms per request",
         ["store", "load", "trip ms", "median, trips", "p99, trips", "calls/s", "of limit", "failed"],
         notes=[
-            "Calls are given in round trips (trip ms, as measured); the limit is one write in flight for all callers."
+            "Calls are given in round trips (trip ms, as measured); the limit is one write in flight for all callers.",
+            f"A log is measured after {scale.log_warm_up_s:.0f} s: until a writer knows itself alone, it reads the head too.",
         ],
     )
     base = Run(api="queue", place="memory", concurrency=CALLERS, seconds=scale.latency_seconds, delay_ms=DELAY_MS)
     _add("casque, memory", base, sides.casque, scale, steps, table, section)
     try:
-        with slow_s3() as (near, far):
-            run = replace(far, seconds=base.seconds)
-            _add("casque, SeaweedFS", run, sides.casque, scale, steps, table, section)
+        with slow_s3(base) as (near, far):
+            _add("casque, SeaweedFS", far, sides.casque, scale, steps, table, section)
             for depth in (0, scale.deepest):
                 _fill(near, depth)
-                run = replace(far, layout="log", place=_place(far, depth), seconds=base.seconds)
+                run = replace(far, layout="log", place=_place(far, depth), warm_up_s=scale.log_warm_up_s)
                 _add(f"log at {depth:,}, SeaweedFS", run, sides.casque, scale, steps, table, section)
     except ServerMissingError as error:
         table.notes.append(f"SeaweedFS was left out: {error}")
@@ -90,7 +90,7 @@ def _add(name: str, base: Run, side: Side, scale: Scale, steps: Steps, table: Ta
 
 
 @contextlib.contextmanager
-def slow_s3() -> Iterator[tuple[Run, Run]]:
+def slow_s3(base: Run) -> Iterator[tuple[Run, Run]]:
     """A real server, reached directly, and behind a proxy that holds every request back."""
     with seaweedfs() as server:
         proxy = subprocess.Popen(
@@ -101,7 +101,7 @@ def slow_s3() -> Iterator[tuple[Run, Run]]:
         try:
             assert proxy.stdout is not None
             behind = server.through(proxy.stdout.readline().strip())
-            direct = Run(api="queue", place=server.url, options=server.options, concurrency=CALLERS)
+            direct = replace(base, place=server.url, options=server.options, delay_ms=0.0)
             yield direct, replace(direct, place=behind.url, options=behind.options)
         finally:
             proxy.terminate()

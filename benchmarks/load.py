@@ -31,6 +31,7 @@ class Run:
     depth: int = 0
     concurrency: int = 50
     seconds: float = 2.0
+    warm_up_s: float = 0.3
     jobs_per_second: float = 0.0
     """Jobs that arrive by chance at this rate; 0 stands for a closed loop."""
     spread_s: float = 0.0
@@ -118,7 +119,7 @@ class Log:
 async def drive(queue: Verbs, run: Run, *, warm: Callable[[], None] = lambda: None) -> Result:
     """Warm up, say so, then measure."""
     rng = random.Random(run.seed)
-    await _closed(queue, run, min(0.3, run.seconds / 4), rng)
+    await _closed(queue, run, run.warm_up_s, rng)
     while upkeep_goes_on():
         await asyncio.sleep(0.01)
     warm()
