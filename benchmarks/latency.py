@@ -35,7 +35,7 @@ def measure(scale: Scale, steps: Steps) -> Section:
         ["store", "load", "trip ms", "median, trips", "p99, trips", "calls/s", "of limit", "failed"],
         notes=[
             "Calls are given in round trips (trip ms, as measured); the limit is one write in flight for all callers.",
-            f"A log is measured after {scale.log_warm_up_s:.0f} s: until a writer knows itself alone, it reads the head too.",
+            f"A log is measured after {scale.log_warm_up_s:.0f} s: until its writer knows itself alone, it reads too.",
         ],
     )
     base = Run(api="queue", place="memory", concurrency=CALLERS, seconds=scale.latency_seconds, delay_ms=DELAY_MS)
