@@ -1,7 +1,8 @@
 """What each layout asks of the store by depth, and what S3 would charge for it.
 
-Counted at the store, not computed. The number of requests depends on how many callers share a write; the bytes of a
-document on how deep the queue is; the bytes of a log on what happens, and on how often a snapshot is due.
+Counted at the store. The number of requests depends on how many callers share a write; the bytes of a document on how
+deep the queue is; the bytes of a log on what happens, and on how often a snapshot is due. Snapshots of a deep queue are
+many minutes apart, so their share is computed from the rule that makes them due, and not left to which run meets one.
 """
 
 from __future__ import annotations
@@ -9,10 +10,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from benchmarks import sides
-from benchmarks.load import Result, Run
+from benchmarks.load import ENTRYPOINT, PAYLOAD, Result, Run
 from benchmarks.plot import Curve, Plot
 from benchmarks.report import Section, Steps, Table
 from benchmarks.scale import Scale
+from casque.codec.stored import encode_job
+from casque.journal.log.pace import BYTES_PER_SEGMENT, SNAPSHOT_BYTES, SNAPSHOT_SEGMENTS
+from casque.types import JobRecord, JobSpec, JobState
 
 DOLLARS_PER_PUT = 0.005 / 1000
 DOLLARS_PER_GET = 0.0004 / 1000
@@ -39,7 +43,7 @@ def measure(scale: Scale, steps: Steps) -> Section:
         COLUMNS,
         notes=[
             "$0.005 per 1,000 PUT, $0.0004 per 1,000 GET; transfer within a region is free.",
-            "A log's bytes include the snapshots that fell into the run; those of a deep queue fall due more rarely.",
+            "Snapshots: their share in the long run, by the size of a job in one and the rule for when one is due.",
         ],
     )
     runs = [(side, run) for side in (DOCUMENT, LOG, JQUEUE) for run in _runs(side, scale)]
@@ -72,7 +76,7 @@ def _runs(side: str, scale: Scale) -> list[Run]:
     base = Run(api="queue", place="memory", delay_ms=DELAY_MS, seconds=scale.cost_seconds)
     depths = scale.depths
     if side == LOG:
-        base = replace(base, layout="log", seconds=scale.log_cost_seconds)
+        base = replace(base, layout="log")
         depths = (*depths, scale.deepest)
     elif side == JQUEUE:
         # It asks the same at every depth and takes minutes at the deepest: two depths show it.
@@ -84,8 +88,25 @@ def _add(table: Table, side: str, run: Run, result: Result) -> None:
     assert result.failed == 0, result.first_error
     per_call = 1 / result.calls
     puts, gets = result.requests.get("PUT", 0) * per_call, result.requests.get("GET", 0) * per_call
-    up, down = result.bytes_up * per_call / 1000, result.bytes_down * per_call / 1000
-    snapshots = result.bytes_of_snapshots * per_call / 1000
+    snapshots = _snapshot_bytes_per_call(run, result) / 1000 if run.layout == "log" else 0.0
+    up = (result.bytes_up - result.bytes_of_snapshots) * per_call / 1000 + snapshots
+    down = result.bytes_down * per_call / 1000
     dollars = 1_000_000 * (puts * DOLLARS_PER_PUT + gets * DOLLARS_PER_GET)
     requests = puts * 1000, gets * 1000
     table.add(side, run.depth, run.concurrency, *requests, up, snapshots, down, up * 1000, dollars)
+
+
+def _snapshot_bytes_per_call(run: Run, result: Result) -> float:
+    size = run.depth * len(_line(run.depth))
+    commits = result.requests["PUT"]
+    per_commit = (result.bytes_up - result.bytes_of_snapshots) / commits
+    by_segments = max(SNAPSHOT_SEGMENTS, size / BYTES_PER_SEGMENT)
+    by_bytes = max(SNAPSHOT_BYTES, size) / per_commit
+    return size / (min(by_segments, by_bytes) * result.calls / commits)
+
+
+def _line(depth: int) -> bytes:
+    """A job like those that the queue was filled with, as it stands in a snapshot."""
+    now_ms = 1_700_000_000_123
+    spec = JobSpec("00000000-0000-4000-8000-000000000000", ENTRYPOINT, PAYLOAD, 0, None, 25)
+    return encode_job(JobRecord(spec, depth, now_ms, JobState.READY, now_ms)) + b",\n"

@@ -22,8 +22,6 @@ class Scale:
     log_warm_up_s: float = 8.0
     cost_concurrency: tuple[int, ...] = (1, 10, 100)
     cost_seconds: float = 0.6
-    log_cost_seconds: float = 4.0
-    """Longer, so that snapshots get into the count."""
     deep_seconds: float = 5.0
     with_jqueue: bool = True
 
@@ -43,7 +41,6 @@ QUICK = Scale(
     log_warm_up_s=3.0,
     cost_concurrency=(1, 100),
     cost_seconds=0.3,
-    log_cost_seconds=0.6,
     deep_seconds=1.0,
 )
 TINY = Scale(
@@ -60,7 +57,6 @@ TINY = Scale(
     log_warm_up_s=0.1,
     cost_concurrency=(10,),
     cost_seconds=0.05,
-    log_cost_seconds=0.05,
     deep_seconds=0.2,
     with_jqueue=False,  # making its environment may need a network
 )
