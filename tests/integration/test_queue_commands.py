@@ -1,0 +1,188 @@
+"""`casque tail`, `casque convert` and `casque queue verify` as people run them, on real files."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import subprocess
+import sys
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from casque import Queue
+from casque.cli.main import app
+from casque.journal.log import pace
+
+RUN = CliRunner()
+
+
+def casque(*arguments: str) -> Result:
+    return RUN.invoke(app, list(arguments))
+
+
+def fill(url: str, layout: str = "log", *, jobs: int = 3, **settings: Any) -> None:
+    async def work() -> None:
+        async with Queue.open(url, layout=layout, worker="w", **settings) as q:
+            for n in range(jobs):
+                await q.enqueue("send" if n % 2 else "resize", b"job [%d]" % n)
+            [job] = await q.dequeue("resize")
+            await job.ack()
+            [job] = await q.dequeue("send")
+            await job.nack(error="no [luck]")
+
+    asyncio.run(work())
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    fill((tmp_path / "queue").as_uri())
+    return (tmp_path / "queue").as_uri()
+
+
+# --- tail ---
+
+
+def test_tail_shows_a_line_per_event(url: str) -> None:
+    result = casque("tail", url, "--from", "start", "--no-follow")
+    assert result.exit_code == 0, result.output
+    lines = [line.split() for line in result.output.splitlines()]
+    assert [(line[0], line[3]) for line in lines] == [
+        ("1", "added"),
+        ("2", "added"),
+        ("3", "added"),
+        ("4", "claimed"),
+        ("5", "acked"),
+        ("6", "claimed"),
+        ("7", "nacked"),
+    ]
+    assert "payload='job [0]'" in result.output, "what looks like markup is shown as it is"
+    assert "error=no [luck]" in result.output
+
+
+def test_tail_begins_where_it_is_told_and_shows_what_is_asked_for(url: str) -> None:
+    def shown(*more: str) -> list[tuple[int, str]]:
+        result = casque("tail", url, "--no-follow", "--json", *more)
+        assert result.exit_code == 0, result.output
+        events = [json.loads(line) for line in result.output.splitlines()]
+        return [(event["position"], event["kind"]) for event in events]
+
+    assert shown() == []
+    assert shown("--from", "5") == [(6, "claimed"), (7, "nacked")]
+    assert shown("--from", "start", "--kind", "acked", "-k", "nacked") == [(5, "acked"), (7, "nacked")]
+    assert shown("--from", "start", "-e", "send") == [(2, "added"), (6, "claimed"), (7, "nacked")]
+    assert shown("--from", "5", "--entrypoint", "send") == [(6, "claimed"), (7, "nacked")], "added before that"
+    assert shown("--from", "3", "-e", "resize", "-e", "send", "-k", "claimed") == [(4, "claimed"), (6, "claimed")]
+
+
+def test_tail_as_json_has_every_field(url: str) -> None:
+    result = casque("tail", url, "--from", "0", "--no-follow", "--json", "-k", "added")
+    first = json.loads(result.output.splitlines()[0])
+    assert first.keys() == {"position", "index", "at", "kind", "job_id", "fields"}
+    assert first["fields"]["payload"] == "am9iIFswXQ=="
+
+
+@pytest.mark.parametrize(("wrong", "says"), [("nine", "--from takes"), ("-1", "--from takes"), ("99", "last commit")])
+def test_tail_refuses_a_beginning_that_is_none(url: str, wrong: str, says: str) -> None:
+    result = casque("tail", url, "--from", wrong, "--no-follow")
+    assert result.exit_code == 2
+    assert says in result.output
+
+
+def test_tail_of_a_document_names_the_way_out(tmp_path: Path) -> None:
+    fill(tmp_path.as_uri(), "document")
+    result = casque("tail", tmp_path.as_uri())
+    assert result.exit_code == 2
+    assert "casque convert" in result.output
+
+
+def test_tail_from_the_start_begins_with_the_oldest_that_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pace, "SNAPSHOT_SEGMENTS", 4)
+    fill(tmp_path.as_uri(), jobs=60, retention=timedelta(milliseconds=1))
+    result = casque("tail", tmp_path.as_uri(), "--from", "start", "--no-follow", "--json")
+    assert result.exit_code == 0, result.output
+    positions = [json.loads(line)["position"] for line in result.output.splitlines()]
+    assert positions[0] > 1
+    assert casque("tail", tmp_path.as_uri(), "--from", "0", "--no-follow").exit_code == 2
+
+
+def test_tail_follows_until_it_is_told_to_stop(url: str) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-m", "casque.cli", "tail", url, "--from", "6", "--json"], stdout=subprocess.PIPE, text=True
+    ) as tail:
+        assert tail.stdout is not None
+        try:
+            assert json.loads(tail.stdout.readline())["position"] == 7
+            fill(url, jobs=2)
+            heard = [json.loads(tail.stdout.readline())["kind"] for _ in range(4)]
+            tail.send_signal(signal.SIGINT)
+            assert tail.wait(timeout=30) == 0
+        finally:
+            tail.kill()
+    assert heard[:2] == ["added", "added"]
+
+
+def test_tail_ends_quietly_when_nobody_reads_on(url: str) -> None:
+    fill(url, jobs=200)
+    command = f"{sys.executable} -m casque.cli tail {url} --from start --no-follow --json | head -1"
+    ended = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60)
+    assert json.loads(ended.stdout)["position"] == 1
+    assert ended.stderr == ""
+
+
+# --- convert ---
+
+
+def test_a_queue_is_converted_there_and_back(url: str) -> None:
+    digests = []
+    for layout in ("document", "log", "document"):
+        result = casque("convert", url, "--to", layout, "--json")
+        assert result.exit_code == 0, result.output
+        done = json.loads(result.output)
+        assert (done["layout"], done["changed"]) == (layout, True)
+        digests.append(done["digest"])
+        checked = casque("queue", "verify", url, "--json")
+        assert checked.exit_code == 0, checked.output
+        assert (json.loads(checked.output)["layout"], json.loads(checked.output)["digest"]) == (layout, digests[0])
+    assert len(set(digests)) == 1
+
+    again = casque("convert", url, "--to", "document")
+    assert again.exit_code == 0
+    assert "was already a document" in again.output
+
+
+def test_a_conversion_says_what_it_did(url: str) -> None:
+    result = casque("convert", url, "--to", "document")
+    assert "is now a document: 2 jobs at position 8" in result.output
+    assert "removed" in result.output
+
+
+def test_what_cannot_be_converted_is_said_to_be_so(tmp_path: Path) -> None:
+    result = casque("convert", tmp_path.as_uri(), "--to", "log")
+    assert result.exit_code == 2
+    assert "no queue" in result.output
+    assert casque("convert", tmp_path.as_uri(), "--to", "scroll").exit_code == 2
+    assert casque("convert", "nowhere", "--to", "log").exit_code == 2
+
+
+def test_a_damaged_queue_is_not_converted(url: str, tmp_path: Path) -> None:
+    segment = tmp_path / "queue" / "log" / f"{4:020d}"
+    segment.unlink()
+    result = casque("convert", url, "--to", "document")
+    assert result.exit_code == 1
+    assert f"damaged log/{4:020d}" in " ".join(result.output.split())
+    assert json.loads((tmp_path / "queue" / "queue.json").read_bytes())["layout"] == "log"
+
+
+@pytest.mark.parametrize("command", [("tail",), ("convert",), ("queue", "verify")])
+def test_help_teaches_by_example(command: tuple[str, ...]) -> None:
+    result = casque(*command, "--help")
+    assert result.exit_code == 0
+    assert f"casque {' '.join(command)} " in result.output
+    assert "Exit code 0" in result.output
