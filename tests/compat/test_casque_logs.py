@@ -1,0 +1,231 @@
+"""A log written by casque 0.1 (format 1) still means what it meant, and today's code writes the same bytes."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import zlib
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from casque import CorruptQueueError, EventKind, JobState, Queue
+from casque.clock import Random
+from casque.codec.digest import state_digest
+from casque.codec.log import (
+    Mode,
+    View,
+    decode_head,
+    decode_segment,
+    decode_snapshot,
+    digest,
+    encode_head,
+    encode_segment,
+    encode_snapshot,
+    replay,
+    segment_key,
+)
+from casque.journal.verify import Verifier
+from casque.settings import QueueSettings
+from casque.state import Limits, State
+from casque.storage.memory import MemoryStore
+from casque.testing.clock import ManualClock
+
+HERE = Path(__file__).parent
+DIRECTORY = HERE / "casque-0.1-log"
+OBJECTS = sorted(
+    str(path.relative_to(DIRECTORY))
+    for path in DIRECTORY.rglob("*")
+    if path.is_file() and path.suffix != ".state" and path.parent.name != "heads"
+)
+SEGMENTS = [key for key in OBJECTS if key.startswith("log/")]
+
+
+def _side() -> Any:
+    """The tests are collected without packages, so that its neighbour has to be loaded by hand."""
+    spec = importlib.util.spec_from_file_location("casque_log_side", HERE / "casque_log_side.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+side = _side()
+
+
+def kept(key: str) -> bytes:
+    return (DIRECTORY / key).read_bytes()
+
+
+async def store_of(**changed: bytes) -> MemoryStore:
+    store = MemoryStore()
+    for key in OBJECTS:
+        await store.create(key, changed.get(key, kept(key)))
+    return store
+
+
+def opened(store: MemoryStore, **more: Any) -> Queue[bytes]:
+    return Queue.open(store, clock=ManualClock(side.START_MS + 60_000), rng=Random(1), **more)
+
+
+def replayed(state: State, chain: str) -> State:
+    for position in range(state.position + 1, len(SEGMENTS) + 1):
+        body = kept(segment_key(position))
+        replay(state, decode_segment(body, queue_id=side.QUEUE_ID, position=position, prev=chain))
+        chain = digest(body)
+    return state
+
+
+def assert_holds(expected: Any, actual: Any, where: str = "state") -> None:
+    """Everything that was there is there; fields that later releases added may be there too."""
+    if isinstance(expected, dict):
+        for name, value in expected.items():
+            assert name in actual, f"{where}.{name} is gone"
+            assert_holds(value, actual[name], f"{where}.{name}")
+    elif isinstance(expected, list):
+        assert len(actual) == len(expected), where
+        for index, value in enumerate(expected):
+            assert_holds(value, actual[index], f"{where}[{index}]")
+    else:
+        assert actual == expected, where
+
+
+# --- Read ---
+
+
+def test_every_kind_of_event_is_kept() -> None:
+    kinds = {event[0] for key in SEGMENTS for event in json.loads(kept(key))["events"]}
+    assert kinds == {kind.value for kind in EventKind}
+    assert [key for key in SEGMENTS if not json.loads(kept(key))["events"]] == [segment_key(7), segment_key(13)]
+
+
+def test_the_kept_log_replays_to_the_state_that_was_written() -> None:
+    expected = json.loads(kept("expected.state"))
+    assert_holds(expected, side.plain(replayed(State(Limits()), "")))
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_every_kept_snapshot_and_its_tail_are_the_full_replay(which: int) -> None:
+    head = decode_head("queue.json", kept("queue.json"))
+    assert head.snapshot is not None
+    ref = [*head.kept, head.snapshot][which]
+    state, tip = decode_snapshot(ref, kept(ref.key), queue_id=side.QUEUE_ID, limits=Limits())
+    full = replayed(State(Limits()), "")
+    assert state_digest(replayed(state, tip.chain)) == state_digest(full)
+
+
+def test_the_kept_heads_say_what_they_said() -> None:
+    head = decode_head("queue.json", kept("queue.json"))
+    assert (head.mode, head.epoch, head.version, head.floor, head.archived) == (Mode.EXCLUSIVE, 2, 5, 0, None)
+    assert head.owner is not None
+    assert (head.owner.id, head.owner.nonce, head.owner.address) == (side.WORKER, "5eed5eed5eed5eed", None)
+    assert head.snapshot is not None
+    assert (head.snapshot.position, [ref.position for ref in head.kept]) == (14, [6])
+    new = decode_head("queue.json", kept("heads/open.json"))
+    assert (new.mode, new.owner, new.snapshot, new.kept) == (Mode.OPEN, None, None, ())
+    led = decode_head("queue.json", kept("heads/led.json"))
+    assert (led.mode, led.epoch, led.floor, led.archived) == (Mode.LED, 9, 6, 12)
+    assert led.owner is not None
+    assert led.owner.address == "10.0.0.7:7700"
+
+
+async def test_the_kept_log_opens_and_every_job_can_be_worked_on() -> None:
+    async with opened(await store_of()) as q:
+        jobs = {job.id: job for job in await q.jobs()}
+        assert list(jobs) == ["ready", "größe", "job-3", "job-5", "job-6", "job-7", "job-10", "last"]
+        assert {name for name, job in jobs.items() if job.state is JobState.RUNNING} == {"job-3", "job-7"}
+        assert jobs["größe"].payload == bytes(range(256))
+        assert jobs["größe"].headers == {"trace": "00-ab", "Sprache": "Deutsch"}
+        assert (jobs["größe"].zone, jobs["größe"].key, jobs["größe"].max_attempts) == ("acme", "order-17", 3)
+        assert (jobs["job-7"].token, jobs["job-7"].worker, jobs["job-7"].attempts) == (9, "w-2", 2)
+        assert jobs["job-5"].last_error == "no such user"
+
+        assert (await q.enqueue("größe", b"", key="order-17")).id == "größe"
+        assert (await q.enqueue("größe", b"", request_id="enqueue-1")).id == "größe"
+        [same] = await q.dequeue("many", request_id="dequeue-1")
+        assert (same.id, same.token) == ("job-3", 1)
+        assert await q.purge(request_id="purge-1") == 1
+
+        ready = await q.dequeue(batch_size=100)
+        assert [job.id for job in ready] == ["job-10", "job-6", "last", "job-5", "ready"]
+        assert ready[0].token == 10
+        for job in ready:
+            await job.ack()
+        for name in ("job-3", "job-7"):
+            await q.ack(name, jobs[name].token)
+        await q.cancel("größe")
+        totals = (await q.stats()).totals
+        assert (totals.enqueued, totals.done, totals.cancelled, totals.dead) == (11, 8, 2, 1)
+
+
+async def test_the_kept_log_can_be_followed_looked_back_on_and_verified() -> None:
+    store = await store_of()
+    events = [event async for event in opened(store).events(from_position=0, follow=False)]
+    assert len(events) == sum(len(events) for *_, events in side.HISTORY)
+    assert {event.kind for event in events} == set(EventKind)
+    async with opened(store, as_of=4) as q:
+        assert len(await q.jobs(states=[JobState.RUNNING])) == 6
+    verifier = Verifier(store, settings=QueueSettings(), clock=ManualClock(), rng=Random(2))
+    verdict = await verifier.verify()
+    assert (verdict.position, verdict.segments, verdict.replayed, verdict.fences) == (16, 16, 2, 2)
+
+
+# --- Written ---
+
+
+@pytest.mark.parametrize("key", OBJECTS)
+def test_the_same_input_makes_the_same_bytes(key: str) -> None:
+    assert side.objects()[key] == kept(key)
+
+
+def test_the_same_heads_make_the_same_bytes() -> None:
+    assert side.heads() == {name: kept(f"heads/{name}") for name in ("open.json", "led.json")}
+
+
+def test_what_was_read_is_written_as_it_was() -> None:
+    chain = ""
+    for position, key in enumerate(SEGMENTS, 1):
+        segment = decode_segment(kept(key), queue_id=side.QUEUE_ID, position=position, prev=chain)
+        fields = {name: getattr(segment, name) for name in segment.__struct_fields__ if name not in ("format", "at")}
+        assert encode_segment(**fields, at_ms=segment.at) == kept(key)
+        chain = digest(kept(key))
+    head = decode_head("queue.json", kept("queue.json"))
+    assert encode_head(head) == kept("queue.json")
+    assert head.snapshot is not None
+    for ref in (*head.kept, head.snapshot):
+        state, tip = decode_snapshot(ref, kept(ref.key), queue_id=side.QUEUE_ID, limits=Limits())
+        assert b"".join(encode_snapshot(side.QUEUE_ID, View.of(state, tip))) == kept(ref.key)
+
+
+# --- Later releases ---
+
+
+async def test_a_log_of_a_later_format_is_refused_and_left_alone() -> None:
+    body = kept("queue.json").replace(b'"format": 1', b'"format": 2')
+    assert body != kept("queue.json")
+    store = await store_of(**{"queue.json": body})
+    with pytest.raises(CorruptQueueError, match="newer casque") as caught:
+        async with opened(store):
+            pass
+    assert caught.value.key == "queue.json"
+    assert [key async for key in store.list()] == OBJECTS
+
+
+async def test_fields_that_a_later_release_adds_are_passed_over() -> None:
+    """To the head, to a job and to the end of an event, as this release does not know them."""
+    head = json.loads(kept("queue.json")) | {"colour": "blue"}
+    event = msgspec.json.decode(kept(SEGMENTS[-1]))["events"][0]
+    event[1]["colour"] = "blue"
+    last = kept(SEGMENTS[-1]).rpartition(b',"crc"')[0]
+    old = msgspec.json.encode(msgspec.json.decode(kept(SEGMENTS[-1]))["events"])
+    changed = last.replace(old, msgspec.json.encode([[*event, "later"]]))
+    assert changed != last
+    changed += b',"crc":"%08x"}\n' % zlib.crc32(changed)
+    store = await store_of(**{"queue.json": json.dumps(head).encode(), SEGMENTS[-1]: changed})
+    async with opened(store) as q:
+        job = await q.find("last")
+        assert job is not None
+        assert job.entrypoint == "send"
