@@ -33,7 +33,7 @@ from casque.clock import Random, new_nonce, system_random
 from casque.codec import document, stored
 from casque.storage.memory import MemoryStore
 from casque.testing.clock import ManualClock, settle
-from casque.testing.lossy import Fault, LossyStore, by_chance, scripted
+from casque.testing.lossy import Fault, LossyStore, by_chance
 from casque.testing.proxy import Fault as NetworkFault
 from casque.testing.proxy import Proxy
 from casque.testing.servers import Server
@@ -179,9 +179,12 @@ async def test_on_s3_no_lost_reply_does_anything_twice(
 async def test_a_lost_reply_is_settled_though_somebody_else_wrote_in_between(kind: Kind, fault: Fault) -> None:
     clock, store = ManualClock(), MemoryStore()
     await DirectQueue(store).enqueue("task", b"first")
-    mine = LossyStore(store, scripted(Fault.NONE, Fault.NONE, fault))  # opening reads twice
+    faults: list[Fault] = []
+    mine = LossyStore(store, lambda: faults.pop() if faults else Fault.NONE)
 
     async with opened(kind, mine, clock=clock) as q:
+        assert await q.dequeue("other") == []  # it is open now
+        faults.append(fault)
         call = asyncio.create_task(q.dequeue("task"))
         await settle()
         rival = DirectQueue(store)
