@@ -143,3 +143,18 @@ async def test_the_kept_documents_are_what_jqueue_writes_today(jqueue_python: st
         assert [
             {name: job[name] for name in ("entrypoint", "payload", "status", "priority")} for job in then["jobs"]
         ] == [{name: job[name] for name in ("entrypoint", "payload", "status", "priority")} for job in now["jobs"]]
+
+
+async def test_jqueue_refuses_a_log_and_does_not_write_over_it(jqueue_python: str, tmp_path: Path) -> None:
+    """It would take a head without jobs for an empty queue."""
+    async with Queue.open(tmp_path.as_uri(), layout="log") as q:
+        await q.enqueue("task", b"1")
+    path = tmp_path / "queue.json"
+    before = path.read_bytes()
+
+    command = [jqueue_python, HERE / "jqueue_side.py", "work", path]
+    ran = await asyncio.to_thread(lambda: subprocess.run(command, capture_output=True, text=True))
+
+    assert ran.returncode != 0
+    assert "ValidationError" in ran.stderr
+    assert path.read_bytes() == before
