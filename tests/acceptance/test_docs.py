@@ -15,13 +15,14 @@ import sys
 from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import pytest
 import typer.main
 
 from casque import DirectQueue, InMemoryStorage, QueueSettings, errors
 from casque.cli.main import app
+from casque.state import Event
 from casque.storage import cloud_options
 
 ROOT = Path(__file__).parents[2]
@@ -152,12 +153,34 @@ async def test_the_example_document_is_a_queue() -> None:
 
 def test_every_command_and_option_is_in_the_reference() -> None:
     page = (DOCS / "reference" / "cli.md").read_text()
-    command: Any = typer.main.get_command(app)
-    for name, sub in command.commands.items():
-        assert f"`casque {name}" in page, name
-        for parameter in sub.params:
+    for name, command in commands("casque", typer.main.get_command(app)):
+        assert f"`{name}" in page, name
+        for parameter in command.params:
             for option in parameter.opts:
                 assert not option.startswith("-") or option in page, option
+
+
+def commands(name: str, command: Any) -> Iterator[tuple[str, Any]]:
+    """Every command with its full name, groups' commands too."""
+    for sub, found in getattr(command, "commands", {}).items():
+        if hasattr(found, "commands"):
+            yield from commands(f"{name} {sub}", found)
+        else:
+            yield f"{name} {sub}", found
+
+
+def test_every_field_of_the_log_is_in_the_reference() -> None:
+    page = (DOCS / "reference" / "log-format.md").read_text()
+    kept = ROOT / "tests" / "compat" / "casque-0.1-log"
+    head = json.loads((kept / "queue.json").read_text())
+    led = json.loads((kept / "heads" / "led.json").read_text())
+    segments = [json.loads(path.read_text()) for path in (kept / "log").iterdir()]
+    snapshots = [json.loads(path.read_text()) for path in (kept / "snapshots").iterdir()]
+    named = {*head, *head["snapshot"], *led["owner"], *segments[0], *snapshots[0], *snapshots[0]["tip"]}
+    named |= {event[0] for segment in segments for event in segment["events"]}
+    named |= {field for event in get_args(Event) for field in event.__struct_fields__ if field != "spec"}
+    for field in named:
+        assert f"`{field}`" in page, field
 
 
 def run(command: list[str], directory: Path, *, fails: bool = False) -> str:

@@ -13,6 +13,16 @@ import pytest
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 PRINTED = {
+    "change_feed": [
+        r"at position \d+: \{'send': 2\}",
+        r"at position \d+: \{'send': 2, 'resize': 1\}",
+        r"live: added send live",
+    ],
+    "convert_and_verify": [
+        r"log: 60 jobs, \d+ segments",
+        r"document: 60 jobs, the same: True",
+        r"log: 60 jobs, the same: True",
+    ],
     "custom_storage": [r"20 jobs, commits: \d+", r"20 done, 0 left"],
     "dead_letters": [
         r"attempt 1 of 2 for card 1",
@@ -41,6 +51,12 @@ PRINTED = {
     ],
     "several_processes": [r"each job once: True", r"30 done, 0 waiting, 0 running"],
     "sync": [r"8 jobs enqueued by 8 threads in [1-8] commits", r"squares: 1 4 9 16 25 36 49 64"],
+    "time_travel": [
+        r"now: 0 jobs",
+        r"at position \d+: 4 ready, 1 running",
+        r"held by worker-1: 0",
+        r"the past cannot be changed",
+    ],
     "typed_payloads": [
         r'dataclass: ada@example.org stored as \{"to":"ada@example.org","subject":"hello"\}',
         r"struct: Thumbnail\(path='cat.png', width=128\)",

@@ -152,7 +152,7 @@ async def test_jqueue_refuses_a_log_and_does_not_write_over_it(jqueue_python: st
     path = tmp_path / "queue.json"
     before = path.read_bytes()
 
-    command = [jqueue_python, HERE / "jqueue_side.py", "work", path]
+    command: list[str | Path] = [jqueue_python, HERE / "jqueue_side.py", "work", path]
     ran = await asyncio.to_thread(lambda: subprocess.run(command, capture_output=True, text=True))
 
     assert ran.returncode != 0
