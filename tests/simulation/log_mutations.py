@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from casque.codec.head import KEY
 from casque.codec.log import LogHead, Mode, Owner, Segment, SnapshotRef, View, segment_key
 from casque.engine.committer import Committer
 from casque.journal.log import collector, journal
@@ -183,3 +184,43 @@ def follower_that_never_looks_at_the_floor(patch: pytest.MonkeyPatch) -> None:
             return await read(self)
 
     patch.setattr(Follower, "read", blind)
+
+
+def head_collected(patch: pytest.MonkeyPatch) -> None:
+    async def collect(store: Store, head: LogHead, *, fences: Collection[int]) -> None:
+        await collector.collect(store, head, fences=fences)
+        await store.delete(KEY)
+
+    patch.setattr(journal, "collect", collect)
+
+
+def fence_taken_for_an_ordinary_commit(patch: pytest.MonkeyPatch) -> None:
+    """Whoever loses a slot to a newer epoch applies that and writes on, open writer or holder, by the head it knows."""
+
+    async def stubborn(self: LogJournal, state: State, others: Tail) -> Conflict:
+        self.undo(state)
+        return Conflict(Refreshed(state, self._apply(state, others.found), certain=False))
+
+    patch.setattr(LogJournal, "_lost", stubborn)
+
+
+def fence_before_the_head_is_flipped(patch: pytest.MonkeyPatch) -> None:
+    flip = LogJournal._flip
+
+    async def hasty(self: LogJournal, state: State, batch: Batch) -> Refreshed:
+        epoch, self._epoch = self._epoch, self._epoch + 1
+        fenced = await self._fence(state, batch)
+        self._epoch = epoch
+        return await flip(self, fenced.state, batch)
+
+    patch.setattr(LogJournal, "_flip", hasty)
+
+
+def snapshots_published_into_another_epoch(patch: pytest.MonkeyPatch) -> None:
+    async def keep(self: LogJournal, view: View, writer: str) -> None:
+        ref = await self._snapshots.write(view)
+        head = await self._head.read()
+        if ref is not None and (published := await self._snapshots.publish(ref, head, writer)) is not None:
+            await collector.collect(self._store, published, fences=view.tip.fences)
+
+    patch.setattr(LogJournal, "_keep", keep)

@@ -112,6 +112,7 @@ class _Fetch(Generic[R]):
             self._fail()
         elif not self._reply.done():
             self._reply.set_result(read)
+            self._life.told()
 
     def _fail(self) -> None:
         if not self._reply.done():
@@ -191,6 +192,7 @@ class _Change(Generic[R]):
         elif not self._reply.done():
             self._reply.set_result(outcome)
             self._life.written()
+            self._life.told()
 
     def _time_out(self) -> None:
         raise NotImplementedError

@@ -13,6 +13,7 @@ from typing import Protocol
 from casque.codec.head import KEY
 from casque.codec.log import (
     LogHead,
+    Mode,
     SnapshotRef,
     Tip,
     decode_head,
@@ -84,6 +85,8 @@ class LogOnlooker:
         self._head: LogHead | None = None
         self._full = State(Limits())
         self._tip = Tip()
+        self._claimant = ""
+        """The writer that began the epoch."""
 
     def landed(self, objects: Mapping[str, Stored], key: str) -> Effect:
         body = objects[key].body
@@ -161,7 +164,16 @@ class LogOnlooker:
             new.epoch >= old.epoch, Invariant.EPOCHS, lambda: f"the head's epoch fell from {old.epoch} to {new.epoch}"
         )
         h.demand(new.floor >= old.floor, Invariant.KEPT, lambda: f"the floor fell from {old.floor} to {new.floor}")
+        if new.epoch != old.epoch:
+            self._claimant = new.writer
         if new.snapshot != old.snapshot:
+            h.demand(
+                new.mode is Mode.OPEN or new.writer == self._claimant,
+                Invariant.EPOCHS,
+                lambda: (
+                    f"{new.writer} published a snapshot in epoch {new.epoch}, which {self._claimant} has for itself"
+                ),
+            )
             self._check_snapshot(objects, old, new)
 
     def _check_snapshot(self, objects: Mapping[str, Stored], old: LogHead, new: LogHead) -> None:

@@ -112,7 +112,10 @@ class World:
         self.faults[fault] += 1
         match fault:
             case Fault.CRASH:
-                node.crash()
+                if node.rng.random() < 0.5:
+                    node.crash()
+                else:
+                    life.die_when_told(rounds=node.rng.randrange(12))
             case Fault.CLOSE:
                 node.close()
             case Fault.PAUSE:
