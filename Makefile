@@ -29,7 +29,7 @@ pytest: setup
 
 KILLS ?= 2000
 soak: setup ## The kill test for longer: make soak KILLS=5000
-	@CASQUE_KILLS=$(KILLS) .venv/bin/pytest --timeout 7200 tests/acceptance/test_processes_on_local_files.py
+	@CASQUE_KILLS=$(KILLS) .venv/bin/pytest --timeout 7200 tests/acceptance/test_processes.py
 
 bench: setup ## Speed, side by side with jqueue; prints the tables of benchmarks/README.md
 	@$(PY) -m benchmarks

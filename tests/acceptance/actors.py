@@ -15,13 +15,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from casque import CASConflictError, JobNotFoundError, LeaseLostError, Queue, UnknownOutcomeError
 from casque.clock import Random
+from casque.journal.log import pace, solitude
 
-FORK = multiprocessing.get_context("fork")
-"""A fork costs milliseconds where a fresh interpreter costs a good part of a second; they are killed by the hundred."""
+FORKSERVER = multiprocessing.get_context("forkserver")
+"""A fork costs milliseconds where a fresh interpreter costs a good part of a second, and they die by the hundred.
+From a server, because cloud storage does not survive being forked once it was used."""
+FORKSERVER.set_forkserver_preload(["tests.acceptance.actors"])
 
 
 class Log:
@@ -88,21 +91,39 @@ async def _finish(log: Log, job: Any, verb: str) -> None:
     log.write("ok", verb, job=job.id, token=job.token)
 
 
-def actor_process(url: str, log: Path, name: str, *, layout: str, calls: int | None, lease_s: float) -> Any:
-    """A process of its own, not yet started."""
+class Actor(NamedTuple):
+    """What a process is told to do."""
 
-    def main() -> None:
-        async def run() -> None:
-            async with Queue.open(
-                url, layout=layout, worker=name, stale_timeout=timedelta(seconds=lease_s), max_attempts=None
-            ) as queue:
-                await asyncio.gather(
-                    *(act(queue, Log(log), f"{name}.{n}", Random(f"{name}.{n}"), calls=calls) for n in range(4))
-                )
+    url: str
+    log: Path
+    name: str
+    layout: str
+    calls: int | None
+    lease_s: float
+    options: Mapping[str, str] | None = None
 
-        asyncio.run(run())
+    def process(self) -> Any:
+        """A process of its own, not yet started."""
+        return FORKSERVER.Process(target=self._main, name=self.name)
 
-    return FORK.Process(target=main, name=name)
+    def _main(self) -> None:
+        # As much upkeep as possible: snapshots, collection and changes of mode happen all the time.
+        pace.SNAPSHOT_SEGMENTS = 24
+        solitude.ALONE_COMMITS = 4
+        solitude.REST_MIN_MS, solitude.REST_MAX_MS = 50, 500
+        asyncio.run(self._run())
+
+    async def _run(self) -> None:
+        async with Queue.open(
+            self.url,
+            layout=self.layout,
+            options=self.options,
+            worker=self.name,
+            stale_timeout=timedelta(seconds=self.lease_s),
+            retention=timedelta(seconds=1),
+        ) as queue:
+            names = [f"{self.name}.{n}" for n in range(4)]
+            await asyncio.gather(*(act(queue, Log(self.log), name, Random(name), calls=self.calls) for name in names))
 
 
 @dataclass

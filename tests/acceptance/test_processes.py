@@ -1,26 +1,56 @@
-"""Real processes on real files: killed at random by the hundred, or sharing one queue as they please."""
+"""Real processes on real files and a real S3 server: killed at random by the hundred, or sharing one queue."""
 
 from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
 from casque.clock import Random, SystemClock
-from tests.acceptance.actors import Ledger, actor_process
+from casque.testing.servers import Server
+from tests.acceptance.actors import Actor, Ledger
 
 KILLS = int(os.environ.get("CASQUE_KILLS", "200"))
 
 
+class Place(NamedTuple):
+    """Where the queue is."""
+
+    url: str
+    options: Mapping[str, str] | None = None
+    kills: int = KILLS
+
+
+def on_files(request: pytest.FixtureRequest) -> Place:
+    path: Path = request.getfixturevalue("tmp_path")
+    return Place((path / "queue").as_uri())
+
+
+def on_s3(request: pytest.FixtureRequest) -> Place:
+    server: Server = request.getfixturevalue("s3_server")
+    return Place(server.fresh_url(), server.options, KILLS // 2)
+
+
+@pytest.fixture(
+    params=[
+        pytest.param(on_files, id="files"),
+        pytest.param(on_s3, id="s3", marks=pytest.mark.xdist_group("s3")),
+    ]
+)
+def place(request: pytest.FixtureRequest) -> Place:
+    found: Place = request.param(request)
+    return found
+
+
 @pytest.mark.parametrize("layout", ["document", "log"])
-async def test_whatever_was_acknowledged_survives_hundreds_of_kills(tmp_path: Path, layout: str) -> None:
+async def test_whatever_was_acknowledged_survives_hundreds_of_kills(tmp_path: Path, place: Place, layout: str) -> None:
     rng = Random(20261115)
     logs = tmp_path / "logs"
     logs.mkdir()
-    url = (tmp_path / "queue").as_uri()
     started = 0
     actors: list[Any] = []
 
@@ -28,13 +58,13 @@ async def test_whatever_was_acknowledged_survives_hundreds_of_kills(tmp_path: Pa
         nonlocal started
         name = f"a{started}"
         started += 1
-        process = actor_process(url, logs / f"{name}.log", name, layout=layout, calls=None, lease_s=0.5)
+        process = Actor(place.url, logs / f"{name}.log", name, layout, None, 0.5, place.options).process()
         process.start()
         actors.append(process)
 
     for _ in range(3):
         start()
-    for _ in range(KILLS):
+    for _ in range(place.kills):
         victim = actors.pop(rng.randrange(len(actors)))
         # Anywhere between its first line and some dozens later: within a claim, a write, a rename, an answer.
         await wait_for_lines(logs / f"{victim.name}.log", rng.randint(1, 40), victim)
@@ -47,18 +77,17 @@ async def test_whatever_was_acknowledged_survives_hundreds_of_kills(tmp_path: Pa
         actor.join()
 
     ledger = Ledger.read(logs)
-    await ledger.hold_to_account(url)
-    assert ledger.told["enqueue"] > KILLS
+    await ledger.hold_to_account(place.url, place.options)
+    assert ledger.told["enqueue"] > place.kills
     assert ledger.told["ack"] > 10
 
 
 @pytest.mark.parametrize("layout", ["document", "log"])
 async def test_eight_processes_share_one_queue_and_nothing_is_lost_or_claimed_twice(
-    tmp_path: Path, layout: str
+    tmp_path: Path, place: Place, layout: str
 ) -> None:
-    url = (tmp_path / "queue").as_uri()
     actors = [
-        actor_process(url, tmp_path / f"p{n}.log", f"p{n}", layout=layout, calls=40, lease_s=300) for n in range(8)
+        Actor(place.url, tmp_path / f"p{n}.log", f"p{n}", layout, 40, 300, place.options).process() for n in range(8)
     ]
     for actor in actors:
         actor.start()
@@ -70,7 +99,7 @@ async def test_eight_processes_share_one_queue_and_nothing_is_lost_or_claimed_tw
     # No lease ran out, so a job was claimed again only if it had been given back.
     again = len(ledger.claims) - len({job for job, _ in ledger.claims})
     assert again <= ledger.told["nack"]
-    await ledger.hold_to_account(url)
+    await ledger.hold_to_account(place.url, place.options)
 
 
 async def wait_for_lines(path: Path, wanted: int, process: Any) -> None:
