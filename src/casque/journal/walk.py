@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from casque.codec.digest import state_digest
 from casque.codec.head import KEY
 from casque.codec.log import (
     START,
@@ -99,7 +98,7 @@ class Walk:
         if self._chain not in (None, tip.chain):
             raise CorruptQueueError(ref.key, f"it does not follow {segment_key(self.position)}. {RESTORE}")
         if self._state is not None:
-            if state_digest(state) != state_digest(self._state) or tip != self._tip:
+            if not _same(state, self._state) or tip != self._tip:
                 raise CorruptQueueError(
                     ref.key,
                     "it is not what the segments before it add up to. Report this; until then, restore "
@@ -138,6 +137,16 @@ def flaw(state: State) -> str | None:
     if _twice(job.spec.key for job in jobs if job.spec.key is not None and job.state is not JobState.DEAD):
         return "two unfinished jobs hold the same unique key"
     return None
+
+
+def _same(one: State, other: State) -> bool:
+    """As equal digests would say, and a good deal faster."""
+    return (
+        one.jobs == other.jobs
+        and one.counters == other.counters
+        and list(one.writers.items()) == list(other.writers.items())
+        and list(one.requests.items()) == list(other.requests.items())
+    )
 
 
 def _twice(values: Iterable[int | str]) -> bool:
