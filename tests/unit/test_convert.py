@@ -182,11 +182,16 @@ async def test_a_process_that_has_it_open_is_told_and_loses_nothing(
         monkeypatch.setattr(solitude, "ALONE_COMMITS", 2)
     store = MemoryStore()
     async with opened(store, layout) as q:
-        for n in range(5):
+        await q.enqueue("send", b"0", request_id="r0")
+    async with opened(store) as q:
+        for n in range(1, 5):
             await q.enqueue("send", b"%d" % n, request_id=f"r{n}")
         await convert(store, OTHER[layout])
-        with pytest.raises(QueueReplacedError, match="Open it again"):
-            await q.enqueue("send", b"too late", request_id="late")
+        for _ in range(3):
+            with pytest.raises(QueueReplacedError, match="Open it again"):
+                await q.enqueue("send", b"too late", request_id="late")
+        with pytest.raises(QueueReplacedError):
+            await q.stats()
     async with opened(store) as q:
         assert [job.payload for job in await q.jobs()] == [b"0", b"1", b"2", b"3", b"4"]
         await q.enqueue("send", b"too late", request_id="late")

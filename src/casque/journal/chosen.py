@@ -7,7 +7,7 @@ from typing import Any
 
 from casque.clock import Clock, Random
 from casque.codec.document import LAYOUT as DOCUMENT
-from casque.codec.head import KEY, read_layout
+from casque.codec.head import KEY, Head, check_layout, check_same_queue, read_layout
 from casque.codec.log import LAYOUT as LOG
 from casque.errors import CorruptQueueError
 from casque.journal.document import DocumentJournal
@@ -30,6 +30,8 @@ class ChosenJournal:
         self._clock = clock
         self._rng = rng
         self._journal: Journal | None = None
+        self._seen: Head | None = None
+        """What `queue.json` said when it was first there."""
 
     @property
     def whole(self) -> bool:
@@ -44,7 +46,14 @@ class ChosenJournal:
                 raise CorruptQueueError(
                     KEY, f"is missing although there is {leftover}: it was deleted. Restore it from a backup"
                 )
-        layout = read_layout(KEY, read.body).layout if isinstance(read, Stored) else self._layout
+        layout = self._layout
+        if isinstance(read, Stored):
+            head = read_layout(KEY, read.body)
+            if self._seen is not None:
+                # Whoever starts again after a failure goes on with this very queue, or not at all.
+                check_layout(head, self._seen.layout)
+                check_same_queue(head, self._seen.queue_id)
+            self._seen, layout = head, head.layout
         if layout not in JOURNALS:
             raise CorruptQueueError(KEY, f"the layout {layout!r} is none that this release knows. Upgrade casque")
         self._journal = JOURNALS[layout](self._store, settings=self._settings, clock=self._clock, rng=self._rng)
