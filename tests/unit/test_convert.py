@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from casque.codec.log import Mode, Owner, decode_head, encode_head, segment_key
 from casque.errors import UnknownOutcomeError
 from casque.journal.chosen import ChosenJournal
 from casque.journal.convert import Converted, Converter
-from casque.journal.log import solitude
+from casque.journal.log import pace, solitude
 from casque.journal.verify import Verifier
 from casque.settings import QueueSettings
 from casque.state import State
@@ -245,11 +246,58 @@ async def test_a_write_that_wins_the_race_makes_the_conversion_refuse() -> None:
                 await other.enqueue("send", b"2")
 
         with pytest.raises(CASConflictError, match="nothing was changed"):
-            await convert(Meddled(memory, "replace", meanwhile, body=OTHER[layout].encode()), OTHER[layout])
+            await convert(Meddled(memory, meanwhile, body=OTHER[layout].encode()), OTHER[layout])
         assert await layout_of(memory) == layout
         assert (await state_of(memory)).counters.enqueued == 2
         await verify(memory)
         assert (await convert(memory, OTHER[layout])).changed
+
+
+async def test_a_write_right_after_the_fence_makes_the_conversion_refuse() -> None:
+    """The log is closed, and somebody opens it again before the converter looks at what it is to replace."""
+
+    class Reopened(GatedStore):
+        closed = done = False
+
+        async def create(self, key: str, body: bytes) -> Outcome:
+            self.closed = self.closed or b'"events":[]' in body
+            return await super().create(key, body)
+
+        async def get(self, key: str, *, unless: str | None = None) -> Read:
+            if self.closed and not self.done and key == "queue.json" and unless is None:
+                self.done = True
+                async with opened(memory) as other:
+                    await other.enqueue("send", b"2")
+            return await super().get(key, unless=unless)
+
+    memory = MemoryStore()
+    async with opened(memory) as q:
+        await q.enqueue("send", b"1")
+    store = Reopened(memory)
+
+    with pytest.raises(CASConflictError, match="nothing was changed"):
+        await convert(store, "document")
+
+    assert store.done
+    assert (await state_of(memory)).counters.enqueued == 2
+    await verify(memory)
+
+
+async def test_tidying_up_spares_a_conversion_that_is_under_way() -> None:
+    """Its snapshot is written and not named yet."""
+    memory = MemoryStore()
+    async with opened(memory) as q:
+        await fill(q)
+    await convert(memory, "document")
+    expected = state_digest(await state_of(memory))
+
+    async def tidy() -> None:
+        assert not (await convert(memory, "document")).changed
+
+    assert (await convert(Meddled(memory, tidy, body=b"log"), "log")).changed
+
+    assert state_digest(await state_of(memory)) == expected
+    await verify(memory)
 
 
 # --- Crashes ---
@@ -260,17 +308,16 @@ class CrashError(Exception):
 
 
 class Meddled(GatedStore):
-    """Something happens just before the first write of a kind whose body has this in it."""
+    """Something happens just before the switch to a layout."""
 
-    def __init__(self, store: MemoryStore, verb: str, what: Callable[[], Awaitable[None]], body: bytes = b"") -> None:
+    def __init__(self, store: MemoryStore, what: Callable[[], Awaitable[None]], *, body: bytes) -> None:
         super().__init__(store)
-        self._verb = verb
         self._what = what
         self._body = body
         self._done = False
 
     async def replace(self, key: str, body: bytes, *, expected: str) -> Outcome:
-        if self._verb == "replace" and b'"layout": "%b"' % self._body in body and not self._done:
+        if b'"layout": "%b"' % self._body in body and not self._done:
             self._done = True
             await self._what()
         return await super().replace(key, body, expected=expected)
@@ -441,6 +488,30 @@ async def test_fences_of_every_log_outlive_all_conversions(monkeypatch: pytest.M
 
     left = [key async for key in store.list("log/")]
     assert set(fences) < set(left)
+
+
+async def test_fences_of_an_earlier_log_are_not_collected_by_a_later_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(solitude, "ALONE_COMMITS", 2)
+    store = MemoryStore()
+    async with opened(store) as q:
+        for n in range(6):
+            await q.enqueue("send", b"%d" % n)
+    await convert(store, "document")
+    fences = {key async for key in store.list("log/")}
+    await convert(store, "log")
+
+    monkeypatch.setattr(pace, "SNAPSHOT_SEGMENTS", 4)
+    clock, rng = ManualClock(), Random(next(SEEDS))
+    async with Queue.open(store, clock=clock, rng=rng, retention=timedelta(seconds=1)) as q:
+        for n in range(30):
+            await q.enqueue("send", b"%d" % n)
+            await clock.advance(5)
+        position = (await q.stats()).position
+
+    left = {key async for key in store.list("log/")}
+    assert len(left) < position - 8, "much was collected"
+    assert fences < left
+    await verify(store)
 
 
 async def test_jobs_that_run_keep_their_leases() -> None:

@@ -24,12 +24,14 @@ from casque import (
     SyncQueue,
 )
 from casque.clock import Random
-from casque.codec.log import Mode, Owner, decode_head, encode_head, segment_key
+from casque.codec.log import Mode, Owner, decode_head, digest, encode_head, encode_segment, segment_key
 from casque.journal.log import pace, solitude
+from casque.state import Added
 from casque.storage.memory import MemoryStore
 from casque.storage.port import Read, Stored, Won
 from casque.testing.clock import ManualClock, settle
 from casque.testing.gated import GatedStore
+from casque.types import JobSpec
 
 START_MS = 1_700_000_000_000
 SEEDS = count(1)
@@ -260,6 +262,34 @@ async def test_a_slot_that_was_collected_and_won_again_is_not_taken_for_history(
 
     with pytest.raises(HistoryGoneError):
         await anext(again)
+
+
+@pytest.mark.usefixtures("quick_to_collect")
+async def test_a_commit_that_follows_and_yet_is_no_history_is_not_told() -> None:
+    """The slot was used and collected; then somebody who overslept won it, with a segment that fits in every way."""
+    store, clock = MemoryStore(), ManualClock()
+    async with opened(store, clock) as q:
+        await q.enqueue("send", b"first")
+    first = await body(store, segment_key(1))
+    events = watching(store, clock).events(from_position=0)
+    await anext(events)
+    await grow(store, clock, 40)
+    queue_id = decode_head("queue.json", await body(store, "queue.json")).queue_id
+    assert queue_id is not None
+    late = encode_segment(
+        queue_id=queue_id,
+        position=2,
+        epoch=0,
+        writer="asleep",
+        batch=2,
+        prev=digest(first),
+        at_ms=START_MS,
+        events=[Added(JobSpec("late", "send", b"late"), 2, START_MS)],
+    )
+    assert isinstance(await store.create(segment_key(2), late), Won)
+
+    with pytest.raises(HistoryGoneError):
+        await anext(events)
 
 
 @pytest.mark.usefixtures("quick_to_collect")

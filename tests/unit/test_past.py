@@ -26,7 +26,7 @@ from casque.clock import Random
 from casque.codec.log import decode_head, segment_key
 from casque.journal.log import pace
 from casque.storage.memory import MemoryStore
-from casque.storage.port import Stored
+from casque.storage.port import Read, Stored
 from casque.testing.clock import ManualClock, settle
 from casque.testing.gated import GatedStore
 from casque.types import Totals
@@ -171,6 +171,31 @@ async def test_what_is_too_old_is_named_with_what_is_left(monkeypatch: pytest.Mo
     for position in (oldest.position, oldest.position + 1, max(moments)):
         async with opened(store, clock, as_of=position) as q:
             assert await seen(q) == moments[position][1]
+
+
+async def test_a_past_that_is_collected_while_it_is_read_is_gone_and_not_the_future(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pace, "SNAPSHOT_SEGMENTS", 5)
+
+    class Collected(GatedStore):
+        """Others go on for a while just before the first segment is read."""
+
+        done = False
+
+        async def get(self, key: str, *, unless: str | None = None) -> Read:
+            if key.startswith("log/") and not self.done:
+                self.done = True
+                await history(memory, clock, 60, retention=timedelta(seconds=1))
+            return await super().get(key, unless=unless)
+
+    memory, clock = MemoryStore(), ManualClock()
+    await history(memory, clock, 4)
+    store = Collected(memory)
+    with pytest.raises(HistoryGoneError):
+        async with opened(store, clock, as_of=3):
+            pass
+    assert store.done
 
 
 async def test_the_future_is_named_with_the_range_that_is_there() -> None:
