@@ -48,6 +48,10 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
             for n in range(COMMITS):
                 await q.enqueue("send", b"%d" % n)
                 await until_quiet(q)
+            # And after the newest snapshot come some segments.
+            pace.SNAPSHOT_SEGMENTS = 10_000
+            for n in range(6):
+                await q.enqueue("send", b"%d" % n)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pace, "SNAPSHOT_SEGMENTS", 8)
@@ -56,6 +60,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     head = head_of(root)
     assert head.floor > 0
     assert len(head.kept) > 2
+    assert head.snapshot is not None
+    assert segment_key(head.snapshot.position) < tail_segment(root)
     return root
 
 
