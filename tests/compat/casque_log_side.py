@@ -26,11 +26,11 @@ from casque.codec.log import (
     digest,
     encode_head,
     encode_segment,
-    encode_snapshot,
     replay,
     segment_key,
     snapshot_key,
 )
+from casque.codec.snapshot import Part, encode_jobs, encode_part, encode_snapshot, part_key
 from casque.state import (
     Acked,
     Added,
@@ -55,6 +55,7 @@ QUEUE_ID = "6f1ed002-ab55-4591-91e8-fdf0a8f19d1c"
 PRODUCER, WORKER, OPERATOR = "4d6c1f0a9b8e7d55", "a3f0c2d4e6b81977", "09f1e2d3c4b5a687"
 SNAPSHOTS = {6: "c0ffee00c0ffee00", 14: "0123456789abcdef"}
 """Position and nonce."""
+IN_PARTS = 14
 
 Commit = tuple[str, int, int, Sequence[Event]]
 """Writer, its batch, epoch, events."""
@@ -127,11 +128,26 @@ def objects() -> dict[str, bytes]:
         replay(state, segment)
         tip.advance(segment, digest(body))
         if position in SNAPSHOTS:
-            key = snapshot_key(position, SNAPSHOTS[position])
-            made[key] = b"".join(encode_snapshot(QUEUE_ID, View.of(state, tip)))
-            refs.append(SnapshotRef(position, key, digest(made[key]), len(made[key]), START_MS + position * 1000 + 7))
+            objects_of_it = snapshot(View.of(state, tip), in_parts=position == IN_PARTS)
+            made |= objects_of_it
+            key, size = snapshot_key(position, SNAPSHOTS[position]), sum(map(len, objects_of_it.values()))
+            refs.append(SnapshotRef(position, key, digest(made[key]), size, START_MS + position * 1000 + 7))
     made["queue.json"] = encode_head(head(refs))
     return made
+
+
+def snapshot(view: View, *, in_parts: bool) -> dict[str, bytes]:
+    """As one object, or with its jobs in two objects beside it."""
+    key = snapshot_key(view.position, SNAPSHOTS[view.position])
+    if not in_parts:
+        return {key: encode_snapshot(QUEUE_ID, view, list(encode_jobs(view.records)))}
+    made: dict[str, bytes] = {}
+    parts: list[Part] = []
+    for number, jobs in enumerate((view.records[:4], view.records[4:])):
+        body = encode_part(QUEUE_ID, view.position, list(encode_jobs(jobs)))
+        parts.append(Part(part_key(key, number), digest(body), len(body)))
+        made[parts[-1].key] = body
+    return made | {key: encode_snapshot(QUEUE_ID, view, [], parts)}
 
 
 def head(refs: list[SnapshotRef]) -> LogHead:

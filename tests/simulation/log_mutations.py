@@ -9,14 +9,14 @@ import msgspec
 import pytest
 
 from casque.codec.head import KEY
-from casque.codec.log import LogHead, Mode, Owner, Segment, SnapshotRef, View, segment_key
+from casque.codec.log import LogHead, Mode, Owner, Segment, View, segment_key
 from casque.engine.committer import Committer
 from casque.journal.log import collector, journal
 from casque.journal.log.follower import Follower
 from casque.journal.log.journal import LogJournal
 from casque.journal.log.reader import Reader, Tail
 from casque.journal.log.register import HeadRegister
-from casque.journal.log.snapshots import Snapshots
+from casque.journal.log.snapshots import naming
 from casque.journal.port import Batch, Conflict, Refreshed
 from casque.state import State
 from casque.storage.port import Store, Won
@@ -48,15 +48,16 @@ def second_body_for_a_tried_slot(patch: pytest.MonkeyPatch) -> None:
 
 
 def deleted_before_the_floor_is_raised(patch: pytest.MonkeyPatch) -> None:
-    publish = Snapshots.publish
+    keep = LogJournal._keep
 
-    async def hasty(self: Snapshots, ref: SnapshotRef, head: LogHead, writer: str) -> LogHead | None:
+    async def hasty(self: LogJournal, view: View, writer: str) -> None:
+        head = await self._head.read()
         if head.snapshot is not None:
             early = msgspec.structs.replace(head, floor=head.snapshot.position)
             await collector.collect(self._store, early, fences=range(head.floor))
-        return await publish(self, ref, head, writer)
+        await keep(self, view, writer)
 
-    patch.setattr(Snapshots, "publish", hasty)
+    patch.setattr(LogJournal, "_keep", hasty)
 
 
 def fences_collected(patch: pytest.MonkeyPatch) -> None:
@@ -218,9 +219,10 @@ def fence_before_the_head_is_flipped(patch: pytest.MonkeyPatch) -> None:
 
 def snapshots_published_into_another_epoch(patch: pytest.MonkeyPatch) -> None:
     async def keep(self: LogJournal, view: View, writer: str) -> None:
-        ref = await self._snapshots.write(view)
+        ref = await self._snapshots.write(self._head.queue_id, view)
         head = await self._head.read()
-        if ref is not None and (published := await self._snapshots.publish(ref, head, writer)) is not None:
-            await collector.collect(self._store, published, fences=view.tip.fences)
+        newer = naming(head, ref, writer=writer, retention_ms=1_000) if ref is not None else None
+        if newer is not None and await self._head.replace(newer):
+            await collector.collect(self._store, newer, fences=view.tip.fences)
 
     patch.setattr(LogJournal, "_keep", keep)

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import zlib
-from collections.abc import Iterable, Iterator
 from enum import StrEnum
 
 import msgspec
 
 from casque.codec.head import FORMAT, Head, check_format, check_layout, read_layout
-from casque.codec.stored import StoredRequest, decode_job, encode_job, record_of, restored, stored_requests
 from casque.errors import CorruptQueueError
-from casque.state import Counters, Event, Limits, State
+from casque.state import Counters, Event, State
 from casque.state.machine import Answered
 from casque.types import JobRecord
 
@@ -25,7 +23,7 @@ START = ""
 """What the first segment names as the digest of the one before it."""
 
 _CRC_BYTES = len(b',"crc":"00000000"}\n')
-_REPAIR = "Restore the object from a backup or an older version of it; `casque queue verify` checks the whole queue"
+REPAIR = "Restore the object from a backup or an older version of it; `casque queue verify` checks the whole queue"
 
 
 class SnapshotRef(msgspec.Struct, frozen=True):
@@ -35,6 +33,7 @@ class SnapshotRef(msgspec.Struct, frozen=True):
     key: str
     sha256: str
     bytes: int
+    """Of all of it, parts included."""
     at: int = 0
     """When it was made, by its writer's clock: for people, and for how long the past is kept."""
 
@@ -139,17 +138,6 @@ class View(msgspec.Struct, frozen=True):
         )
 
 
-class _Snapshot(msgspec.Struct):
-    format: int
-    queue_id: str
-    position: int
-    tip: Tip
-    counters: Counters
-    writers: dict[str, int]
-    requests: list[StoredRequest]
-    jobs: list[msgspec.Raw]
-
-
 class _Link(msgspec.Struct):
     prev: str = START
 
@@ -157,7 +145,6 @@ class _Link(msgspec.Struct):
 _encode = msgspec.json.Encoder().encode
 _link_decoder = msgspec.json.Decoder(_Link)
 _segment_decoder = msgspec.json.Decoder(Segment)
-_snapshot_decoder = msgspec.json.Decoder(_Snapshot)
 _head_decoder = msgspec.json.Decoder(LogHead)
 
 
@@ -201,20 +188,20 @@ def decode_segment(body: bytes, *, queue_id: str, position: int, prev: str) -> S
     """
     key = segment_key(position)
     if body[-_CRC_BYTES:] != b',"crc":"%08x"}\n' % zlib.crc32(body[:-_CRC_BYTES]):
-        raise CorruptQueueError(key, f"its checksum does not match: it was cut short or changed. {_REPAIR}")
+        raise CorruptQueueError(key, f"its checksum does not match: it was cut short or changed. {REPAIR}")
     try:
         segment = _segment_decoder.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise CorruptQueueError(key, f"it cannot be read ({error}). {_REPAIR}") from error
+        raise CorruptQueueError(key, f"it cannot be read ({error}). {REPAIR}") from error
     if segment.format > FORMAT:
         raise CorruptQueueError(key, f"written in format {segment.format} by a newer casque. Upgrade casque")
     if segment.queue_id != queue_id:
-        raise CorruptQueueError(key, f"it belongs to another queue ({segment.queue_id}, not {queue_id}). {_REPAIR}")
+        raise CorruptQueueError(key, f"it belongs to another queue ({segment.queue_id}, not {queue_id}). {REPAIR}")
     if segment.position != position:
-        raise CorruptQueueError(key, f"it says it is commit {segment.position}: it was renamed. {_REPAIR}")
+        raise CorruptQueueError(key, f"it says it is commit {segment.position}: it was renamed. {REPAIR}")
     if segment.prev != prev:
         before = segment_key(position - 1)
-        raise CorruptQueueError(key, f"it does not follow {before} as that is now: one of them was swapped. {_REPAIR}")
+        raise CorruptQueueError(key, f"it does not follow {before} as that is now: one of them was swapped. {REPAIR}")
     return segment
 
 
@@ -239,7 +226,7 @@ def replay(state: State, segment: Segment) -> None:
         state.replay(segment.events, writer=segment.writer, batch=segment.batch, at_ms=segment.at)
     except (KeyError, AssertionError) as error:
         raise CorruptQueueError(
-            segment_key(segment.position), f"its events do not fit the queue as it was before it ({error!r}). {_REPAIR}"
+            segment_key(segment.position), f"its events do not fit the queue as it was before it ({error!r}). {REPAIR}"
         ) from error
 
 
@@ -256,53 +243,9 @@ def decode_head(key: str, body: bytes) -> LogHead:
         head = _head_decoder.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         check_layout(read_layout(key, body), LAYOUT)
-        raise CorruptQueueError(key, f"the head of the log cannot be read ({error}). {_REPAIR}") from error
+        raise CorruptQueueError(key, f"the head of the log cannot be read ({error}). {REPAIR}") from error
     check_format(key, head)
     check_layout(head, LAYOUT)
     if head.queue_id is None:
-        raise CorruptQueueError(key, f"the head of the log names no queue. {_REPAIR}")
+        raise CorruptQueueError(key, f"the head of the log names no queue. {REPAIR}")
     return head
-
-
-def encode_snapshot(queue_id: str, view: View, *, piece: int = 500) -> Iterator[bytes]:
-    """The snapshot in pieces, so that whoever asks for them can do something else in between."""
-    yield (
-        b'{"format": %d, "queue_id": %b,\n"position": %d, "tip": %b,\n"counters": %b,\n"writers": %b,\n'
-        b'"requests": %b,\n"jobs": [\n'
-        % (
-            FORMAT,
-            _encode(queue_id),
-            view.position,
-            _encode(view.tip),
-            _encode(view.counters),
-            _encode(view.writers),
-            _encode(stored_requests(view.requests)),
-        )
-    )
-    for start in range(0, len(view.records), piece):
-        lines = b",\n".join([encode_job(job) for job in view.records[start : start + piece]])
-        yield lines if start == 0 else b",\n" + lines
-    yield b"\n]}\n"
-
-
-def decode_snapshot(ref: SnapshotRef, body: bytes, *, queue_id: str, limits: Limits) -> tuple[State, Tip]:
-    """The state and the end of the log that it stands for.
-
-    Raises:
-        CorruptQueueError: these are not the bytes that the head names.
-    """
-    if digest(body) != ref.sha256:
-        raise CorruptQueueError(
-            ref.key, f"it is not the snapshot that the head names: cut, changed or swapped. {_REPAIR}"
-        )
-    try:
-        snapshot = _snapshot_decoder.decode(body)
-        records: Iterable[JobRecord] = [record_of(decode_job(raw), 0) for raw in snapshot.jobs]
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise CorruptQueueError(ref.key, f"it cannot be read ({error}). {_REPAIR}") from error
-    if snapshot.queue_id != queue_id or snapshot.position != ref.position:
-        raise CorruptQueueError(ref.key, f"it belongs to another queue or position. {_REPAIR}")
-    state = restored(
-        ref.key, records, snapshot.counters, snapshot.position, snapshot.writers, snapshot.requests, limits
-    )
-    return state, snapshot.tip

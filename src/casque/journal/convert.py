@@ -26,15 +26,14 @@ from casque.codec.log import (
     Tip,
     View,
     decode_head,
-    decode_snapshot,
     digest,
     encode_head,
-    encode_snapshot,
-    snapshot_key,
 )
-from casque.errors import CASConflictError, CorruptQueueError, InvalidInputError, QueueLedError
+from casque.errors import CASConflictError, CorruptQueueError, InvalidInputError, QueueLedError, StorageError
 from casque.journal.leftovers import find_fences, sweep
 from casque.journal.log import LogJournal
+from casque.journal.log.reader import Reader
+from casque.journal.log.snapshots import SnapshotWriter
 from casque.journal.patience import Patience
 from casque.journal.port import Batch
 from casque.journal.tries import Tries
@@ -119,19 +118,16 @@ class Converter:
         return Converted(LOG, ref.position, len(state.jobs), before)
 
     async def _write_snapshot(self, queue_id: str, view: View) -> SnapshotRef:
-        body = b"".join(encode_snapshot(queue_id, view))
-        key = snapshot_key(view.position, new_nonce(self._rng))
-        tries = Tries(f"the snapshot {key}", self._patience)
-        # Lost is as good as won: the name is nobody else's, so it was a retry of our own. Reading back will tell.
-        while await tries.attempt(lambda: self._store.create(key, body)) is None:
-            pass
-        return SnapshotRef(view.position, key, digest(body), len(body), self._clock.wall_ms())
+        ref = await SnapshotWriter(self._store, clock=self._clock, rng=self._rng).write(queue_id, view)
+        if ref is None:
+            raise StorageError("the store did not take the snapshot; nothing was changed. Try again")
+        return ref
 
     async def _read_snapshot(self, ref: SnapshotRef, queue_id: str) -> State:
-        read = await self._patience().insist(lambda: self._store.get(ref.key))
-        if not isinstance(read, Stored):
+        restored = await Reader(self._store, self._patience).restore(ref, queue_id=queue_id, limits=Limits())
+        if restored is None:
             raise CorruptQueueError(ref.key, "was written and is not there; nothing was changed. Run `casque doctor`")
-        return decode_snapshot(ref, read.body, queue_id=queue_id, limits=Limits())[0]
+        return restored[0]
 
     # --- From a log to a document ---
 
@@ -150,6 +146,7 @@ class Converter:
         closed = await self._read()
         if taken is None or decode_head(KEY, closed.body).owner != owner:
             raise CASConflictError(REFUSED)
+        self._say("writing the document")
         state = taken.state
         before = state_digest(state)
         codec = DocumentCodec(KEY, new_id(self._rng))

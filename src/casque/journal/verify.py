@@ -17,6 +17,7 @@ from casque.codec.document import DocumentCodec
 from casque.codec.head import KEY, read_layout
 from casque.codec.log import LAYOUT as LOG
 from casque.codec.log import LogHead, Tip, segment_key
+from casque.codec.snapshot import snapshot_of
 from casque.errors import CorruptQueueError, InvalidInputError, StorageError
 from casque.journal.leftovers import SEGMENTS, SNAPSHOTS
 from casque.journal.log.reader import READ_AHEAD, Reader
@@ -146,12 +147,12 @@ class Verifier:
         """Every snapshot of this position. Those below the floor, if any, are only read."""
         while (ref := walk.ref) is not None and ref.position <= walk.position:
             self._progress("reading snapshots", walk.steps, total)
-            body = await self._reader.snapshot(ref)
-            if body is None:
+            restored = await self._reader.restore(ref, queue_id=self._head.queue_id, limits=Limits())
+            if restored is None:
                 raise CorruptQueueError(
-                    ref.key, "the snapshot that the head names is missing. Restore it from a backup or an older version"
+                    ref.key, "the snapshot that the head names is missing, or a part of it. Restore it from a backup"
                 )
-            walk.checkpoint(body)
+            walk.checkpoint(*restored)
 
     async def _fences(self, head: LogHead, tip: Tip) -> None:
         """Those above the floor were met on the way."""
@@ -172,7 +173,7 @@ class Verifier:
         fences = {segment_key(position) for position in tip.fences}
         waiting = [key for key in listed if key <= segment_key(head.floor) and key not in fences]
         named = {ref.key for ref in Walk(head).refs}
-        unnamed = [key async for key in self._keys(SNAPSHOTS) if key not in named]
+        unnamed = [key async for key in self._keys(SNAPSHOTS) if snapshot_of(key) not in named]
         notes = []
         if waiting:
             notes.append(f"{len(waiting)} segments up to the floor are yet to be deleted")

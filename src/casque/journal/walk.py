@@ -12,7 +12,6 @@ from casque.codec.log import (
     SnapshotRef,
     Tip,
     decode_segment,
-    decode_snapshot,
     digest,
     previous,
     replay,
@@ -85,11 +84,10 @@ class Walk:
         replay(self._state, segment)
         self._tip.advance(segment, self._chain)
 
-    def checkpoint(self, body: bytes) -> None:
+    def checkpoint(self, state: State, tip: Tip) -> None:
         """The snapshot of this position."""
         ref = self.ref
         assert ref is not None
-        state, tip = decode_snapshot(ref, body, queue_id=self._queue_id, limits=Limits())
         self.checked += 1
         if (problem := flaw(state)) is not None:
             raise CorruptQueueError(ref.key, f"{problem}. {RESTORE}")

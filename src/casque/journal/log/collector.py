@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Collection
 
 from casque.codec.log import LogHead, segment_key
+from casque.codec.snapshot import snapshot_of
 from casque.storage.port import Store
 
 AT_ONCE = 16
@@ -41,5 +42,5 @@ async def _superfluous(store: Store, head: LogHead, keep: Collection[str]) -> As
     async for key in store.list("snapshots/"):
         if key >= head.snapshot.key:
             break
-        if key not in named:
+        if snapshot_of(key) not in named:
             yield key

@@ -28,7 +28,6 @@ from casque.codec.log import (
     Tip,
     View,
     decode_segment,
-    decode_snapshot,
     digest,
     encode_segment,
     replay,
@@ -47,11 +46,11 @@ from casque.journal.log.pace import Pace
 from casque.journal.log.reader import READ_AHEAD, Placed, Reader, Tail, linked
 from casque.journal.log.register import HeadRegister
 from casque.journal.log.slot import place
-from casque.journal.log.snapshots import Snapshots
+from casque.journal.log.snapshots import SnapshotWriter, naming
 from casque.journal.log.solitude import Solitude
 from casque.journal.patience import Patience
 from casque.journal.port import Appended, Batch, Conflict, Landed, Refreshed
-from casque.settings import QueueSettings
+from casque.settings import QueueSettings, milliseconds
 from casque.state import Event, Limits, State
 from casque.storage.port import Store, Stored
 
@@ -82,7 +81,7 @@ class LogJournal:
         self._limits = limits or Limits()
         self._head = HeadRegister(store, self._patience)
         self._reader = Reader(store, self._patience)
-        self._snapshots = Snapshots(store, self._head, settings=settings, clock=clock, rng=rng)
+        self._snapshots = SnapshotWriter(store, clock=clock, rng=rng)
         self._pace = Pace(clock, rng)
         self._solitude = Solitude(clock, rng)
         # Where this process stands. Changed by the one operation in flight, never by the work beside it.
@@ -106,15 +105,14 @@ class LogJournal:
                 return State(self._limits)
             base = head.snapshot.position if head.snapshot is not None else 0
             # Both at once: neither needs the other to be read.
-            body, bodies = await asyncio.gather(
-                self._reader.snapshot(head.snapshot) if head.snapshot is not None else _nothing(),
-                self._reader.bodies(base, ahead=READ_AHEAD),
-            )
+            restored, bodies = await asyncio.gather(self._restored(head), self._reader.bodies(base, ahead=READ_AHEAD))
             # What was read may have been collected meanwhile, or lie where something was collected: the head tells.
             later = await self._head.read()
-            if later.floor > base or (body is None and later.snapshot != head.snapshot):
+            if later.floor > base or (restored is None and later.snapshot != head.snapshot):
                 continue
-            state = self._restore(head, body)
+            if restored is None:
+                raise _snapshot_missing(head)
+            state, self._tip = restored
             tail = linked(self._head.queue_id, base, self._tip.chain, bodies)
             if tail.broken is not None:
                 raise tail.broken
@@ -127,15 +125,10 @@ class LogJournal:
             return state
         raise StorageError("the log was collected faster than it could be read; open the queue again")
 
-    def _restore(self, head: LogHead, body: bytes | None) -> State:
-        ref = head.snapshot
-        if ref is None:
-            self._tip = Tip()
-            return State(self._limits)
-        if body is None:
-            raise CorruptQueueError(ref.key, "the snapshot that the head names is missing. Restore it from a backup")
-        state, self._tip = decode_snapshot(ref, body, queue_id=self._head.queue_id, limits=self._limits)
-        return state
+    async def _restored(self, head: LogHead) -> tuple[State, Tip] | None:
+        if head.snapshot is None:
+            return State(self._limits), Tip()
+        return await self._reader.restore(head.snapshot, queue_id=self._head.queue_id, limits=self._limits)
 
     async def refresh(self, state: State) -> Refreshed:
         if self._head.known is None and await self._head.find() is None:
@@ -426,12 +419,15 @@ class LogJournal:
 
     async def _keep(self, view: View, writer: str) -> None:
         """Write a snapshot, name it in the head, and collect what it made superfluous."""
-        ref = await self._snapshots.write(view)
+        ref = await self._snapshots.write(self._head.queue_id, view)
         head = await self._head.read()
         # Only into a head of my own epoch: somebody else's log may have gone another way since.
         mine = head.epoch == self._epoch and (head.mode is Mode.OPEN or self._stance is not Stance.OPEN)
-        if ref is not None and mine and (published := await self._snapshots.publish(ref, head, writer)) is not None:
-            await collect(self._store, published, fences=view.tip.fences)
+        if ref is None or not mine:
+            return
+        newer = naming(head, ref, writer=writer, retention_ms=milliseconds(self._settings.retention))
+        if newer is not None and await self._head.replace(newer):
+            await collect(self._store, newer, fences=view.tip.fences)
 
     async def _look(self) -> None:
         """Whether somebody else wants to write, so that a busy holder does not keep them out slot by slot."""
@@ -442,8 +438,11 @@ class LogJournal:
         return Patience(self._settings, self._clock, self._rng)
 
 
-async def _nothing() -> None:
-    return None
+def _snapshot_missing(head: LogHead) -> CorruptQueueError:
+    assert head.snapshot is not None
+    return CorruptQueueError(
+        head.snapshot.key, "the snapshot that the head names is missing, or a part of it. Restore it from a backup"
+    )
 
 
 def _unconfirmed(position: int, cause: BaseException) -> UnknownOutcomeError:

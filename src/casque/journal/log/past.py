@@ -11,7 +11,7 @@ import msgspec
 
 from casque.clock import Clock, Random
 from casque.codec.head import KEY, read_layout
-from casque.codec.log import LAYOUT, LogHead, SnapshotRef, Tip, decode_snapshot, replay, segment_key
+from casque.codec.log import LAYOUT, LogHead, SnapshotRef, Tip, replay, segment_key
 from casque.codec.stored import from_ms
 from casque.errors import CorruptQueueError, HistoryGoneError, InvalidInputError, NoHistoryError, StorageError
 from casque.journal.log.reader import READ_AHEAD, Bodies, Placed, Reader, linked
@@ -108,19 +108,18 @@ class Past:
     async def _stretch(self, base: SnapshotRef | None, *, until: int | None) -> _Stretch | None:
         """What follows a snapshot, or the beginning; None if it was collected meanwhile."""
         start = base.position if base is not None else 0
-        body = await self._reader.snapshot(base) if base is not None else None
+        restored: tuple[State, Tip] | None = State(Limits()), Tip()
+        if base is not None:
+            restored = await self._reader.restore(base, queue_id=self._head.queue_id, limits=Limits())
         read = await self._bodies(start, until)
         # The head comes last: what lies at or below its floor may be gone, or be something else by now.
         later = await self._head.read()
         if (later.floor > start and until != start) or (base is not None and base not in _refs(later)):
             return None
-        if base is None:
-            stretch = _Stretch(State(Limits()), Tip(), 0)
-        elif body is None:
+        if restored is None:
+            assert base is not None
             raise CorruptQueueError(base.key, "the snapshot that the head names is missing. Restore it from a backup")
-        else:
-            state, tip = decode_snapshot(base, body, queue_id=self._head.queue_id, limits=Limits())
-            stretch = _Stretch(state, tip, base.at)
+        stretch = _Stretch(*restored, base.at if base is not None else 0)
         tail = linked(self._head.queue_id, start, stretch.tip.chain, read)
         if tail.broken is not None:
             raise tail.broken

@@ -8,13 +8,18 @@ from collections.abc import Callable
 
 import msgspec
 
-from casque.codec.log import Segment, SnapshotRef, decode_segment, digest, segment_key
+from casque.codec.log import Segment, SnapshotRef, Tip, decode_segment, digest, segment_key
+from casque.codec.snapshot import Restoring
 from casque.errors import CorruptQueueError
 from casque.journal.patience import Patience
+from casque.state import Limits, State
 from casque.storage.port import Read, Store, Stored
 
 READ_AHEAD = 32
 """Segments asked for at once when a whole tail has to be read."""
+
+
+PARTS_AT_ONCE = 8
 
 
 class Placed(msgspec.Struct, frozen=True):
@@ -73,9 +78,25 @@ class Reader:
         segment = decode_segment(read.body, queue_id=queue_id, position=position, prev=chain)
         return Placed(segment, read.body, digest(read.body))
 
-    async def snapshot(self, ref: SnapshotRef) -> bytes | None:
+    async def restore(self, ref: SnapshotRef, *, queue_id: str, limits: Limits) -> tuple[State, Tip] | None:
+        """The state that a snapshot holds; None if any of it is missing.
+
+        Raises:
+            CorruptQueueError: something else lies in its place.
+        """
         read = await self.get(ref.key)
-        return read.body if isinstance(read, Stored) else None
+        if not isinstance(read, Stored):
+            return None
+        restoring = Restoring(ref, read.body, queue_id=queue_id)
+        del read
+        for start in range(0, len(restoring.parts), PARTS_AT_ONCE):
+            parts = restoring.parts[start : start + PARTS_AT_ONCE]
+            reads = await asyncio.gather(*(self.get(part.key) for part in parts))
+            for part, found in zip(parts, reads, strict=True):
+                if not isinstance(found, Stored):
+                    return None
+                restoring.add(part, found.body)
+        return restoring.finished(limits)
 
     async def get(self, key: str) -> Read:
         return await self._patience().insist(lambda: self._store.get(key))

@@ -2,72 +2,109 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 
 import msgspec
 
 from casque.clock import Clock, Random, new_nonce, yield_once
-from casque.codec.log import LogHead, SnapshotRef, View, encode_snapshot, snapshot_key
-from casque.journal.log.register import HeadRegister
-from casque.settings import QueueSettings, milliseconds
+from casque.codec.log import LogHead, SnapshotRef, View, digest, snapshot_key
+from casque.codec.snapshot import Part, encode_jobs, encode_part, encode_snapshot, part_key
 from casque.storage.port import Store, Won
+from casque.types import JobRecord
 
 KEPT_MAX = 16
 """Older snapshots that a head may name. From one to the next the past is replayed, so fewer cost only time."""
-INLINE_BYTES = 1024 * 1024
+PART_BYTES = 4 * 1024 * 1024
+BLOCK_JOBS = 5_000
+HASH_BYTES = 256 * 1024
 
 
-class Snapshots:
+class SnapshotWriter:
     """Commits go on meanwhile: nobody waits for longer than one piece takes."""
 
-    def __init__(self, store: Store, head: HeadRegister, *, settings: QueueSettings, clock: Clock, rng: Random) -> None:
+    def __init__(self, store: Store, *, clock: Clock, rng: Random) -> None:
         self._store = store
-        self._head = head
-        self._retention_ms = milliseconds(settings.retention)
         self._clock = clock
         self._rng = rng
 
-    async def write(self, view: View) -> SnapshotRef | None:
-        """None if the store did not take it: another one is due soon."""
-        pieces: list[bytes] = []
-        sha256, size = hashlib.sha256(), 0
-        for piece in encode_snapshot(self._head.queue_id, view):
-            pieces.append(piece)
-            sha256.update(piece)
-            size += len(piece)
-            await yield_once()
+    async def write(self, queue_id: str, view: View) -> SnapshotRef | None:
+        """None if the store did not take it. Uses the view up.
+
+        Its name is nobody else's: a lost answer costs orphans, which the next collection finds.
+        """
         key = snapshot_key(view.position, new_nonce(self._rng))
-        # Joining hundreds of megabytes takes a while, and can be done beside the loop.
-        body = b"".join(pieces) if size < INLINE_BYTES else await asyncio.to_thread(b"".join, pieces)
+        parts: list[Part] = []
+        pieces: list[bytes] = []
+        blocks = await _blocks(view.records)
+        size = 0
+        while blocks:
+            for piece in encode_jobs(blocks.pop()):
+                pieces.append(piece)
+                size += len(piece)
+                if size >= PART_BYTES and not await self._write_part(queue_id, view.position, key, pieces, parts):
+                    return None
+                size = size if pieces else 0
+                await yield_once()
+        if parts and pieces and not await self._write_part(queue_id, view.position, key, pieces, parts):
+            return None
+        body = encode_snapshot(queue_id, view, pieces, parts)
+        if not isinstance(await self._store.create(key, body), Won):
+            return None
+        total = len(body) + sum(part.bytes for part in parts)
+        return SnapshotRef(view.position, key, digest(body), total, self._clock.wall_ms())
+
+    async def _write_part(self, queue_id: str, position: int, of: str, pieces: list[bytes], parts: list[Part]) -> bool:
+        """Moves the pieces into a part of their own."""
+        key, body = part_key(of, len(parts)), encode_part(queue_id, position, pieces)
+        sha256 = hashlib.sha256()
+        for start in range(0, len(body), HASH_BYTES):
+            sha256.update(memoryview(body)[start : start + HASH_BYTES])
+            await yield_once()
+        if not isinstance(await self._store.create(key, body), Won):
+            return False
+        parts.append(Part(key, sha256.hexdigest(), len(body)))
         pieces.clear()
-        # Its name is nobody else's: a lost answer costs an orphan, which the next collection finds.
-        outcome = await self._store.create(key, body)
-        if not isinstance(outcome, Won):
-            return None
-        return SnapshotRef(view.position, key, sha256.hexdigest(), size, self._clock.wall_ms())
+        return True
 
-    async def publish(self, ref: SnapshotRef, head: LogHead, writer: str) -> LogHead | None:
-        """Name it in the head, and with the same write say what may be collected: the floor first, then the deletes."""
-        if head.snapshot is not None and head.snapshot.position >= ref.position:
-            return None
-        kept, floor = self._kept(head, ref.at)
-        if head.archived is not None:
-            floor = min(floor, head.archived)
-        newer = msgspec.structs.replace(
-            head, version=head.version + 1, writer=writer, snapshot=ref, kept=kept, floor=max(head.floor, floor)
-        )
-        return newer if await self._head.replace(newer) else None
 
-    def _kept(self, head: LogHead, now_ms: int) -> tuple[tuple[SnapshotRef, ...], int]:
-        """The snapshots before the newest one that stay: at least one, and as many as the retention asks for. From the
-        first of them on everything stays, so below it lies the floor, once the retention has passed."""
-        if head.snapshot is None:
-            return (), 0
-        kept = [*head.kept, head.snapshot]
-        begins_ms = now_ms - self._retention_ms
-        while len(kept) > 1 and kept[1].at <= begins_ms:
-            del kept[0]
-        if len(kept) > KEPT_MAX:
-            del kept[1 : KEPT_MAX // 2 : 2]
-        return tuple(kept), kept[0].position if kept[0].at <= begins_ms else 0
+async def _blocks(records: list[JobRecord]) -> list[tuple[JobRecord, ...]]:
+    """Takes the list apart, the first block last.
+
+    Every full garbage collection would walk through a list of a million records, and all callers wait for it. Tuples
+    of records it passes over once it has seen them.
+    """
+    blocks: list[tuple[JobRecord, ...]] = []
+    while records:
+        start = max(len(records) - BLOCK_JOBS, 0)
+        blocks.append(tuple(records[start:]))
+        del records[start:]
+        await yield_once()
+    return blocks
+
+
+def naming(head: LogHead, ref: SnapshotRef, *, writer: str, retention_ms: int) -> LogHead | None:
+    """The next head, which names this snapshot and, with the same write, raises the floor: that first, then deletes.
+
+    None if the head names a newer one already.
+    """
+    if head.snapshot is not None and head.snapshot.position >= ref.position:
+        return None
+    kept, floor = _kept(head, begins_ms=ref.at - retention_ms)
+    if head.archived is not None:
+        floor = min(floor, head.archived)
+    return msgspec.structs.replace(
+        head, version=head.version + 1, writer=writer, snapshot=ref, kept=kept, floor=max(head.floor, floor)
+    )
+
+
+def _kept(head: LogHead, *, begins_ms: int) -> tuple[tuple[SnapshotRef, ...], int]:
+    """The snapshots before the newest one that stay: at least one, and as many as the retention asks for. From the
+    first of them on everything stays, so there lies the floor, once the retention has passed."""
+    if head.snapshot is None:
+        return (), 0
+    kept = [*head.kept, head.snapshot]
+    while len(kept) > 1 and kept[1].at <= begins_ms:
+        del kept[0]
+    if len(kept) > KEPT_MAX:
+        del kept[1 : KEPT_MAX // 2 : 2]
+    return tuple(kept), kept[0].position if kept[0].at <= begins_ms else 0

@@ -11,7 +11,8 @@ from typing import Any
 
 from casque.codec.document import DocumentCodec
 from casque.codec.head import KEY
-from casque.codec.log import START, decode_head, decode_segment, decode_snapshot, digest, replay, segment_key
+from casque.codec.log import START, decode_head, decode_segment, digest, replay, segment_key
+from casque.codec.snapshot import decode_snapshot
 from casque.errors import CorruptQueueError
 from casque.state import Limits, State
 from casque.storage.port import Stored
@@ -54,7 +55,13 @@ def _recover_log(objects: Mapping[str, Stored]) -> State:
         snapshot = objects.get(head.snapshot.key)
         if snapshot is None:
             raise CorruptQueueError(head.snapshot.key, "the head names this snapshot, and it is missing")
-        state, tip = decode_snapshot(head.snapshot, snapshot.body, queue_id=head.queue_id, limits=Limits())
+        state, tip = decode_snapshot(
+            head.snapshot,
+            snapshot.body,
+            queue_id=head.queue_id,
+            limits=Limits(),
+            read=lambda key: _part(objects, key),
+        )
         chain = tip.chain
     while (stored := objects.get(segment_key(state.position + 1))) is not None:
         segment = decode_segment(stored.body, queue_id=head.queue_id, position=state.position + 1, prev=chain)
@@ -63,11 +70,20 @@ def _recover_log(objects: Mapping[str, Stored]) -> State:
     return state
 
 
+def _part(objects: Mapping[str, Stored], key: str) -> bytes:
+    if key not in objects:
+        raise CorruptQueueError(key, "the snapshot names this part, and it is missing")
+    return objects[key].body
+
+
 DOCUMENT = Layout("document", _recover_document, DocumentOnlooker, {"layout": "document"}, followed=False)
 LOG = Layout("log", _recover_log, LogOnlooker, {"layout": "log"})
 LED = Layout("led", _recover_log, LogOnlooker, {"layout": "log"}, led=True, duration_s=16.0)
 HURRIED = {
     "casque.journal.log.pace.SNAPSHOT_SEGMENTS": 5,
+    "casque.journal.log.snapshots.PART_BYTES": 2_000,
+    "casque.journal.log.snapshots.BLOCK_JOBS": 8,
+    "casque.codec.snapshot.PIECE_JOBS": 3,
     "casque.journal.log.solitude.ALONE_COMMITS": 3,
     "casque.journal.log.solitude.REST_MIN_MS": 200,
     "casque.journal.log.solitude.REST_MAX_MS": 2_000,

@@ -18,10 +18,10 @@ from casque.codec.log import (
     Tip,
     decode_head,
     decode_segment,
-    decode_snapshot,
     digest,
     replay,
 )
+from casque.codec.snapshot import decode_snapshot, snapshot_of
 from casque.errors import CorruptQueueError
 from casque.state import Limits, State
 from casque.storage.port import Stored
@@ -192,7 +192,9 @@ class LogOnlooker:
             Invariant.KEPT,
             lambda: f"the floor is {new.floor}, and the oldest snapshot {oldest}",
         )
-        _, tip = decode_snapshot(ref, objects[ref.key].body, queue_id=new.queue_id, limits=Limits())
+        _, tip = decode_snapshot(
+            ref, objects[ref.key].body, queue_id=new.queue_id, limits=Limits(), read=lambda key: objects[key].body
+        )
         h.demand(
             tip.fences == [position for position in self._tip.fences if position <= ref.position],
             Invariant.KEPT,
@@ -215,7 +217,7 @@ class LogOnlooker:
             h.demand(position not in self._tip.fences, Invariant.KEPT, lambda: f"the fence at {position} was deleted")
         else:
             h.demand(
-                key not in [ref.key for ref in _named(head)],
+                snapshot_of(key) not in [ref.key for ref in _named(head)],
                 Invariant.KEPT,
                 lambda: f"{key} was deleted, which the head names",
             )

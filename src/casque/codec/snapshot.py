@@ -1,0 +1,173 @@
+"""Snapshots: a whole state as JSON that `cat` shows.
+
+A small one is one object. The jobs of a larger one lie in parts beside it, each small enough to be made, written and
+read without anybody waiting for long; the object that the head names then lists their digests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+import msgspec
+
+from casque.codec.head import FORMAT
+from casque.codec.log import REPAIR, SnapshotRef, Tip, View, digest
+from casque.codec.stored import StoredRequest, decode_job, encode_job, record_of, restored, stored_requests
+from casque.errors import CorruptQueueError
+from casque.state import Counters, Limits, State
+from casque.types import JobRecord
+
+PIECE_JOBS = 100
+PIECE_BYTES = 128 * 1024
+
+
+class Part(msgspec.Struct, frozen=True):
+    """Some of a snapshot's jobs, in an object of their own."""
+
+    key: str
+    sha256: str
+    bytes: int
+
+
+class _Snapshot(msgspec.Struct):
+    format: int
+    queue_id: str
+    position: int
+    tip: Tip
+    counters: Counters
+    writers: dict[str, int]
+    requests: list[StoredRequest]
+    jobs: list[msgspec.Raw]
+    parts: list[Part] = []
+
+
+class _PartBody(msgspec.Struct):
+    format: int
+    queue_id: str
+    position: int
+    jobs: list[msgspec.Raw]
+
+
+_encode = msgspec.json.Encoder().encode
+_snapshot_decoder = msgspec.json.Decoder(_Snapshot)
+_part_decoder = msgspec.json.Decoder(_PartBody)
+
+
+def part_key(key: str, number: int) -> str:
+    return f"{key}.{number:05d}"
+
+
+def snapshot_of(key: str) -> str:
+    """The snapshot that an object below `snapshots/` belongs to: itself, or the one whose part it is."""
+    return key.partition(".")[0]
+
+
+def encode_jobs(jobs: Iterable[JobRecord]) -> Iterator[bytes]:
+    """Their lines in pieces, so that whoever asks for them can do something else in between."""
+    lines: list[bytes] = []
+    size = 0
+    for job in jobs:
+        line = encode_job(job)
+        lines.append(line)
+        size += len(line)
+        if len(lines) == PIECE_JOBS or size >= PIECE_BYTES:
+            yield b",\n".join(lines)
+            lines.clear()
+            size = 0
+    if lines:
+        yield b",\n".join(lines)
+
+
+def encode_snapshot(queue_id: str, view: View, jobs: Sequence[bytes], parts: Sequence[Part] = ()) -> bytes:
+    """`jobs` are pieces of lines, of those jobs that lie in no part."""
+    listed = b'"parts": %b,\n' % _encode(parts) if parts else b""
+    head = (
+        b'{"format": %d, "queue_id": %b,\n"position": %d, "tip": %b,\n"counters": %b,\n"writers": %b,\n'
+        b'"requests": %b,\n%b"jobs": [\n'
+        % (
+            FORMAT,
+            _encode(queue_id),
+            view.position,
+            _encode(view.tip),
+            _encode(view.counters),
+            _encode(view.writers),
+            _encode(stored_requests(view.requests)),
+            listed,
+        )
+    )
+    return b"%b%b\n]}\n" % (head, b",\n".join(jobs))
+
+
+def encode_part(queue_id: str, position: int, jobs: Sequence[bytes]) -> bytes:
+    head = b'{"format": %d, "queue_id": %b,\n"position": %d,\n"jobs": [\n' % (FORMAT, _encode(queue_id), position)
+    return b"%b%b\n]}\n" % (head, b",\n".join(jobs))
+
+
+class Restoring:
+    """A snapshot on its way back into a state, part by part, in any order.
+
+    Raises:
+        CorruptQueueError: these are not the bytes that the head names.
+    """
+
+    def __init__(self, ref: SnapshotRef, body: bytes, *, queue_id: str) -> None:
+        _check_digest(ref.key, body, ref.sha256, "the snapshot that the head names")
+        try:
+            self._snapshot = _snapshot_decoder.decode(body)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise _unreadable(ref.key, error) from error
+        self._ref = ref
+        self._queue_id = queue_id
+        self._check_belongs(ref.key, self._snapshot)
+        self._records = _records(ref.key, self._snapshot.jobs)
+        self._snapshot.jobs.clear()
+
+    @property
+    def parts(self) -> list[Part]:
+        return self._snapshot.parts
+
+    def add(self, part: Part, body: bytes) -> None:
+        _check_digest(part.key, body, part.sha256, f"the part that {self._ref.key} names")
+        try:
+            decoded = _part_decoder.decode(body)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise _unreadable(part.key, error) from error
+        self._check_belongs(part.key, decoded)
+        self._records += _records(part.key, decoded.jobs)
+
+    def finished(self, limits: Limits) -> tuple[State, Tip]:
+        """The state, and the end of the log that it stands for."""
+        s = self._snapshot
+        state = restored(self._ref.key, self._records, s.counters, s.position, s.writers, s.requests, limits)
+        return state, s.tip
+
+    def _check_belongs(self, key: str, body: _Snapshot | _PartBody) -> None:
+        if body.queue_id != self._queue_id or body.position != self._ref.position:
+            raise CorruptQueueError(key, f"it belongs to another queue or position. {REPAIR}")
+
+
+def decode_snapshot(
+    ref: SnapshotRef, body: bytes, *, queue_id: str, limits: Limits, read: Callable[[str], bytes] | None = None
+) -> tuple[State, Tip]:
+    """All at once, for whoever has everything at hand; `read` gives the bytes of a part."""
+    restoring = Restoring(ref, body, queue_id=queue_id)
+    for part in restoring.parts:
+        assert read is not None, "it has parts"
+        restoring.add(part, read(part.key))
+    return restoring.finished(limits)
+
+
+def _records(key: str, jobs: list[msgspec.Raw]) -> list[JobRecord]:
+    try:
+        return [record_of(decode_job(raw), 0) for raw in jobs]
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise _unreadable(key, error) from error
+
+
+def _check_digest(key: str, body: bytes, expected: str, what: str) -> None:
+    if digest(body) != expected:
+        raise CorruptQueueError(key, f"it is not {what}: cut, changed or swapped. {REPAIR}")
+
+
+def _unreadable(key: str, error: Exception) -> CorruptQueueError:
+    return CorruptQueueError(key, f"it cannot be read ({error}). {REPAIR}")
