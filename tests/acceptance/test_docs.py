@@ -176,7 +176,9 @@ def test_every_field_of_the_log_is_in_the_reference() -> None:
     led = json.loads((kept / "heads" / "led.json").read_text())
     segments = [json.loads(path.read_text()) for path in (kept / "log").iterdir()]
     snapshots = [json.loads(path.read_text()) for path in (kept / "snapshots").iterdir()]
-    named = {*head, *head["snapshot"], *led["owner"], *segments[0], *snapshots[0], *snapshots[0]["tip"]}
+    named = {*head, *head["snapshot"], *led["owner"], *segments[0], *(name for each in snapshots for name in each)}
+    named |= {name for each in snapshots if "tip" in each for name in each["tip"]}
+    named |= {name for each in snapshots for part in each.get("parts", []) for name in part}
     named |= {event[0] for segment in segments for event in segment["events"]}
     named |= {field for event in get_args(Event) for field in event.__struct_fields__ if field != "spec"}
     for field in named:
