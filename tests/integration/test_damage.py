@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 from casque import CorruptQueueError, Queue
 from casque.cli.main import app
+from casque.codec import snapshot
 from casque.codec.log import (
     LogHead,
     Segment,
@@ -25,7 +26,7 @@ from casque.codec.log import (
     encode_segment,
     segment_key,
 )
-from casque.journal.log import pace, solitude
+from casque.journal.log import pace, snapshots, solitude
 
 RUN = CliRunner()
 COMMITS = 40
@@ -303,6 +304,58 @@ def test_verify_finds_what_opening_does_not_read(damage: Callable[[Path], str], 
     assert code == 1, said
     assert f"damaged {key}" in said
     assert any(word in said for word in WHAT_TO_DO), said
+
+
+# --- Snapshots in parts ---
+
+
+@pytest.fixture(scope="module")
+def made_in_parts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("parts") / "queue"
+
+    async def fill() -> None:
+        async with Queue.open(root.as_uri(), retention=timedelta(days=1)) as q:
+            for n in range(COMMITS):
+                await q.enqueue("send", b"%d" % n)
+                await until_quiet(q)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pace, "SNAPSHOT_SEGMENTS", 8)
+        patch.setattr(snapshots, "PART_BYTES", 600)
+        patch.setattr(snapshot, "PIECE_JOBS", 3)
+        asyncio.run(fill())
+    return root
+
+
+def parts_of(root: Path, which: int) -> list[str]:
+    """Of the newest snapshot (-1), or of an older one."""
+    head = head_of(root)
+    assert head.snapshot is not None
+    key = [*head.kept, head.snapshot][which].key
+    return sorted(str(path.relative_to(root)) for path in (root / "snapshots").iterdir() if f"{key}." in str(path))
+
+
+@pytest.mark.parametrize("which", [-1, 1], ids=["newest", "kept"])
+@pytest.mark.parametrize("damage", ["missing", "cut", "swapped"])
+def test_a_damaged_part_of_a_snapshot_is_named(damage: str, which: int, made_in_parts: Path, tmp_path: Path) -> None:
+    root = tmp_path / "queue"
+    shutil.copytree(made_in_parts, root)
+    assert verify(root)[0] == 0
+    key, other = parts_of(root, which)[:2]
+    if damage == "missing":
+        (root / key).unlink()
+    else:
+        overwrite(root / key, (root / key).read_bytes()[:-9] if damage == "cut" else (root / other).read_bytes())
+
+    code, said = verify(root)
+
+    assert code == 1
+    assert f"damaged {key}" in said
+    assert any(word in said for word in WHAT_TO_DO), said
+    if which == -1:
+        with pytest.raises(CorruptQueueError) as caught:
+            asyncio.run(open_it(root))
+        assert caught.value.key == key
 
 
 def test_a_document_that_was_edited_is_named(tmp_path: Path) -> None:

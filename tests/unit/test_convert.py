@@ -15,12 +15,13 @@ import pytest
 
 from casque import CASConflictError, InvalidInputError, JobState, Queue, QueueLedError, QueueReplacedError
 from casque.clock import Random
+from casque.codec import snapshot
 from casque.codec.digest import state_digest
 from casque.codec.log import Mode, Owner, decode_head, encode_head, segment_key
 from casque.errors import UnknownOutcomeError
 from casque.journal.chosen import ChosenJournal
 from casque.journal.convert import Converted, Converter
-from casque.journal.log import pace, solitude
+from casque.journal.log import pace, snapshots, solitude
 from casque.journal.verify import Verifier
 from casque.settings import QueueSettings
 from casque.state import State
@@ -368,7 +369,12 @@ async def copied(store: MemoryStore) -> MemoryStore:
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("layout", ["log", "document"])
-async def test_a_crash_at_any_request_leaves_a_whole_queue(layout: str, after: bool) -> None:
+@pytest.mark.parametrize("part_bytes", [500, snapshots.PART_BYTES], ids=["parts", "whole"])
+async def test_a_crash_at_any_request_leaves_a_whole_queue(
+    layout: str, after: bool, part_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(snapshots, "PART_BYTES", part_bytes)
+    monkeypatch.setattr(snapshot, "PIECE_JOBS", 2)
     original = MemoryStore()
     async with opened(original, layout) as q:
         await fill(q)

@@ -149,9 +149,7 @@ class Verifier:
             self._progress("reading snapshots", walk.steps, total)
             restored = await self._reader.restore(ref, queue_id=self._head.queue_id, limits=Limits())
             if restored is None:
-                raise CorruptQueueError(
-                    ref.key, "the snapshot that the head names is missing, or a part of it. Restore it from a backup"
-                )
+                raise await self._reader.missing_of(ref, queue_id=self._head.queue_id)
             walk.checkpoint(*restored)
 
     async def _fences(self, head: LogHead, tip: Tip) -> None:

@@ -111,7 +111,8 @@ class LogJournal:
             if later.floor > base or (restored is None and later.snapshot != head.snapshot):
                 continue
             if restored is None:
-                raise _snapshot_missing(head)
+                assert head.snapshot is not None
+                raise await self._reader.missing_of(head.snapshot, queue_id=self._head.queue_id)
             state, self._tip = restored
             tail = linked(self._head.queue_id, base, self._tip.chain, bodies)
             if tail.broken is not None:
@@ -436,13 +437,6 @@ class LogJournal:
 
     def _patience(self) -> Patience:
         return Patience(self._settings, self._clock, self._rng)
-
-
-def _snapshot_missing(head: LogHead) -> CorruptQueueError:
-    assert head.snapshot is not None
-    return CorruptQueueError(
-        head.snapshot.key, "the snapshot that the head names is missing, or a part of it. Restore it from a backup"
-    )
 
 
 def _unconfirmed(position: int, cause: BaseException) -> UnknownOutcomeError:

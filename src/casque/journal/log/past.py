@@ -118,7 +118,7 @@ class Past:
             return None
         if restored is None:
             assert base is not None
-            raise CorruptQueueError(base.key, "the snapshot that the head names is missing. Restore it from a backup")
+            raise await self._reader.missing_of(base, queue_id=self._head.queue_id)
         stretch = _Stretch(*restored, base.at if base is not None else 0)
         tail = linked(self._head.queue_id, start, stretch.tip.chain, read)
         if tail.broken is not None:

@@ -98,6 +98,16 @@ class Reader:
                 restoring.add(part, found.body)
         return restoring.finished(limits)
 
+    async def missing_of(self, ref: SnapshotRef, *, queue_id: str) -> CorruptQueueError:
+        """What to say about a snapshot that could not be restored: which of its objects is not there."""
+        read = await self.get(ref.key)
+        for part in Restoring(ref, read.body, queue_id=queue_id).parts if isinstance(read, Stored) else ():
+            if not isinstance(await self.get(part.key), Stored):
+                return CorruptQueueError(
+                    part.key, f"this part of the snapshot {ref.key} is missing. Restore it from a backup"
+                )
+        return CorruptQueueError(ref.key, "the snapshot that the head names is missing. Restore it from a backup")
+
     async def get(self, key: str) -> Read:
         return await self._patience().insist(lambda: self._store.get(key))
 
