@@ -8,7 +8,7 @@ from typing import Protocol, TypeAlias, runtime_checkable
 import msgspec
 
 
-class Stored(msgspec.Struct, frozen=True):
+class Stored(msgspec.Struct, frozen=True, gc=False):
     """An object's content and the token of this very version of it."""
 
     body: bytes

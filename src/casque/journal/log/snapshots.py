@@ -14,7 +14,9 @@ from casque.types import JobRecord
 
 KEPT_MAX = 16
 """Older snapshots that a head may name. From one to the next the past is replayed, so fewer cost only time."""
-PART_BYTES = 4 * 1024 * 1024
+PART_BYTES = 1024 * 1024
+"""A commit that is synced to a disk just then waits for so much as well."""
+REST_MAX_MS = 100
 BLOCK_JOBS = 5_000
 HASH_BYTES = 256 * 1024
 
@@ -60,8 +62,11 @@ class SnapshotWriter:
         for start in range(0, len(body), HASH_BYTES):
             sha256.update(memoryview(body)[start : start + HASH_BYTES])
             await yield_once()
+        began_ms = self._clock.monotonic_ms()
         if not isinstance(await self._store.create(key, body), Won):
             return False
+        # As long again for commits alone: there is no hurry.
+        await self._clock.sleep(min(self._clock.monotonic_ms() - began_ms, REST_MAX_MS) / 1000)
         parts.append(Part(key, sha256.hexdigest(), len(body)))
         pieces.clear()
         return True
