@@ -5,7 +5,7 @@ steps came before it decides what the caller may conclude.
 """
 
 # Paths are joined once and stay text: pathlib costs more than the calls it wraps.
-# ruff: noqa: PTH104, PTH108
+# ruff: noqa: PTH104, PTH108, PTH110
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import fcntl
 import os
 import threading
 from collections.abc import Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple, Self
@@ -26,6 +27,7 @@ HIDDEN = ".casque"
 _TEMP = f"{HIDDEN}-"
 _STALE_MS = 60 * 60 * 1000
 _LOCK_WAIT_MS = 30_000
+_SPARES_MAX = 4
 _CLOCK = SystemClock()
 
 
@@ -66,6 +68,9 @@ class Temp:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.discard()
+
+    def discard(self) -> None:
         if self._named:
             with suppress(OSError):
                 os.unlink(self.path)
@@ -94,6 +99,57 @@ class Temp:
         """The descriptor, which the caller closes from now on."""
         fd, self.fd = self.fd, -1
         return fd
+
+
+class Spares:
+    """Temporary files made before they are asked for, one in each directory that is being written to.
+
+    A new inode can take as long as the sync of its content, above all where many files were deleted lately, and that
+    need not be waited for. Like every temporary file a spare may be left behind, and is then cleared away.
+    """
+
+    def __init__(self) -> None:
+        self._made: dict[str, Future[Temp]] = {}
+        self._lock = threading.Lock()
+        self._closed = False
+
+    def promise(self, directory: str) -> Future[Temp] | None:
+        """One for whoever comes next, to be kept with `make` at once; None if no more are wanted."""
+        with self._lock:
+            if self._closed or directory in self._made or len(self._made) >= _SPARES_MAX:
+                return None
+            promised = self._made[directory] = Future[Temp]()
+            return promised
+
+    def take(self, directory: str) -> Temp | None:
+        """The spare of this directory, if there is one that nobody has cleared away."""
+        made = self._made.pop(directory, None)
+        # One that is being made is waited for: the directory is locked meanwhile anyway.
+        if made is None or made.exception() is not None:
+            return None
+        temp = made.result()
+        if os.path.exists(temp.path):
+            return temp
+        temp.discard()
+        return None
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            while self._made:
+                self._made.popitem()[1].add_done_callback(_discard)
+
+
+def make(promised: Future[Temp], directory: str) -> None:
+    try:
+        promised.set_result(Temp(directory))
+    except BaseException as error:  # noqa: BLE001  whoever waits for it makes one itself and sees
+        promised.set_exception(error)
+
+
+def _discard(made: Future[Temp]) -> None:
+    if made.exception() is None:
+        made.result().discard()
 
 
 def read_all(fd: int) -> bytes:

@@ -19,7 +19,7 @@ import threading
 import zlib
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
@@ -29,9 +29,11 @@ from casque.storage.files import (
     NOT_DONE,
     REFUSED,
     Identity,
+    Spares,
     Temp,
     is_reserved,
     locked,
+    make,
     make_durable,
     read_all,
     remove_stale,
@@ -83,7 +85,9 @@ class LocalStore:
     async def create(self, key: str, body: bytes) -> Outcome:
         path = self._path(key)
         parts = self._own_parts()
-        return await self._run(parts, lambda: self._create(parts, key, path, body))
+        answer: Future[Outcome] = Future()
+        parts.threads.submit(self._answer_create, answer, parts, key, path, body)
+        return await asyncio.wrap_future(answer)
 
     async def replace(self, key: str, body: bytes, *, expected: str) -> Outcome:
         path = self._path(key)
@@ -110,6 +114,7 @@ class LocalStore:
         if self._parts is not None:
             self._parts.threads.shutdown(wait=False)
             self._parts.held.drop_all()
+            self._parts.spares.close()
             self._parts = None
 
     def __reduce__(self) -> tuple[type[LocalStore], tuple[str]]:
@@ -142,14 +147,31 @@ class LocalStore:
         unchanged = Identity.of(os.fstat(file.fd)) == file.identity
         return body, known if known is not None and unchanged else _etag(body)
 
-    def _create(self, parts: _Parts, key: str, path: str, body: bytes) -> Outcome:
+    def _answer_create(self, answer: Future[Outcome], parts: _Parts, key: str, path: str, body: bytes) -> None:
+        """Answer first, and then make ready what the next create will need: nobody has to wait for that."""
+        if not answer.set_running_or_notify_cancel():
+            return
+        directory = os.path.dirname(path)
+        # The first object of a directory may be the only one.
+        more = directory in parts.prepared
+        try:
+            outcome = self._create(parts, key, path, directory, body)
+        except BaseException as error:  # noqa: BLE001  the caller's, whatever it is
+            answer.set_exception(error)
+            return
+        spare = parts.spares.promise(directory) if more and isinstance(outcome, Won) else None
+        answer.set_result(outcome)
+        if spare is not None:
+            make(spare, directory)
+
+    def _create(self, parts: _Parts, key: str, path: str, directory: str, body: bytes) -> Outcome:
         # Losing needs no temporary file, and most losers find out here.
         if os.path.lexists(path):
             if not os.path.isdir(path):
                 return LOST
             raise StorageError(f"{key!r} cannot be created: {path} is a directory")
         try:
-            with self._temp(parts, path) as temp:
+            with parts.spares.take(directory) or self._temp(parts, path) as temp:
                 temp.write(body)
                 try:
                     temp.link_to(path)
@@ -160,7 +182,7 @@ class LocalStore:
         except OSError as error:
             raise _failed("create", key, error) from error
         try:
-            sync_directory(os.path.dirname(path))
+            sync_directory(directory)
         except OSError as error:
             # Readers see the object already; whether it survives a crash nobody can say.
             return Unknown(error)
@@ -335,6 +357,7 @@ class _Parts:
         self.pid = os.getpid()
         self.threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="casque-files")
         self.held = _Held(self.threads)
+        self.spares = Spares()
         self.prepared: set[str] = set()
         self.lock_directory: str | None = None
 
