@@ -11,7 +11,7 @@ import pytest
 from casque.codec.head import KEY
 from casque.codec.log import LogHead, Mode, Owner, Segment, View, segment_key
 from casque.engine.committer import Committer
-from casque.journal.log import collector, journal
+from casque.journal.log import collector, journal, replica
 from casque.journal.log.follower import Follower
 from casque.journal.log.journal import LogJournal
 from casque.journal.log.reader import Reader, Tail
@@ -114,7 +114,7 @@ def log_probed_before_the_head_is_claimed(patch: pytest.MonkeyPatch) -> None:
             return None
         self._pass(state, fence)
         self._verified, self._mode = state.position, mode
-        self._stance = journal.Stance.LEADING if mode is Mode.LED else journal.Stance.HOLDING
+        self._stance = replica.Stance.LEADING if mode is Mode.LED else replica.Stance.HOLDING
         return Refreshed(state)
 
     patch.setattr(LogJournal, "lead", lead)
@@ -144,7 +144,7 @@ def deposed_leader_goes_on(patch: pytest.MonkeyPatch) -> None:
     lost = LogJournal._lost
 
     async def stubborn(self: LogJournal, state: State, others: Tail) -> Conflict:
-        if self._stance is not journal.Stance.LEADING:
+        if self._stance is not replica.Stance.LEADING:
             return await lost(self, state, others)
         self.undo(state)
         return Conflict(Refreshed(state, self._apply(state, others.found)))
@@ -165,7 +165,7 @@ def leader_without_a_fence(patch: pytest.MonkeyPatch) -> None:
         if not await self._head.replace(claim):
             return None
         fresh = await self.load()
-        self._stance = journal.Stance.LEADING if mode is Mode.LED else journal.Stance.HOLDING
+        self._stance = replica.Stance.LEADING if mode is Mode.LED else replica.Stance.HOLDING
         return Refreshed(fresh)
 
     patch.setattr(LogJournal, "lead", lead)

@@ -12,9 +12,7 @@ A leader among brokers (led mode) commits like a holder, but steps down for good
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Coroutine
-from enum import Enum, auto
 from typing import Any
 
 import msgspec
@@ -25,16 +23,13 @@ from casque.codec.log import (
     LogHead,
     Mode,
     Owner,
-    Tip,
     View,
     decode_segment,
     digest,
     encode_segment,
     replay,
-    segment_key,
 )
 from casque.errors import (
-    CorruptQueueError,
     LeadershipLostError,
     QueueLedError,
     QueueReplacedError,
@@ -43,30 +38,18 @@ from casque.errors import (
 )
 from casque.journal.log.collector import collect
 from casque.journal.log.pace import Pace
-from casque.journal.log.reader import READ_AHEAD, Placed, Reader, Tail, linked
-from casque.journal.log.register import HeadRegister
+from casque.journal.log.reader import Placed, Tail
+from casque.journal.log.replica import Replica, Stance
 from casque.journal.log.slot import place
 from casque.journal.log.snapshots import SnapshotWriter, naming
 from casque.journal.log.solitude import Solitude
-from casque.journal.patience import Patience
 from casque.journal.port import Appended, Batch, Conflict, Landed, Refreshed
 from casque.settings import QueueSettings, milliseconds
 from casque.state import Event, Limits, State
-from casque.storage.port import Store, Stored
-
-LOADS_MAX = 20
-"""How often opening starts again because the log was collected under its eyes."""
+from casque.storage.port import Store
 
 
-class Stance(Enum):
-    """What winning a slot means: in open mode the head has the last word, otherwise the slot itself."""
-
-    OPEN = auto()
-    HOLDING = auto()
-    LEADING = auto()
-
-
-class LogJournal:
+class LogJournal(Replica):
     """Segments, snapshots and a head under one root of a store."""
 
     whole = False
@@ -74,118 +57,29 @@ class LogJournal:
     def __init__(
         self, store: Store, *, settings: QueueSettings, clock: Clock, rng: Random, limits: Limits | None = None
     ) -> None:
-        self._store = store
-        self._settings = settings
-        self._clock = clock
-        self._rng = rng
-        self._limits = limits or Limits()
-        self._head = HeadRegister(store, self._patience)
-        self._reader = Reader(store, self._patience)
+        super().__init__(store, settings=settings, clock=clock, rng=rng, limits=limits)
         self._snapshots = SnapshotWriter(store, clock=clock, rng=rng)
         self._pace = Pace(clock, rng)
         self._solitude = Solitude(clock, rng)
-        # Where this process stands. Changed by the one operation in flight, never by the work beside it.
-        self._stance = Stance.OPEN
-        self._mode = Mode.OPEN
-        self._epoch = 0
-        """Of the head as the operation in flight last read it, or as it claimed it."""
-        self._tip = Tip()
-        self._verified = 0
-        """Up to where the state is known to be the history."""
 
-    # --- Reading ---
-
-    async def load(self) -> State:
-        # Whatever this process was before: somebody who starts again is one of many.
-        self._stance = Stance.OPEN
-        for _ in range(LOADS_MAX):
-            head = await self._head.find()
-            if head is None:
-                self._tip, self._verified = Tip(), 0
-                return State(self._limits)
-            base = head.snapshot.position if head.snapshot is not None else 0
-            # Both at once: neither needs the other to be read.
-            restored, bodies = await asyncio.gather(self._restored(head), self._reader.bodies(base, ahead=READ_AHEAD))
-            # What was read may have been collected meanwhile, or lie where something was collected: the head tells.
-            later = await self._head.read()
-            if later.floor > base or (restored is None and later.snapshot != head.snapshot):
-                continue
-            if restored is None:
-                assert head.snapshot is not None
-                raise await self._reader.missing_of(head.snapshot, queue_id=self._head.queue_id)
-            state, self._tip = restored
-            tail = linked(self._head.queue_id, base, self._tip.chain, bodies)
-            if tail.broken is not None:
-                raise tail.broken
-            if not await self._whole(tail, later):
-                continue
-            self._heed(later)
-            self._pace.restart(base)
-            self._apply(state, tail.found)
-            self._verified = state.position
-            return state
-        raise StorageError("the log was collected faster than it could be read; open the queue again")
-
-    async def _restored(self, head: LogHead) -> tuple[State, Tip] | None:
-        if head.snapshot is None:
-            return State(self._limits), Tip()
-        return await self._reader.restore(head.snapshot, queue_id=self._head.queue_id, limits=self._limits)
+    # --- Following ---
 
     async def refresh(self, state: State) -> Refreshed:
-        if self._head.known is None and await self._head.find() is None:
-            return Refreshed(state)
-        # What was applied without a look at the head is not certain yet.
-        base = self._verified
-        tail = await self._reader.tail(self._head.queue_id, state.position, self._tip.chain)
-        # The head comes last: only it can tell whether the slots just read are still the ones that were written first.
-        head = await self._head.read()
-        self._heed(head)
-        if head.floor > base or tail.broken is not None or not await self._whole(tail, head):
-            return Refreshed(await self.load())
-        events = self._apply(state, tail.found)
-        self._verified = state.position
-        return Refreshed(state, events)
-
-    async def _whole(self, tail: Tail, head: LogHead) -> bool:
-        """Whether an empty slot in the middle was only a moment's; False if it has been collected since.
-
-        Raises:
-            CorruptQueueError: it is lost. Going on from here would fork the history.
-        """
-        if tail.gap is None or isinstance(await self._reader.get(segment_key(tail.gap)), Stored):
-            return True
-        if (await self._head.read()).floor > head.floor:
-            return False
-        raise CorruptQueueError(
-            segment_key(tail.gap), "the segment is missing while later ones are there. Restore it from a backup"
-        )
-
-    def _apply(self, state: State, found: list[Placed]) -> list[Event]:
-        events: list[Event] = []
-        for placed in found:
-            replay(state, placed.segment)
-            self._advance(placed)
-            events += placed.segment.events
-        if found:
+        position = state.position
+        refreshed = await super().refresh(state)
+        if refreshed.state.position != position:
             self._solitude.company()
-        return events
+        return refreshed
 
     def _advance(self, placed: Placed) -> None:
-        self._tip.advance(placed.segment, placed.digest)
+        super()._advance(placed)
         self._pace.grew(len(placed.body))
 
     def _heed(self, head: LogHead) -> None:
-        """The operation in flight has read this head: from now on it acts by it.
-
-        Raises:
-            LeadershipLostError: this process led, and somebody else does now.
-        """
-        if self._stance is not Stance.OPEN and head.epoch != self._epoch:
-            if self._stance is Stance.LEADING:
-                raise LeadershipLostError(head.owner.address if head.owner is not None else None)
-            self._stance = Stance.OPEN
+        held = self._stance is Stance.HOLDING
+        super()._heed(head)
+        if held and self._stance is Stance.OPEN:
             self._solitude.disturbed()
-        self._epoch, self._mode = head.epoch, head.mode
 
     # --- Committing ---
 
@@ -261,6 +155,7 @@ class LogJournal:
             raise LeadershipLostError(None)
         newer = any(placed.segment.epoch > self._epoch for placed in others.found)
         if self._stance is Stance.OPEN and not newer and others.broken is None:
+            self._solitude.company()
             return Conflict(Refreshed(state, self._apply(state, others.found), certain=False))
         # Who may write has changed, or what I stand on was collected: the head first, then anything else.
         try:
@@ -434,9 +329,6 @@ class LogJournal:
         """Whether somebody else wants to write, so that a busy holder does not keep them out slot by slot."""
         if (await self._head.read()).epoch != self._epoch:
             self._solitude.seen_by_others = True
-
-    def _patience(self) -> Patience:
-        return Patience(self._settings, self._clock, self._rng)
 
 
 def _unconfirmed(position: int, cause: BaseException) -> UnknownOutcomeError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from casque.clock import Clock, Random
 
-ALONE_COMMITS = 16
+ALONE_COMMITS = 8
 """Commits in a row, with nobody else's in between, before a writer takes the queue for itself."""
 LOOK_MS = 250
 """How often a busy holder looks whether somebody else wants to write."""
