@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 
 from casque.clock import Random
+from casque.state import Dequeue, Enqueue, State
 from casque.state.ready import BLOCK, ReadyIndex, key_of
 from casque.types import JobRecord, JobSpec, JobState
 
@@ -37,6 +38,31 @@ def test_jobs_leave_in_order_through_many_blocks() -> None:
     rest = [job.sequence for _ in range(len(jobs)) if (job := ready.pop(("a",))) is not None]
     assert rest == list(range(2 * BLOCK + 9, 5 * BLOCK + 16))
     assert ready.pop(("a",)) is None
+
+
+def test_jobs_that_come_in_bulk_stand_where_they_would_stand_one_by_one() -> None:
+    rng = Random(5)
+    one_by_one, in_bulk = State(), State()
+    for commit in range(80):
+        now_ms = 1_000 + commit + rng.randrange(-3, 2)  # the clock may step back: then a bulk goes into the heap
+        priority, entrypoint = rng.randrange(2), rng.choice("ab")
+        specs = tuple(
+            JobSpec(f"{commit}-{n}", entrypoint, b"", priority) for n in range(rng.choice([2, 3, BLOCK - 1, 2 * BLOCK]))
+        )
+        in_bulk.execute(Enqueue(specs), now_ms)
+        for spec in specs:
+            one_by_one.execute(Enqueue((spec,)), now_ms)
+        wanted = Dequeue(rng.choice([None, ("a",), ("a", "b")]), limit=rng.randrange(2 * BLOCK), lease_ms=1)
+        assert in_bulk.execute(wanted, now_ms) == one_by_one.execute(wanted, now_ms)
+        assert in_bulk.events == one_by_one.events
+        for state in (in_bulk, one_by_one):
+            if commit % 5 == 0:
+                state.rollback()
+            else:
+                state.commit(writer="w", batch=commit, at_ms=now_ms)
+        assert in_bulk.totals(now_ms) == one_by_one.totals(now_ms)
+    assert list(in_bulk.listed()) == list(one_by_one.listed())
+    assert in_bulk.counters == one_by_one.counters
 
 
 def test_whatever_order_they_come_in_they_leave_by_priority_due_time_and_number() -> None:

