@@ -68,11 +68,14 @@ def system_random() -> Random:
     return _shared
 
 
+_VERSION_4 = (4 << 76) | (2 << 62)
+_CLEARED = ~((0xF << 76) | (0x3 << 62))
+
+
 def new_id(rng: Random) -> str:
     """A random UUID (version 4) as text."""
-    text = f"{rng.getrandbits(128):032x}"
-    variant = "89ab"[int(text[16], 16) & 3]
-    return f"{text[:8]}-{text[8:12]}-4{text[13:16]}-{variant}{text[17:20]}-{text[20:]}"
+    pairs = (rng.getrandbits(128) & _CLEARED | _VERSION_4).to_bytes(16, "big").hex("-", 2)
+    return f"{pairs[:4]}{pairs[5:29]}{pairs[30:34]}{pairs[35:]}"
 
 
 def new_nonce(rng: Random) -> str:

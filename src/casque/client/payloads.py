@@ -22,7 +22,7 @@ class BytesCodec:
     """Bytes as they are."""
 
     def encode(self, value: bytes) -> bytes:
-        return checks.payload(value)
+        return value if type(value) is bytes else checks.payload(value)
 
     def decode(self, payload: bytes) -> bytes:
         return payload

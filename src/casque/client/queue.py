@@ -302,10 +302,12 @@ class Queue(LeaseVerbs, Generic[T]):
         specs: list[JobSpec] = []
         checked: str | None = None  # most of a bulk names one entrypoint
         for job_id, job in zip(new_ids(self._parts.rng, len(jobs)), jobs, strict=True):
+            if type(job) is tuple and len(job) == 2 and job[0] is checked:  # type: ignore[redundant-expr]
+                specs.append(JobSpec(job_id, checked, encode(job[1]), 0, None, attempts))
+                continue
             match job:
                 case (str() as entrypoint, payload):
-                    if entrypoint is not checked:
-                        checked = checks.entrypoint(entrypoint)
+                    checked = checks.entrypoint(entrypoint)
                     specs.append(JobSpec(job_id, entrypoint, encode(payload), 0, None, attempts))
                 case NewJob():
                     specs.append(self._spec(job_id, job))

@@ -16,7 +16,8 @@ from casque.state import Beaten, Claimed, Event, Observed, State
 from casque.state.events import Acked, Cancelled, Died, Expired, Nacked, Returned
 from casque.types import JobRecord, JobState
 
-_ENDED = (Acked, Nacked, Returned, Expired, Died, Cancelled)
+_BEGUN = frozenset({Claimed, Beaten})
+_ENDED = frozenset({Acked, Nacked, Returned, Expired, Died, Cancelled})
 TAKEN_BACK_AT_ONCE = 1_000
 
 
@@ -36,15 +37,16 @@ class Reaper:
 
     def observe(self, events: Iterable[Event], state: State) -> None:
         """Take note of commits of this process."""
+        jobs, now_ms = state.jobs, self._clock.monotonic_ms()
         for event in events:
             kind = type(event)
-            if kind is Claimed or kind is Beaten:
-                job = state.jobs.get(event.job_id)  # type: ignore[union-attr]
+            if kind in _ENDED:
+                self._drop(event.job_id)  # type: ignore[union-attr]
+            elif kind in _BEGUN:
+                job = jobs.get(event.job_id)  # type: ignore[union-attr]
                 if job is not None and job.state is JobState.RUNNING:
                     self._drop(job.spec.id)
-                    self._watch(job)
-            elif isinstance(event, _ENDED):
-                self._drop(event.job_id)
+                    self._watch(job, now_ms)
 
     def resync(self, state: State) -> None:
         """Take note of a state that came from elsewhere: leases that look as before keep their deadline."""
@@ -60,10 +62,11 @@ class Reaper:
                 fresh.append(job)
         for length, watch in sorted(kept, key=lambda item: item[1].deadline_ms):
             self._by_length.setdefault(length, OrderedDict())[watch.lease.job_id] = watch
+        now_ms = self._clock.monotonic_ms()
         for job in fresh:
             # Somebody else's worker: a little later than they would themselves, so that not all rush at once.
             length = job.lease_ms or self._lease_ms
-            self._watch(job, grace_ms=int(length * 0.1 * self._rng.random()))
+            self._watch(job, now_ms + int(length * 0.1 * self._rng.random()))
 
     def due(self) -> tuple[Observed, ...]:
         """Leases that have gone their full length without a change."""
@@ -78,24 +81,25 @@ class Reaper:
 
     def acted_on(self, leases: Iterable[Observed], state: State) -> None:
         """These were taken back, or turned out to be alive: then they start again at full length."""
+        now_ms = self._clock.monotonic_ms()
         for lease in leases:
             self._drop(lease.job_id)
             job = state.jobs.get(lease.job_id)
             if job is not None and job.state is JobState.RUNNING:
-                self._watch(job)
+                self._watch(job, now_ms)
 
     def next_deadline_ms(self) -> int | None:
         """When, on the monotonic clock, the next lease runs out."""
         firsts = [next(iter(w.values())).deadline_ms for w in self._by_length.values() if w]
         return min(firsts, default=None)
 
-    def _watch(self, job: JobRecord, grace_ms: int = 0) -> None:
+    def _watch(self, job: JobRecord, from_ms: int) -> None:
         length = job.lease_ms or self._lease_ms
         watches = self._by_length.get(length)
         if watches is None:
             watches = self._by_length[length] = OrderedDict()
-        lease = Observed(job.spec.id, job.token, job.beat_ms)
-        watches[job.spec.id] = _Watch(lease, self._clock.monotonic_ms() + length + grace_ms)
+        job_id = job.spec.id
+        watches[job_id] = _Watch(Observed(job_id, job.token, job.beat_ms), from_ms + length)
 
     def _drop(self, job_id: str) -> None:
         for watches in self._by_length.values():
