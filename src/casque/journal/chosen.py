@@ -56,8 +56,9 @@ class ChosenJournal:
             self._seen, layout = head, head.layout
         if layout not in JOURNALS:
             raise CorruptQueueError(KEY, f"the layout {layout!r} is none that this release knows. Upgrade casque")
-        self._journal = JOURNALS[layout](self._store, settings=self._settings, clock=self._clock, rng=self._rng)
-        return await self._journal.load()
+        journal = JOURNALS[layout](self._store, settings=self._settings, clock=self._clock, rng=self._rng)
+        self._journal = journal
+        return await journal.load(read if isinstance(read, Stored) else None)
 
     async def _leftover(self) -> str | None:
         """A segment of a queue that has no head. Only ever asked before a first commit."""

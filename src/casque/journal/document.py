@@ -44,8 +44,9 @@ class DocumentJournal:
         self._etag: str | None = None
         self._queue_id: str | None = None
 
-    async def load(self) -> State:
-        return await self._read(None)
+    async def load(self, found: Stored | None = None) -> State:
+        """`found` is the document, if somebody has just read it."""
+        return await self._read(None) if found is None else self._adopt(found)
 
     async def refresh(self, state: State) -> Refreshed:
         return Refreshed(await self._read(state))
@@ -133,16 +134,19 @@ class DocumentJournal:
                 if self._etag is not None:
                     raise gone()
                 return known if known is not None else State(self._limits)
-            case Stored(body=body, etag=etag):
-                head = read_layout(KEY, body)
-                check_layout(head, LAYOUT)
-                check_same_queue(head, self._queue_id)
-                fresh = self._codec.decode(body, self._limits)
-                self._etag = etag
-                self._queue_id = head.queue_id
-                return fresh
+            case Stored() as stored:
+                return self._adopt(stored)
             case _ as never:
                 assert_never(never)
+
+    def _adopt(self, stored: Stored) -> State:
+        head = read_layout(KEY, stored.body)
+        check_layout(head, LAYOUT)
+        check_same_queue(head, self._queue_id)
+        fresh = self._codec.decode(stored.body, self._limits)
+        self._etag = stored.etag
+        self._queue_id = head.queue_id
+        return fresh
 
     def _touch(self, state: State) -> None:
         self._codec.touch([job_id for event in state.events if (job_id := subject(event)) is not None])

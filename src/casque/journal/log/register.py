@@ -42,15 +42,19 @@ class HeadRegister:
                 if self.known is not None:
                     raise gone()
                 return None
-            case Stored(body=body, etag=etag):
-                head = decode_head(KEY, body)
-                check_same_queue(head, self.known.queue_id if self.known is not None else None)
-                # Two reads may answer in another order than they were asked.
-                if self.known is None or head.version >= self.known.version:
-                    self.known, self._etag = head, etag
-                return self.known
+            case Stored() as stored:
+                return self.adopt(stored)
             case _ as never:
                 assert_never(never)
+
+    def adopt(self, stored: Stored) -> LogHead:
+        """What a read of the head gave."""
+        head = decode_head(KEY, stored.body)
+        check_same_queue(head, self.known.queue_id if self.known is not None else None)
+        # Two reads may answer in another order than they were asked.
+        if self.known is None or head.version >= self.known.version:
+            self.known, self._etag = head, stored.etag
+        return self.known
 
     async def read(self) -> LogHead:
         """The head as it is now, insisting on an answer."""

@@ -50,11 +50,13 @@ class Replica:
         self._verified = 0
         """Up to where the state is known to be the history."""
 
-    async def load(self) -> State:
+    async def load(self, found: Stored | None = None) -> State:
+        """`found` is the head, if somebody has just read it."""
         # Whatever this process was before: somebody who starts again is one of many.
         self._stance = Stance.OPEN
         for _ in range(LOADS_MAX):
-            head = await self._head.find()
+            head = self._head.adopt(found) if found is not None else await self._head.find()
+            found = None
             if head is None:
                 self._tip, self._verified = Tip(), 0
                 return State(self._limits)

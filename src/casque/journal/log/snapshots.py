@@ -66,7 +66,8 @@ class SnapshotWriter:
         if not isinstance(await self._store.create(key, body), Won):
             return False
         # As long again for commits alone: there is no hurry.
-        await self._clock.sleep(min(self._clock.monotonic_ms() - began_ms, REST_MAX_MS) / 1000)
+        if (took_ms := self._clock.monotonic_ms() - began_ms) > 0:
+            await self._clock.sleep(min(took_ms, REST_MAX_MS) / 1000)
         parts.append(Part(key, sha256.hexdigest(), len(body)))
         pieces.clear()
         return True
