@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from casque import CorruptQueueError, InMemoryStorage, InvalidInputError, JobState, Queue
+from casque import CorruptQueueError, InMemoryStorage, InvalidInputError, JobState, Queue, UnknownOutcomeError
 from casque.clock import Random
-from casque.journal.log import pace
+from casque.journal.log import pace, solitude
 from casque.storage.memory import MemoryStore
 from casque.storage.port import Outcome, Read, Stored
 from casque.testing.clock import ManualClock, settle
@@ -259,9 +259,31 @@ async def test_a_head_that_is_deleted_is_noticed_by_those_at_work() -> None:
     store = MemoryStore()
     async with opened(store) as q:
         await q.enqueue("send", b"1")
+        head = await body(store, "queue.json")
         await store.delete("queue.json")
-        with pytest.raises(CorruptQueueError, match="deleted"):
+        # Its segment is there, and will count as soon as the head is: nobody may call that a failure.
+        with pytest.raises(UnknownOutcomeError, match="deleted"):
             await q.enqueue("send", b"2")
+        with pytest.raises(CorruptQueueError, match="deleted"):
+            await q.enqueue("send", b"3")
+        await store.create("queue.json", head)
+        assert [job.payload for job in await q.jobs()] == [b"1", b"2"]
+
+
+async def test_a_head_that_is_deleted_is_noticed_by_a_holder() -> None:
+    store, clock = MemoryStore(), ManualClock()
+    async with Queue.open(store, rng=Random(next(SEEDS)), clock=clock) as q:
+        for _ in range(2 * solitude.ALONE_COMMITS):
+            await q.enqueue("send", b"1")
+        head = await body(store, "queue.json")
+        await store.delete("queue.json")
+        await clock.advance(1)
+        await q.enqueue("send", b"counts")  # its slot is its own, whatever becomes of the head; then it looks
+        await settle()
+        with pytest.raises(CorruptQueueError, match="deleted"):
+            await q.enqueue("send", b"refused")
+        await store.create("queue.json", head)
+        assert [job.payload for job in await q.jobs()][-1] == b"counts"
 
 
 async def test_a_queue_that_appears_while_it_is_being_opened_is_not_taken_for_damage() -> None:

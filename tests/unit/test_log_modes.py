@@ -168,6 +168,14 @@ async def test_a_leader_claims_the_head_and_puts_a_fence(store: MemoryStore) -> 
     assert await positions(store) == [1, 2, 3]
 
 
+async def test_a_leader_may_be_the_first_of_all() -> None:
+    store = MemoryStore()
+    a = Broker(store, "a")
+    assert await a.lead()
+    await a.enqueue("job")
+    assert (await positions(store), await fences(store)) == ([1, 2], [1])
+
+
 async def test_embedded_writers_are_told_who_leads_and_readers_go_on(store: MemoryStore) -> None:
     a = Broker(store, "a")
     async with opened(store) as q:

@@ -30,6 +30,7 @@ from casque.codec.log import (
     replay,
 )
 from casque.errors import (
+    CorruptQueueError,
     LeadershipLostError,
     QueueLedError,
     QueueReplacedError,
@@ -84,9 +85,7 @@ class LogJournal(Replica):
     # --- Committing ---
 
     async def append(self, state: State, batch: Batch) -> Appended:
-        if self._head.known is None:
-            head = LogHead(format=FORMAT, queue_id=new_id(self._rng), version=1, writer=batch.writer)
-            self._heed(await self._head.create(head))
+        await self._be_there(batch)
         if self._stance is Stance.OPEN or self._solitude.seen_by_others:
             prepared = await self._prepare(state, batch)
             if prepared is not None:
@@ -104,6 +103,11 @@ class LogJournal(Replica):
         self._verified = position
         self._solitude.committed(began_ms)
         return Landed(state)
+
+    async def _be_there(self, batch: Batch) -> None:
+        if self._head.known is None:
+            head = LogHead(format=FORMAT, queue_id=new_id(self._rng), version=1, writer=batch.writer)
+            self._heed(await self._head.create(head))
 
     def undo(self, state: State) -> None:
         state.rollback()
@@ -135,7 +139,7 @@ class LogJournal(Replica):
         """Whoever overslept can win a slot that was used and collected long ago. The head, read now, tells."""
         try:
             head = await self._head.read()
-        except StorageError as error:
+        except (StorageError, CorruptQueueError) as error:
             raise _unconfirmed(position, error) from error
         self._heed(head)
         return head.floor < position
@@ -145,7 +149,7 @@ class LogJournal(Replica):
         self.undo(state)
         try:
             fresh = await self._patience().insist(self.load)
-        except StorageError as error:
+        except (StorageError, CorruptQueueError) as error:
             raise _unconfirmed(state.position + 1, error) from error
         return Landed(fresh) if fresh.writers.get(batch.writer) == batch.number else Conflict(Refreshed(fresh))
 
@@ -249,6 +253,7 @@ class LogJournal(Replica):
 
         None if somebody else was faster: `load` next, and wait before trying again.
         """
+        await self._be_there(batch)
         head = await self._head.read()
         # The head first: from now on whoever led can neither publish a snapshot nor raise the floor.
         claim = msgspec.structs.replace(
@@ -327,7 +332,12 @@ class LogJournal(Replica):
 
     async def _look(self) -> None:
         """Whether somebody else wants to write, so that a busy holder does not keep them out slot by slot."""
-        if (await self._head.read()).epoch != self._epoch:
+        try:
+            head = await self._head.read()
+        except CorruptQueueError:
+            self._solitude.seen_by_others = True  # the next commit looks for itself, and tells its callers
+            raise
+        if head.epoch != self._epoch:
             self._solitude.seen_by_others = True
 
 
