@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.load import ENTRYPOINT, PAYLOAD, Run, main, upkeep_goes_on
+from benchmarks.load import ENTRYPOINT, PAYLOAD, Run, main, upkeep_goes_on, upkeep_is_over
 from casque import Queue
 from casque.storage.memory import MemoryStore
 from casque.storage.port import Store
@@ -65,8 +65,7 @@ async def beside_snapshots(store: Store, run: Run) -> Figures:
     spans: list[float] = []
     async with Queue.open(store, layout=run.layout) as queue:
         await _add(queue, max(0, run.depth - (await queue.stats()).totals.ready))
-        while upkeep_goes_on():
-            await asyncio.sleep(0.01)
+        await upkeep_is_over()
         begun = time.perf_counter()
         feeder = asyncio.create_task(_feed(queue))
         started: float | None = None

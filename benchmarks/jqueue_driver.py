@@ -20,17 +20,16 @@ from benchmarks.load import ENTRYPOINT, PAYLOAD, Result, Run, drive, main
 
 async def carry_out(run: Run) -> Result:
     filled = codec.encode(QueueState(jobs=tuple(Job.new(ENTRYPOINT, PAYLOAD) for _ in range(run.depth)), version=1))
-    with tempfile.TemporaryDirectory(prefix="jqueue-bench-") as directory:
-        if run.place == "file":
-            path = Path(directory) / "queue.json"
-            path.write_bytes(filled)
-            async with BrokerQueue(LocalFileSystemStorage(path)) as queue:
-                return await drive(queue, run)
-        metered = MeteredStorage(InMemoryStorage(initial_content=filled), run.delay_ms)
-        async with BrokerQueue(metered) as queue:
-            result = await drive(queue, run, warm=metered.reset)
-            metered.add_to(result)
-            return result
+    if run.place == "file":
+        path = Path(tempfile.mkdtemp()) / "queue.json"  # deleted by whoever started this process
+        path.write_bytes(filled)
+        async with BrokerQueue(LocalFileSystemStorage(path)) as queue:
+            return await drive(queue, run)
+    metered = MeteredStorage(InMemoryStorage(initial_content=filled), run.delay_ms)
+    async with BrokerQueue(metered) as queue:
+        result = await drive(queue, run, warm=metered.reset)
+        metered.add_to(result)
+        return result
 
 
 class MeteredStorage:

@@ -120,8 +120,7 @@ async def drive(queue: Verbs, run: Run, *, warm: Callable[[], None] = lambda: No
     """Warm up, say so, then measure."""
     rng = random.Random(run.seed)
     await _closed(queue, run, run.warm_up_s, rng)
-    while upkeep_goes_on():
-        await asyncio.sleep(0.01)
+    await upkeep_is_over()
     warm()
     if run.jobs_per_second:
         return await _arrivals(queue, run, rng)
@@ -135,6 +134,11 @@ def upkeep_goes_on() -> bool:
     What it costs while it is being written has a table of its own (`deep.py`).
     """
     return any(task.get_name() == "casque maintenance" for task in asyncio.all_tasks())
+
+
+async def upkeep_is_over() -> None:
+    while upkeep_goes_on():
+        await asyncio.sleep(0.01)
 
 
 async def _closed(queue: Verbs, run: Run, seconds: float, rng: random.Random) -> Result:

@@ -1,4 +1,8 @@
-"""Runs take place in fresh processes: no warm heap, and no progress bar beside them."""
+"""Runs take place in fresh processes: no warm heap, and no progress bar beside them.
+
+What they leave on disk is deleted when all are over. A file system may be slow for minutes after thousands of deletions
+(ext4 without a journal passes over every inode freed lately), and each run would pay for the one before it.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from dataclasses import asdict
 from functools import cache
 from pathlib import Path
@@ -48,6 +53,11 @@ def jqueue_python() -> str | None:
     return found.stdout.split("\n")[-2].strip() if found.returncode == 0 and found.stdout.strip() else None
 
 
+@cache
+def _place() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="casque-bench-", ignore_cleanup_errors=True)
+
+
 def _carry_out(python: str, driver: str, run: Run) -> Result:
     return Result(**_output(python, driver, run))
 
@@ -56,7 +66,7 @@ def _output(python: str, driver: str, run: Run) -> Any:
     done = subprocess.run(
         [python, "-m", driver, json.dumps(asdict(run))],
         cwd=_ROOT,
-        env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
+        env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "TMPDIR": _place().name},
         capture_output=True,
         text=True,
         timeout=_LIMIT_S,
