@@ -125,16 +125,18 @@ def _print(console: Console, summary: Summary, took_s: float) -> None:
         f"{summary.effects.total():,} changes, {summary.faults.total():,} faults, {summary.checked.total():,} checks, "
         f"{len(summary.failed)} failed"
     )
-    table = Table(
-        "fault", "times", "change", "times", "operation", "times", "invariant", "checks", box=None, pad_edge=False
-    )
-    rows = [
-        [(name, f"{times:,}") for name, times in sorted(counter.items())]
-        for counter in (summary.faults, summary.effects, summary.operations, summary.checked)
-    ]
-    for index in range(max(map(len, rows), default=0)):
-        table.add_row(*(cell for column in rows for cell in (column[index] if index < len(column) else ("", ""))))
-    console.print(table)
+    for what, how_often, counter in (
+        ("fault", "times", summary.faults),
+        ("change", "times", summary.effects),
+        ("operation and outcome", "times", summary.operations),
+        ("invariant", "checks", summary.checked),
+    ):
+        table = Table(what, box=None, pad_edge=False)
+        table.add_column(how_often, justify="right")
+        for name, times in sorted(counter.items()):
+            table.add_row(name, f"{times:,}")
+        console.print(table)
+        console.print()
 
 
 def _print_failure(console: Console, report: Report, lines: int) -> None:
