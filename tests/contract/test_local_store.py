@@ -375,6 +375,19 @@ async def test_a_file_made_ahead_may_vanish_with_its_directory(store: LocalStore
     assert await store.get("a/3") == Stored(b"body", etag)
 
 
+async def test_files_are_made_ahead_where_objects_are_being_created(store: LocalStore, root: Path) -> None:
+    folders = [f"folder-{n}" for n in range(10)]
+    for folder in folders:
+        for n in range(2):
+            await created(store, f"{folder}/{n}", b"body")
+            await created(store, f"log/{folder}-{n}", b"body")
+        await _made_ahead(store, root / "log")
+        await _made_ahead(store, root / folder)
+
+    with_one = [folder for folder in (*folders, "log") if any(".casque" in name for name in _names(root / folder))]
+    assert with_one == ["folder-7", "folder-8", "folder-9", "log"]
+
+
 async def _made_ahead(store: LocalStore, directory: Path) -> Path:
     promised = store._own_parts().spares._made[str(directory)]
     return Path((await asyncio.wrap_future(promised)).path)

@@ -116,14 +116,18 @@ class Spares:
     def promise(self, directory: str) -> Future[Temp] | None:
         """One for whoever comes next, to be kept with `make` at once; None if no more are wanted."""
         with self._lock:
-            if self._closed or directory in self._made or len(self._made) >= _SPARES_MAX:
+            if self._closed or directory in self._made:
                 return None
             promised = self._made[directory] = Future[Temp]()
+            if len(self._made) > _SPARES_MAX:
+                # The one that has waited longest: nobody seems to write there any more.
+                self._made.pop(next(iter(self._made))).add_done_callback(_discard)
             return promised
 
     def take(self, directory: str) -> Temp | None:
         """The spare of this directory, if there is one that nobody has cleared away."""
-        made = self._made.pop(directory, None)
+        with self._lock:
+            made = self._made.pop(directory, None)
         # One that is being made is waited for: the directory is locked meanwhile anyway.
         if made is None or made.exception() is not None:
             return None
