@@ -129,10 +129,11 @@ class Queue(LeaseVerbs, Generic[T]):
         """A queue to be entered with `async with`. Nothing is read or written before that.
 
         `type` makes payloads typed: a msgspec struct, a pydantic model, a dataclass, or an annotation; they are
-        validated on the way in and out. `layout` is for a queue that is not there yet: `log`, or `document`, which is
-        the whole queue as one readable object. `as_of` opens the past of a log queue, by position or by time: to look
-        at, not to change. `options` go to the store (endpoint, region, credentials). Every field of `QueueSettings`
-        may be given by name, for example `stale_timeout=timedelta(seconds=30)`.
+        validated on the way in and out. `layout` is for a queue that is not there yet: `log`, the default, or
+        `document`, which is the whole queue as one readable object, and all that a storage of one object can hold.
+        `as_of` opens the past of a log queue, by position or by time: to look at, not to change. `options` go to the
+        store (endpoint, region, credentials). Every field of `QueueSettings` may be given by name, for example
+        `stale_timeout=timedelta(seconds=30)`.
         """
         parts = Parts(as_store(url, options), DEFAULTS.with_changes(settings), layout=layout, clock=clock, rng=rng)
         name = None if worker is None else checks.name("worker", worker, checks.NAME_MAX)

@@ -1,4 +1,4 @@
-"""The small API: five verbs on one object, group-committed (`BrokerQueue`) or one write per call (`DirectQueue`)."""
+"""The small API: five verbs, group-committed (`BrokerQueue`) or with a commit of their own (`DirectQueue`)."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class SmallQueue(LeaseVerbs):
         return [plain_job(record, self) for record in records]
 
     async def read_state(self) -> QueueState:
-        """Everything in the queue as of now: one read of the store, beside the calls in flight."""
+        """Everything in the queue as of now, read from the store beside the calls in flight: all of it, each time."""
         state = await self._parts.read()
         return QueueState(tuple([plain_job(record) for record in state.listed()]), state.position)
 
@@ -67,7 +67,8 @@ class SmallQueue(LeaseVerbs):
 class BrokerQueue(SmallQueue):
     """Many concurrent calls, few writes: everything that arrives during a write forms the next one.
 
-    `storage` is any object with async `read()` and `write(content, if_match)`, a store, or a URL.
+    `storage` is any object with async `read()` and `write(content, if_match)`, which then holds a document; or a store
+    or a URL, where a new queue is a log unless `layout` says `document`.
 
     >>> import asyncio
     >>> from casque import BrokerQueue, InMemoryStorage
@@ -120,7 +121,7 @@ class BrokerQueue(SmallQueue):
 
 
 class DirectQueue(SmallQueue):
-    """One conditional write per call; no background task, no `async with`.
+    """One commit per call; no background task, no `async with`. `storage` and `layout` are as for `BrokerQueue`.
 
     >>> import asyncio
     >>> from casque import DirectQueue, InMemoryStorage
