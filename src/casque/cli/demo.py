@@ -158,14 +158,25 @@ class _Demo:
                 f"[bold]{self._rescue['worker']}[/] finished it {waited:.1f} s later as attempt "
                 f"{self._rescue['attempt']} (the lease is {LEASE.total_seconds():.0f} s)."
             )
-        objects = Table(title=f"Objects in {self._data}", title_justify="left")
-        objects.add_column("key")
-        objects.add_column("bytes", justify="right")
+        console.print(self._objects())
+        console.print(f"Look inside with: cat {self._data / 'queue.json'}", soft_wrap=True)
+        console.print(f"Event by event: casque tail {self._url} --from start --no-follow", soft_wrap=True)
+
+    def _objects(self) -> Table:
+        """What is on disk: the files of a directory together, because there is one for each commit."""
+        sizes: dict[str, list[int]] = {}
         for path in sorted(self._data.rglob("*")):
-            if path.is_file() and not any(part.startswith(".") for part in path.relative_to(self._data).parts):
-                objects.add_row(str(path.relative_to(self._data)), f"{path.stat().st_size:,}")
-        console.print(objects)
-        console.print("Look inside with: cat " + str(self._data / "queue.json"))
+            inside = path.relative_to(self._data)
+            if path.is_file() and not any(part.startswith(".") for part in inside.parts):
+                where = str(inside) if len(inside.parts) == 1 else f"{inside.parts[0]}/"
+                sizes.setdefault(where, []).append(path.stat().st_size)
+        table = Table(title=f"Objects in {self._data}", title_justify="left")
+        table.add_column("key")
+        table.add_column("objects", justify="right")
+        table.add_column("bytes", justify="right")
+        for where, each in sorted(sizes.items()):
+            table.add_row(where, f"{len(each):,}", f"{sum(each):,}")
+        return table
 
 
 def _law(totals: Any) -> str:

@@ -41,7 +41,7 @@ class QueueEvent(msgspec.Struct, frozen=True):
     >>> import asyncio
     >>> from casque import Queue
     >>> async def main():
-    ...     async with Queue.open("memory://feed-example", layout="log") as q:
+    ...     async with Queue.open("memory://feed-example") as q:
     ...         await q.enqueue("send", b"hello")
     ...         for job in await q.dequeue("send"):
     ...             await job.ack()
