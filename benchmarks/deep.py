@@ -65,7 +65,9 @@ def _snapshots(place: str, scale: Scale, steps: Steps, section: Section) -> None
     table = Table(
         f"deep: commits beside a snapshot of {scale.deepest:,} jobs",
         ["store", "snapshots", "seconds each", "calls/s without", "beside", "longest call without, ms", "beside, ms"],
-        notes=["Single enqueues, timed one after the other, beside bulk enqueues of 500 jobs that make snapshots due."],
+        notes=[
+            "Fifty callers (enqueue, dequeue, ack), every call timed; with and without a snapshot in turns, three times."
+        ],
     )
     for store, where in (("memory", "memory"), ("files", place)):
         run = Run(api="snapshot", layout="log", place=where, depth=scale.deepest, seconds=scale.deep_seconds)

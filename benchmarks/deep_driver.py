@@ -10,14 +10,19 @@ from typing import Any
 
 from benchmarks.load import ENTRYPOINT, PAYLOAD, Run, main, upkeep_goes_on, upkeep_is_over
 from casque import Queue
+from casque.journal.log import pace
 from casque.storage.memory import MemoryStore
 from casque.storage.port import Store
 from casque.storage.url import open_store
 
 BULK = 10_000
-SMALL_BULK = 500
-GIVE_UP_S = 90.0
-"""A snapshot that has not become due by then does not become due."""
+CALLERS = 50
+BESIDE = "beside"
+TURNS = 3
+WARM_S = 2.0
+BEGINS_S = 0.05
+"""By then some commit has found a snapshot due; writing it takes seconds."""
+NEVER = 10**15
 
 Figures = dict[str, float]
 
@@ -60,42 +65,65 @@ async def opened(store: Store, run: Run) -> Figures:
 
 
 async def beside_snapshots(store: Store, run: Run) -> Figures:
-    """Single calls, timed, while bulk calls make a snapshot due: the longest with one being written, and without."""
+    """Fifty callers, every call timed: a while without a snapshot, then while one is being written, in turns.
+
+    When a snapshot is due is decided by hand here; what is made and written then is the real thing. The callers take
+    out what they put in, so the queue stays as deep as it is.
+    """
     calls: dict[bool, list[float]] = {False: [], True: []}
-    spans: list[float] = []
+    spans: dict[bool, list[float]] = {False: [], True: []}
+    writing = False
     async with Queue.open(store, layout=run.layout) as queue:
         await _add(queue, max(0, run.depth - (await queue.stats()).totals.ready))
         await upkeep_is_over()
-        begun = time.perf_counter()
-        feeder = asyncio.create_task(_feed(queue))
-        started: float | None = None
-        while (now := time.perf_counter()) - begun < GIVE_UP_S:
-            in_hand = upkeep_goes_on()
-            if in_hand and started is None:
-                started = now
-            elif not in_hand and started is not None:
-                spans.append(now - started)
-                started = None
-            if spans and now - begun >= run.seconds:
-                break
-            await queue.enqueue(ENTRYPOINT, PAYLOAD)
-            # One that began or ended during the call counts as beside: its first and last steps stall too.
-            calls[in_hand or upkeep_goes_on()].append(time.perf_counter() - now)
-        feeder.cancel()
-        await asyncio.gather(feeder, return_exceptions=True)
+        _no_snapshots()
+
+        async def timed(call: Any) -> Any:
+            begun = time.perf_counter()
+            answer = await call
+            calls[writing].append(time.perf_counter() - begun)
+            return answer
+
+        async def caller() -> None:
+            while True:
+                await timed(queue.enqueue(BESIDE, PAYLOAD))
+                for job in await timed(queue.dequeue(BESIDE)):
+                    await timed(job.ack())
+
+        callers = [asyncio.create_task(caller()) for _ in range(CALLERS)]
+        await asyncio.sleep(WARM_S)
+        calls[False].clear()
+        for _ in range(TURNS):
+            begun = time.perf_counter()
+            await asyncio.sleep(run.seconds)
+            spans[False].append(time.perf_counter() - begun)
+            writing, begun = True, time.perf_counter()
+            _snapshot_now()
+            await asyncio.sleep(BEGINS_S)
+            assert upkeep_goes_on(), "no snapshot was begun"
+            _no_snapshots()
+            await upkeep_is_over()
+            spans[True].append(time.perf_counter() - begun)
+            writing = False
+        for task in callers:
+            task.cancel()
+        await asyncio.gather(*callers, return_exceptions=True)
     return {
-        "snapshots": len(spans),
-        "snapshot_s": sum(spans) / max(1, len(spans)),
-        "without_ms": max(calls[False], default=0.0) * 1000,
-        "beside_ms": max(calls[True], default=0.0) * 1000,
-        "without_rate": len(calls[False]) / max(sum(calls[False]), 1e-9),
-        "beside_rate": len(calls[True]) / max(sum(calls[True]), 1e-9),
+        "snapshots": TURNS,
+        "snapshot_s": sum(spans[True]) / TURNS,
+        "without_ms": max(calls[False]) * 1000,
+        "beside_ms": max(calls[True]) * 1000,
+        "without_rate": len(calls[False]) / sum(spans[False]),
+        "beside_rate": len(calls[True]) / sum(spans[True]),
     }
 
 
-async def _feed(queue: Queue[bytes]) -> None:
-    while True:
-        await queue.enqueue_many([(ENTRYPOINT, PAYLOAD)] * SMALL_BULK)
+def _no_snapshots() -> None:
+    pace.SNAPSHOT_SEGMENTS, pace.SNAPSHOT_BYTES, pace.SNAPSHOT_MS = NEVER, NEVER, NEVER
+
+
+def _snapshot_now() -> None:
+    pace.SNAPSHOT_MS, pace.SNAPSHOT_BYTES = 0, NEVER
 
 
 async def _add(queue: Queue[bytes], count: int) -> list[float]:

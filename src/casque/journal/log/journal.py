@@ -47,7 +47,7 @@ from casque.journal.log.solitude import Solitude
 from casque.journal.port import Appended, Batch, Conflict, Landed, Refreshed
 from casque.settings import QueueSettings, milliseconds
 from casque.state import Event, Limits, State
-from casque.storage.port import Store
+from casque.storage.port import Store, Stored
 
 
 class LogJournal(Replica):
@@ -64,6 +64,12 @@ class LogJournal(Replica):
         self._solitude = Solitude(clock, rng)
 
     # --- Following ---
+
+    async def load(self, found: Stored | None = None) -> State:
+        self._pace.restart()
+        state = await super().load(found)
+        self._pace.opened(self._head.known)
+        return state
 
     async def refresh(self, state: State) -> Refreshed:
         position = state.position

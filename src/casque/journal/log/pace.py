@@ -25,12 +25,17 @@ class Pace:
         self.restart()
 
     def restart(self, position: int = 0) -> None:
-        """A snapshot is being written, or the queue was opened: measure from here."""
+        """A snapshot is being written, or the queue is being opened: measure from here."""
         self._from = position
         self._bytes = 0
         self._since_ms = self._clock.monotonic_ms()
         # Writers that share a queue count the same segments: they must not all begin at once.
         self._slack = 1 + self._rng.random() / 4
+
+    def opened(self, head: LogHead | None) -> None:
+        """The queue was loaded from this head, and what follows its snapshot has been counted."""
+        self._newest = head.snapshot if head is not None else None
+        self._from = self._newest.position if self._newest is not None else 0
 
     def grew(self, size: int) -> None:
         self._bytes += size
