@@ -65,9 +65,7 @@ def _snapshots(place: str, scale: Scale, steps: Steps, section: Section) -> None
     table = Table(
         f"deep: commits beside a snapshot of {scale.deepest:,} jobs",
         ["store", "snapshots", "seconds each", "calls/s without", "beside", "longest call without, ms", "beside, ms"],
-        notes=[
-            "Fifty callers (enqueue, dequeue, ack), every call timed; with and without a snapshot in turns, three times."
-        ],
+        notes=["Fifty callers, every call timed; a while without a snapshot and then beside one, three times."],
     )
     for store, where in (("memory", "memory"), ("files", place)):
         run = Run(api="snapshot", layout="log", place=where, depth=scale.deepest, seconds=scale.deep_seconds)

@@ -66,7 +66,7 @@ def _on_files(scale: Scale, steps: Steps, section: Section) -> None:
     # All depths take turns too: what one of them reaches of another is a target.
     runs = [
         (name, depth)
-        for _ in range(scale.file_repetitions)
+        for _ in range(scale.log_repetitions)
         for depth in depths
         for name in (names if depth in scale.depths else [CASQUE])
     ]

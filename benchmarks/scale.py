@@ -16,6 +16,8 @@ class Scale:
     """How deep a queue of the log layout is made beyond `depths`."""
     memory_repetitions: int = 3
     file_repetitions: int = 3
+    log_repetitions: int = 7
+    """On files. Its own rates at several depths are compared, and files are noisy."""
     seconds: float = 2.0
     latency_repetitions: int = 2
     latency_seconds: float = 4.0
@@ -35,6 +37,7 @@ QUICK = Scale(
     deepest=50_000,
     memory_repetitions=1,
     file_repetitions=1,
+    log_repetitions=1,
     seconds=0.4,
     latency_repetitions=1,
     latency_seconds=1.0,
@@ -51,6 +54,7 @@ TINY = Scale(
     deepest=2_000,
     memory_repetitions=1,
     file_repetitions=1,
+    log_repetitions=1,
     seconds=0.2,
     latency_repetitions=1,
     latency_seconds=0.5,

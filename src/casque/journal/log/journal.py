@@ -268,7 +268,7 @@ class LogJournal(Replica):
         if not await self._head.replace(claim):
             return None
         events: list[Event] = []
-        if claim.floor > self._verified:
+        if claim.floor > self._verified or state.position != self._verified:
             state = await self.load()
         self._epoch, self._mode = claim.epoch, mode
         fence = await self._fence_at_the_end(state, claim.epoch, batch, events)
