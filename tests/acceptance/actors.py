@@ -104,7 +104,7 @@ class Actor(NamedTuple):
 
     def process(self) -> Any:
         """A process of its own, not yet started."""
-        return FORKSERVER.Process(target=self._main, name=self.name)
+        return FORKSERVER.Process(target=self._main, name=self.name, daemon=True)  # none outlives a failed test
 
     def _main(self) -> None:
         # As much upkeep as possible: snapshots, collection and changes of mode happen all the time.

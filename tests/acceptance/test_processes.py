@@ -11,10 +11,14 @@ from typing import Any, NamedTuple
 import pytest
 
 from casque.clock import Random, SystemClock
+from casque.codec.log import decode_head
+from casque.storage.port import Store, Stored
+from casque.storage.url import open_store
 from casque.testing.servers import Server
 from tests.acceptance.actors import Actor, Ledger
 
 KILLS = int(os.environ.get("CASQUE_KILLS", "200"))
+STOPS = max(5, KILLS // 40)
 
 
 class Place(NamedTuple):
@@ -100,6 +104,54 @@ async def test_eight_processes_share_one_queue_and_nothing_is_lost_or_claimed_tw
     again = len(ledger.claims) - len({job for job, _ in ledger.claims})
     assert again <= ledger.told["nack"]
     await ledger.hold_to_account(place.url, place.options)
+
+
+async def test_a_process_that_slept_while_its_slots_were_collected_loses_nothing_and_doubles_nothing(
+    tmp_path: Path, place: Place
+) -> None:
+    rng = Random(20261116)
+    store = open_store(place.url, options=place.options)
+    actors = [
+        Actor(place.url, tmp_path / f"s{n}.log", f"s{n}", "log", None, 0.5, place.options).process() for n in range(3)
+    ]
+    for actor in actors:
+        actor.start()
+    slept_long = 0
+    for _ in range(STOPS):
+        sleeper = rng.choice(actors)
+        written = lines_in(tmp_path / f"{sleeper.name}.log")
+        await wait_for_lines(tmp_path / f"{sleeper.name}.log", written + rng.randint(1, 20), sleeper)
+        os.kill(sleeper.pid, signal.SIGSTOP)
+        # Wherever it stands, the slot it would try next is collected, or holds a fence.
+        slept_long += await collected(store, 100)
+        os.kill(sleeper.pid, signal.SIGCONT)
+    for actor in actors:
+        assert actor.is_alive(), f"{actor.name} ended by itself with {actor.exitcode}"
+        os.kill(actor.pid, signal.SIGKILL)
+        actor.join()
+    await store.close()
+
+    ledger = Ledger.read(tmp_path)
+    await ledger.hold_to_account(place.url, place.options)
+    assert ledger.told["ack"] > 10
+    assert slept_long > STOPS // 2
+
+
+async def collected(store: Store, segments: int) -> bool:
+    """Until so many more are. False if that takes too long: on files a sleeper may hold the lock of the head."""
+    clock = SystemClock()
+    deadline_ms = clock.monotonic_ms() + 10_000
+    wanted = await floor_of(store) + segments
+    while await floor_of(store) < wanted:
+        if clock.monotonic_ms() > deadline_ms:
+            return False
+        await clock.sleep(0.01)
+    return True
+
+
+async def floor_of(store: Store) -> int:
+    read = await store.get("queue.json")
+    return decode_head("queue.json", read.body).floor if isinstance(read, Stored) else 0
 
 
 async def wait_for_lines(path: Path, wanted: int, process: Any) -> None:
