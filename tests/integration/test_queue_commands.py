@@ -100,6 +100,29 @@ def test_tail_of_a_document_names_the_way_out(tmp_path: Path) -> None:
     assert "casque convert" in result.output
 
 
+def test_tail_does_not_take_a_wrong_url_for_a_quiet_queue(tmp_path: Path) -> None:
+    result = casque("tail", tmp_path.as_uri(), "--no-follow")
+    assert result.exit_code == 2
+    assert "there is no queue here" in result.output
+
+
+def test_tail_waits_for_a_queue_that_is_yet_to_be_made(tmp_path: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-m", "casque.cli", "tail", tmp_path.as_uri(), "--json"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as tail:
+        assert tail.stdout is not None
+        assert tail.stderr is not None
+        try:
+            assert "no queue here yet" in tail.stderr.readline()
+            fill(tmp_path.as_uri(), jobs=1)
+            assert json.loads(tail.stdout.readline())["position"] == 1
+        finally:
+            tail.kill()
+
+
 def test_tail_from_the_start_begins_with_the_oldest_that_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,10 +16,11 @@ from casque.cli.running import Json, StoreOptions, Url, on_store
 from casque.client.feed import EventKind, QueueEvent
 from casque.client.queue import Queue
 from casque.clock import SystemClock, system_random
+from casque.codec.head import KEY
 from casque.errors import HistoryGoneError, InvalidInputError
 from casque.journal.log.past import Past
 from casque.settings import QueueSettings
-from casque.storage.port import Store
+from casque.storage.port import Store, Stored
 
 EXAMPLES = """
 [bold]Examples[/]
@@ -63,6 +64,11 @@ def tail(
 
     async def work(store: Store) -> None:
         queue = Queue.open(store)
+        if not isinstance(await store.get(KEY), Stored):
+            # A queue that is about to be made is worth waiting for; a wrong URL should not look like a quiet queue.
+            if no_follow:
+                raise InvalidInputError(f"there is no queue here: {KEY} is missing")
+            Console(stderr=True).print(f"There is no queue here yet; waiting for {escape(url)}", soft_wrap=True)
         position = await _begin(queue, from_)
         if chosen.entrypoints:
             position = await chosen.learn(store, position)
