@@ -117,7 +117,7 @@ def test_tail_waits_for_a_queue_that_is_yet_to_be_made(tmp_path: Path) -> None:
         assert tail.stderr is not None
         try:
             assert "no queue here yet" in tail.stderr.readline()
-            fill(tmp_path.as_uri(), jobs=1)
+            fill(tmp_path.as_uri())
             assert json.loads(tail.stdout.readline())["position"] == 1
         finally:
             tail.kill()
