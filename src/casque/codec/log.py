@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import zlib
 from enum import StrEnum
+from typing import Any
 
 import msgspec
 
@@ -77,6 +78,10 @@ class LogHead(Head, frozen=True, kw_only=True):
     """What the archive holds: nothing above it may be collected. None without an archive."""
     jobs: str = "in log/ and snapshots/"
     """Only for jqueue: it would take a head without jobs for an empty queue and write over it, and refuses this."""
+
+    def next(self, writer: str, **changes: Any) -> LogHead:
+        """The head that takes the place of this one."""
+        return msgspec.structs.replace(self, version=self.version + 1, writer=writer, **changes)
 
 
 class Segment(msgspec.Struct, frozen=True):

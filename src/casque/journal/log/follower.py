@@ -7,13 +7,11 @@ below its floor.
 
 from __future__ import annotations
 
-import asyncio
-
 from casque.clock import Clock, Random
-from casque.codec.head import KEY, check_same_queue, read_layout
+from casque.codec.head import KEY, read_layout
 from casque.codec.log import LAYOUT, START, LogHead, Segment, digest, previous, segment_key
-from casque.errors import CorruptQueueError, HistoryGoneError, InvalidInputError, NoHistoryError, StorageError
-from casque.journal.log.reader import READ_AHEAD, Bodies, Reader, linked
+from casque.errors import HistoryGoneError, InvalidInputError, NoHistoryError, StorageError
+from casque.journal.log.reader import READ_AHEAD, Bodies, Reader, linked, lost
 from casque.journal.log.register import HeadRegister
 from casque.journal.patience import Patience
 from casque.settings import QueueSettings
@@ -98,28 +96,19 @@ class Follower:
         read = await self._reader.get(KEY)
         if not isinstance(read, Stored):
             return False
-        head = read_layout(KEY, read.body)
-        if head.layout != LAYOUT:
+        if read_layout(KEY, read.body).layout != LAYOUT:
             raise NoHistoryError
-        if self._head.known is not None:
-            check_same_queue(head, self._head.queue_id)
+        self._head.adopt(read)
         return True
 
     async def _bodies(self) -> Bodies:
         """More at once the more there turn out to be, and never more than fit into memory."""
-        first = self.position + 1
-        reads = await asyncio.gather(*(self._reader.get(segment_key(first + n)) for n in range(self._ahead)))
-        bodies: list[bytes] = []
-        for read in reads:
-            if not isinstance(read, Stored):
-                break
-            bodies.append(read.body)
-        later = any(isinstance(read, Stored) for read in reads[len(bodies) :])
-        if len(bodies) == len(reads):
+        read = await self._reader.window(self.position, self._ahead)
+        if len(read.bodies) == self._ahead:
             self._ahead = min(self._ahead * 2, READ_AHEAD)
         else:
-            self._ahead = 2 if later else 1  # at a gap, look once more at what lies behind it
-        return Bodies(bodies, gap=first + len(bodies) if later else None)
+            self._ahead = 1 if read.gap is None else 2  # at a gap, look once more at what lies behind it
+        return read
 
     async def _check_gap(self, slot: int) -> None:
         """An empty slot before a full one: only a moment's, or damage."""
@@ -127,9 +116,7 @@ class Follower:
             return
         if (floor := (await self._head.read()).floor) > self.position:
             raise HistoryGoneError(f"what followed position {self.position}", floor)
-        raise CorruptQueueError(
-            segment_key(slot), "the segment is missing while later ones are there. Restore it from a backup"
-        )
+        raise lost(slot)
 
     async def _chain_at(self, position: int, head: LogHead) -> str | None:
         if not position:

@@ -15,8 +15,6 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from typing import Any
 
-import msgspec
-
 from casque.clock import Clock, Random, new_id, new_nonce
 from casque.codec.head import FORMAT
 from casque.codec.log import (
@@ -209,16 +207,7 @@ class LogJournal(Replica):
         """Somebody has the queue for itself: make it open again. The fence follows with the next attempt."""
         head = await self._head.read()
         if head.mode is Mode.EXCLUSIVE:
-            await self._head.replace(
-                msgspec.structs.replace(
-                    head,
-                    version=head.version + 1,
-                    writer=batch.writer,
-                    epoch=head.epoch + 1,
-                    mode=Mode.OPEN,
-                    owner=None,
-                )
-            )
+            await self._head.replace(head.next(batch.writer, epoch=head.epoch + 1, mode=Mode.OPEN, owner=None))
         return await self.refresh(state)
 
     async def _fence(self, state: State, batch: Batch) -> Refreshed:
@@ -262,9 +251,7 @@ class LogJournal(Replica):
         await self._be_there(batch)
         head = await self._head.read()
         # The head first: from now on whoever led can neither publish a snapshot nor raise the floor.
-        claim = msgspec.structs.replace(
-            head, version=head.version + 1, writer=batch.writer, epoch=head.epoch + 1, mode=mode, owner=owner
-        )
+        claim = head.next(batch.writer, epoch=head.epoch + 1, mode=mode, owner=owner)
         if not await self._head.replace(claim):
             return None
         events: list[Event] = []
@@ -299,14 +286,14 @@ class LogJournal(Replica):
         """
         head = await self._head.read()
         self._heed(head)
-        await self._head.replace(msgspec.structs.replace(head, version=head.version + 1, writer=writer))
+        await self._head.replace(head.next(writer))
 
     async def resign(self, writer: str) -> None:
         """Leave the lead to whoever wants it. Nothing may be appended afterwards."""
         head = await self._head.read()
         if self._stance is Stance.LEADING and head.epoch == self._epoch:
             self._stance = Stance.OPEN
-            await self._head.replace(msgspec.structs.replace(head, version=head.version + 1, writer=writer, owner=None))
+            await self._head.replace(head.next(writer, owner=None))
 
     # --- Beside the commits ---
 

@@ -5,16 +5,14 @@ Everything above the floor is kept, and the head names the snapshots that are. N
 
 from __future__ import annotations
 
-import asyncio
-
 import msgspec
 
 from casque.clock import Clock, Random
 from casque.codec.head import KEY, read_layout
-from casque.codec.log import LAYOUT, LogHead, SnapshotRef, Tip, replay, segment_key
+from casque.codec.log import LAYOUT, LogHead, SnapshotRef, Tip, replay
 from casque.codec.stored import from_ms
-from casque.errors import CorruptQueueError, HistoryGoneError, InvalidInputError, NoHistoryError, StorageError
-from casque.journal.log.reader import READ_AHEAD, Bodies, Placed, Reader, linked
+from casque.errors import HistoryGoneError, InvalidInputError, NoHistoryError, StorageError
+from casque.journal.log.reader import READ_AHEAD, Bodies, Placed, Reader, linked, lost
 from casque.journal.log.register import HeadRegister
 from casque.journal.patience import Patience
 from casque.settings import QueueSettings
@@ -104,6 +102,7 @@ class Past:
             raise InvalidInputError(f"there is no queue here: {KEY} is missing")
         if read_layout(KEY, read.body).layout != LAYOUT:
             raise NoHistoryError
+        self._head.adopt(read)
 
     async def _stretch(self, base: SnapshotRef | None, *, until: int | None) -> _Stretch | None:
         """What follows a snapshot, or the beginning; None if it was collected meanwhile."""
@@ -124,10 +123,7 @@ class Past:
         if tail.broken is not None:
             raise tail.broken
         if tail.gap is not None or (until is None and start + len(tail.found) < _reaches(later)):
-            raise CorruptQueueError(
-                segment_key(start + len(tail.found) + 1),
-                "the segment is missing while later ones are there. Restore it from a backup",
-            )
+            raise lost(start + len(tail.found) + 1)
         stretch.found = tail.found
         return stretch
 
@@ -135,14 +131,11 @@ class Past:
         if until is None:
             return await self._reader.bodies(start, ahead=READ_AHEAD)
         bodies: list[bytes] = []
-        for first in range(start + 1, until + 1, READ_AHEAD):
-            slots = range(first, min(first + READ_AHEAD, until + 1))
-            reads = await asyncio.gather(*(self._reader.get(segment_key(slot)) for slot in slots))
-            for n, read in enumerate(reads):
-                if not isinstance(read, Stored):
-                    later = any(isinstance(read, Stored) for read in reads[n:])
-                    return Bodies(bodies, gap=first + n if later else None)
-                bodies.append(read.body)
+        while (left := until - start - len(bodies)) > 0:
+            some = await self._reader.window(start + len(bodies), min(left, READ_AHEAD))
+            bodies += some.bodies
+            if len(some.bodies) < min(left, READ_AHEAD):
+                return Bodies(bodies, some.gap)
         return Bodies(bodies)
 
     def _patience(self) -> Patience:

@@ -17,8 +17,6 @@ from casque.storage.port import Read, Store, Stored
 
 READ_AHEAD = 32
 """Segments asked for at once when a whole tail has to be read."""
-
-
 PARTS_AT_ONCE = 8
 
 
@@ -61,22 +59,23 @@ class Reader:
         """More at once the more there turn out to be."""
         bodies: list[bytes] = []
         while True:
-            first = position + len(bodies) + 1
-            reads = await asyncio.gather(*(self.get(segment_key(first + n)) for n in range(ahead)))
-            for n, read in enumerate(reads):
-                if not isinstance(read, Stored):
-                    later = any(isinstance(read, Stored) for read in reads[n:])
-                    return Bodies(bodies, gap=first + n if later else None)
-                bodies.append(read.body)
+            some = await self.window(position + len(bodies), ahead)
+            bodies += some.bodies
+            if len(some.bodies) < ahead:
+                return Bodies(bodies, some.gap)
             ahead = min(ahead * 2, READ_AHEAD)
 
-    async def segment(self, queue_id: str, position: int, chain: str) -> Placed | None:
-        """One segment by itself; None if its slot is empty."""
-        read = await self.get(segment_key(position))
-        if not isinstance(read, Stored):
-            return None
-        segment = decode_segment(read.body, queue_id=queue_id, position=position, prev=chain)
-        return Placed(segment, read.body, digest(read.body))
+    async def window(self, position: int, count: int) -> Bodies:
+        """So many slots after a position, asked for at once."""
+        first = position + 1
+        reads = await asyncio.gather(*(self.get(segment_key(first + n)) for n in range(count)))
+        bodies: list[bytes] = []
+        for read in reads:
+            if not isinstance(read, Stored):
+                later = any(isinstance(read, Stored) for read in reads[len(bodies) :])
+                return Bodies(bodies, gap=first + len(bodies) if later else None)
+            bodies.append(read.body)
+        return Bodies(bodies)
 
     async def restore(self, ref: SnapshotRef, *, queue_id: str, limits: Limits) -> tuple[State, Tip] | None:
         """The state that a snapshot holds; None if any of it is missing.
@@ -110,6 +109,13 @@ class Reader:
 
     async def get(self, key: str) -> Read:
         return await self._patience().insist(lambda: self._store.get(key))
+
+
+def lost(position: int) -> CorruptQueueError:
+    """What to say about an empty slot that must be full."""
+    return CorruptQueueError(
+        segment_key(position), "the segment is missing while later ones are there. Restore it from a backup"
+    )
 
 
 def linked(queue_id: str, position: int, chain: str, read: Bodies) -> Tail:

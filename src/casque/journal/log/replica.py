@@ -7,8 +7,8 @@ from enum import Enum, auto
 
 from casque.clock import Clock, Random
 from casque.codec.log import LogHead, Mode, Tip, replay, segment_key
-from casque.errors import CorruptQueueError, LeadershipLostError, StorageError
-from casque.journal.log.reader import READ_AHEAD, Placed, Reader, Tail, linked
+from casque.errors import LeadershipLostError, StorageError
+from casque.journal.log.reader import READ_AHEAD, Placed, Reader, Tail, linked, lost
 from casque.journal.log.register import HeadRegister
 from casque.journal.patience import Patience
 from casque.journal.port import Refreshed
@@ -112,9 +112,7 @@ class Replica:
             return True
         if (await self._head.read()).floor > head.floor:
             return False
-        raise CorruptQueueError(
-            segment_key(tail.gap), "the segment is missing while later ones are there. Restore it from a backup"
-        )
+        raise lost(tail.gap)
 
     def _apply(self, state: State, found: list[Placed]) -> list[Event]:
         events: list[Event] = []

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import hashlib
 
-import msgspec
-
 from casque.clock import Clock, Random, new_nonce, yield_once
 from casque.codec.log import LogHead, SnapshotRef, View, digest, snapshot_key
 from casque.codec.snapshot import Part, encode_jobs, encode_part, encode_snapshot, part_key
@@ -98,9 +96,7 @@ def naming(head: LogHead, ref: SnapshotRef, *, writer: str, retention_ms: int) -
     kept, floor = _kept(head, begins_ms=ref.at - retention_ms)
     if head.archived is not None:
         floor = min(floor, head.archived)
-    return msgspec.structs.replace(
-        head, version=head.version + 1, writer=writer, snapshot=ref, kept=kept, floor=max(head.floor, floor)
-    )
+    return head.next(writer, snapshot=ref, kept=kept, floor=max(head.floor, floor))
 
 
 def _kept(head: LogHead, *, begins_ms: int) -> tuple[tuple[SnapshotRef, ...], int]:
