@@ -6,13 +6,13 @@ code without asyncio, and everything that can go wrong is a `CasqueError`.
 
 from __future__ import annotations
 
-from casque.client.feed import EventKind, QueueEvent
 from casque.client.heartbeat import HeartbeatManager
 from casque.client.job import Job, JobStatus, QueueState
 from casque.client.queue import NewJob, Queue
 from casque.client.small import BrokerQueue, DirectQueue
 from casque.client.sync import SyncJob, SyncQueue
 from casque.errors import (
+    BrokerUnreachableError,
     CASConflictError,
     CasqueError,
     CorruptQueueError,
@@ -24,6 +24,9 @@ from casque.errors import (
     LeadershipLostError,
     LeaseLostError,
     NoHistoryError,
+    NoLeaderError,
+    NotAllowedError,
+    NotAuthenticatedError,
     QueueClosedError,
     QueueLedError,
     QueueReplacedError,
@@ -33,6 +36,7 @@ from casque.errors import (
     UnknownOutcomeError,
     UnsafeStoreError,
 )
+from casque.service import ArchivedJob, EventKind, QueueEvent
 from casque.settings import QueueSettings
 from casque.storage.cloud_single import GCSStorage, S3Storage
 from casque.storage.single import InMemoryStorage, LocalFileSystemStorage, ObjectStoragePort
@@ -41,7 +45,9 @@ from casque.types import JobState
 __version__ = "0.1.0"
 
 __all__ = [
+    "ArchivedJob",
     "BrokerQueue",
+    "BrokerUnreachableError",
     "CASConflictError",
     "CasqueError",
     "CorruptQueueError",
@@ -63,6 +69,9 @@ __all__ = [
     "LocalFileSystemStorage",
     "NewJob",
     "NoHistoryError",
+    "NoLeaderError",
+    "NotAllowedError",
+    "NotAuthenticatedError",
     "ObjectStoragePort",
     "Queue",
     "QueueClosedError",

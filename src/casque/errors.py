@@ -116,6 +116,29 @@ class CASConflictError(CasqueError):
     """A conditional write lost its race. Retried inside; seen only when every retry lost too."""
 
 
+class NoLeaderError(CasqueError):
+    """No broker leads this queue just now, or none that is known. Nothing was done; a new leader is found soon."""
+
+    def __init__(self, why: str = "the brokers are electing one") -> None:
+        super().__init__(f"no broker leads this queue just now ({why}); nothing was done. Try again in a moment")
+        self.why = why
+
+    def __reduce__(self) -> tuple[type[NoLeaderError], tuple[str]]:
+        return type(self), (self.why,)
+
+
+class BrokerUnreachableError(CasqueError):
+    """No broker answers at `address`. Nothing was sent."""
+
+    def __init__(self, address: str, why: str) -> None:
+        super().__init__(f"no broker answers at {address} ({why}). Start one with `casque serve`, or mend the address")
+        self.address = address
+        self.why = why
+
+    def __reduce__(self) -> tuple[type[BrokerUnreachableError], tuple[str, str]]:
+        return type(self), (self.address, self.why)
+
+
 # --- Read back first: it may have happened. ---
 
 
@@ -199,6 +222,22 @@ class QueueLedError(CasqueError):
 
     def __reduce__(self) -> tuple[type[QueueLedError], tuple[str | None]]:
         return type(self), (self.address,)
+
+
+class NotAuthenticatedError(CasqueError):
+    """The broker wants a token and got none, or one that it does not know."""
+
+
+class NotAllowedError(CasqueError):
+    """The token does not allow this. `scope` is what it would need."""
+
+    def __init__(self, scope: str, what: str) -> None:
+        super().__init__(f"the token does not allow this: {what} needs the scope {scope!r}")
+        self.scope = scope
+        self.what = what
+
+    def __reduce__(self) -> tuple[type[NotAllowedError], tuple[str, str]]:
+        return type(self), (self.scope, self.what)
 
 
 class CorruptQueueError(CasqueError):

@@ -6,12 +6,105 @@ repeated with the same id: it gets the same answer and acts once.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, Protocol
 
 import msgspec
 
+from casque.errors import CasqueError
 from casque.types import Backoff, JobRecord, JobSpec, JobState, Totals
+
+
+class Lease(msgspec.Struct, frozen=True, gc=False):
+    """The right to work on a job, as its holder knows it. Without a token: whoever holds it."""
+
+    job_id: str
+    token: int | None = None
+
+
+class EventKind(StrEnum):
+    """What can happen. Later releases may add kinds; programs pass over those they do not know."""
+
+    ADDED = "added"
+    CLAIMED = "claimed"
+    BEATEN = "beaten"
+    ACKED = "acked"
+    NACKED = "nacked"
+    RETURNED = "returned"
+    EXPIRED = "expired"
+    DIED = "died"
+    CANCELLED = "cancelled"
+    REVIVED = "revived"
+    PURGED = "purged"
+    REMEMBERED = "remembered"
+
+
+class QueueEvent(msgspec.Struct, frozen=True):
+    """One thing that happened to a queue. `position` and `index` together are unique, and in order.
+
+    >>> import asyncio
+    >>> from casque import Queue
+    >>> async def main():
+    ...     async with Queue.open("memory://feed-example") as q:
+    ...         await q.enqueue("send", b"hello")
+    ...         for job in await q.dequeue("send"):
+    ...             await job.ack()
+    ...         async for event in q.events(from_position=0, follow=False):
+    ...             print(event.position, event.kind.value)
+    >>> asyncio.run(main())
+    1 added
+    2 claimed
+    3 acked
+    """
+
+    position: int
+    """The commit. All of its events become true at once."""
+    index: int
+    """Its place among the events of the commit, from 0."""
+    at: datetime
+    """The time of the commit by its writer's clock, in UTC. It is for people: the order is that of the positions."""
+    kind: EventKind
+    job_id: str | None
+    """None for `remembered`, which is about a request."""
+    fields: Mapping[str, Any]
+    """Everything else that the event says, by name: see the log format in the reference."""
+
+
+class ArchivedJob(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A finished job, as the archive keeps it: one line of JSON. `id` and `position` together are unique, because a
+    dead job that is given fresh attempts may finish again."""
+
+    id: str
+    entrypoint: str
+    payload: bytes
+    state: JobState
+    """`done`, `dead` or `cancelled`."""
+    attempts: int
+    created_at: datetime
+    due_at: datetime
+    finished_at: datetime
+    position: int
+    """The commit that finished it."""
+    sequence: int
+    claimed_at: datetime | None = None
+    """When it was claimed last."""
+    worker: str | None = None
+    """Who had claimed it last."""
+    error: str | None = None
+    """Of the last attempt that failed."""
+    result: bytes | None = None
+    """What its worker had to say when it was done."""
+    priority: int = 0
+    max_attempts: int | None = None
+    token: int = 0
+    key: str | None = None
+    headers: dict[str, str] | None = None
+    zone: str | None = None
+    run_at: datetime | None = None
+    blob_bytes: int | None = None
+    """The size of a payload that lay in `blobs/`, and was deleted with its job; `payload` is empty then."""
 
 
 class Stats(msgspec.Struct, frozen=True):
@@ -41,7 +134,11 @@ class QueueService(Protocol):
         """Claim up to `limit` jobs; with `wait_s`, wait that long for a first one."""
         ...
 
-    async def ack(self, job_id: str, *, token: int | None = None, request_id: str | None = None) -> None: ...
+    async def ack(
+        self, job_id: str, *, token: int | None = None, result: bytes | None = None, request_id: str | None = None
+    ) -> None:
+        """The job is done; `result` goes to the archive with it."""
+        ...
 
     async def nack(
         self,
@@ -56,6 +153,10 @@ class QueueService(Protocol):
 
     async def heartbeat(self, job_id: str, *, token: int | None = None) -> JobRecord: ...
 
+    async def heartbeats(self, leases: Sequence[Lease]) -> list[JobRecord | CasqueError]:
+        """Renew many leases at once. Each has an answer of its own: one that is lost does not harm the others."""
+        ...
+
     async def give_back(self, job_id: str, *, token: int) -> None:
         """Return a claim that was not worked on; it does not count as an attempt."""
         ...
@@ -69,9 +170,29 @@ class QueueService(Protocol):
     async def find(self, job_id: str) -> JobRecord | None: ...
 
     async def jobs(
-        self, *, states: frozenset[JobState] | None = None, entrypoint: str | None = None, limit: int | None = None
+        self,
+        *,
+        states: frozenset[JobState] | None = None,
+        entrypoint: str | None = None,
+        limit: int | None = None,
+        after: int = 0,
     ) -> list[JobRecord]:
-        """Unfinished and dead jobs in enqueue order."""
+        """Unfinished and dead jobs in enqueue order, those whose `sequence` is greater than `after`."""
         ...
 
     async def stats(self) -> Stats: ...
+
+    def events(self, *, from_position: int | None = None, follow: bool = True) -> AsyncGenerator[QueueEvent]:
+        """What happens to the queue after a position, or from now on; without `follow` up to the end of the log."""
+        ...
+
+    def archive(
+        self,
+        *,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        entrypoint: str | None = None,
+        states: frozenset[JobState] | None = None,
+    ) -> AsyncGenerator[ArchivedJob]:
+        """Finished jobs, hour by hour; `since` and `until` (exclusive) are about when they finished."""
+        ...

@@ -13,12 +13,12 @@ from rich.console import Console
 from rich.markup import escape
 
 from casque.cli.running import Json, StoreOptions, Url, on_store
-from casque.client.feed import EventKind, QueueEvent
 from casque.client.queue import Queue
 from casque.clock import SystemClock, system_random
 from casque.codec.head import KEY
 from casque.errors import HistoryGoneError, InvalidInputError
 from casque.journal.log.past import Past
+from casque.service import EventKind, QueueEvent
 from casque.settings import QueueSettings
 from casque.storage.port import Store, Stored
 

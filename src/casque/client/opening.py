@@ -11,6 +11,7 @@ from casque.codec.log import LAYOUT as LOG
 from casque.engine.committer import Committer
 from casque.engine.direct import DirectCommit
 from casque.engine.group import GroupCommit
+from casque.engine.history import History
 from casque.errors import InvalidInputError
 from casque.journal.chosen import JOURNALS, ChosenJournal
 from casque.settings import QueueSettings
@@ -58,6 +59,9 @@ class Parts:
 
     def group(self) -> GroupCommit:
         return GroupCommit(self.committer(), settings=self.settings, clock=self.clock, rng=self.rng)
+
+    def history(self) -> History:
+        return History(self.store, settings=self.settings, clock=self.clock, rng=self.rng)
 
     def direct(self) -> DirectCommit:
         return DirectCommit(self.committer())

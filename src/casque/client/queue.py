@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from contextlib import aclosing
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Generic, TypeVar, Unpack, overload
 
 import msgspec
 
-from casque.client import checks, feed
-from casque.client.feed import QueueEvent
+from casque.client import checks
 from casque.client.ids import new_ids
 from casque.client.job import Job
 from casque.client.opening import Parts, as_store
@@ -20,9 +20,10 @@ from casque.client.verbs import LeaseVerbs
 from casque.clock import Clock, Random, new_id
 from casque.engine.embedded import EmbeddedService
 from casque.engine.group import GroupCommit
+from casque.engine.history import History
 from casque.engine.operation import Executor
 from casque.errors import InvalidInputError, QueueClosedError
-from casque.service import Stats
+from casque.service import QueueEvent, QueueService, Stats
 from casque.settings import QueueSettings, SettingsChanges
 from casque.types import JobRecord, JobSpec, JobState
 
@@ -79,7 +80,7 @@ class Queue(LeaseVerbs, Generic[T]):
         self._worker = worker or new_id(parts.rng)
         self._owns_store = owns_store
         self._group: GroupCommit | None = None
-        self._embedded: EmbeddedService | None = None
+        self._embedded: QueueService | None = None
 
     @overload
     @classmethod
@@ -152,7 +153,7 @@ class Queue(LeaseVerbs, Generic[T]):
         except BaseException:
             await self._let_go()
             raise
-        self._embedded = EmbeddedService(executor, self._parts.settings)
+        self._embedded = EmbeddedService(executor, self._parts.settings, self._parts.history())
         return self
 
     async def __aexit__(
@@ -275,8 +276,9 @@ class Queue(LeaseVerbs, Generic[T]):
         """
         position = None if from_position is None else checks.position("from_position", from_position)
         try:
-            async for event in feed.follow(self._parts, position, for_ever=follow):
-                yield event
+            async with aclosing(self._looking().events(from_position=position, follow=follow)) as events:
+                async for event in events:
+                    yield event
         finally:
             if self._embedded is None:
                 await self._let_go()
@@ -289,10 +291,14 @@ class Queue(LeaseVerbs, Generic[T]):
             await self._parts.store.close()
 
     @property
-    def _service(self) -> EmbeddedService:
+    def _service(self) -> QueueService:
         if self._embedded is None:
             raise QueueClosedError("use the queue inside `async with Queue.open(...) as q:`")
         return self._embedded
+
+    def _looking(self) -> QueueService | History:
+        """What can be asked without entering the queue."""
+        return self._embedded if self._embedded is not None else self._parts.history()
 
     def _job(self, record: JobRecord) -> Job[T]:
         """A job to look at: whoever has not claimed it cannot finish it by its handle."""

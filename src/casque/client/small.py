@@ -25,6 +25,10 @@ class SmallQueue(LeaseVerbs):
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
 
+    @property
+    def _service(self) -> EmbeddedService:
+        raise NotImplementedError
+
     async def enqueue(
         self, entrypoint: str, payload: bytes, priority: int = 0, *, request_id: str | None = None
     ) -> Job[bytes]:

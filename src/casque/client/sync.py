@@ -12,11 +12,10 @@ from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Generic, TypeVar, Unpack, overload
 
-from casque.client.feed import QueueEvent
 from casque.client.job import Job
 from casque.client.queue import NewJob, Queue
 from casque.errors import QueueClosedError
-from casque.service import Stats
+from casque.service import QueueEvent, Stats
 from casque.settings import SettingsChanges
 from casque.types import JobState
 

@@ -7,7 +7,7 @@ from datetime import timedelta
 from casque.client import checks
 from casque.client.opening import Parts
 from casque.clock import Random
-from casque.engine.embedded import EmbeddedService
+from casque.service import QueueService
 from casque.settings import QueueSettings, milliseconds
 from casque.types import Backoff
 
@@ -18,7 +18,7 @@ class LeaseVerbs:
     _parts: Parts
 
     @property
-    def _service(self) -> EmbeddedService:
+    def _service(self) -> QueueService:
         raise NotImplementedError
 
     async def ack(self, job_id: str, token: int | None = None, *, request_id: str | None = None) -> None:

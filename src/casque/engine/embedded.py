@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from datetime import datetime
 from typing import cast
 
 from casque.engine.group import GroupCommit
+from casque.engine.history import History
 from casque.engine.operation import Executor
-from casque.service import Stats
+from casque.errors import CasqueError, NoHistoryError
+from casque.service import ArchivedJob, Lease, QueueEvent, Stats
 from casque.settings import QueueSettings
 from casque.state import (
     Ack,
@@ -29,8 +33,9 @@ from casque.types import Backoff, JobRecord, JobSpec, JobState
 class EmbeddedService:
     """Satisfies `QueueService` without any transport."""
 
-    def __init__(self, executor: Executor, settings: QueueSettings) -> None:
+    def __init__(self, executor: Executor, settings: QueueSettings, history: History | None = None) -> None:
         self._executor = executor
+        self._history = history
         self._lease_ms = settings.lease_ms
 
     async def enqueue(self, specs: Sequence[JobSpec], *, request_id: str | None = None) -> Sequence[JobRecord]:
@@ -53,8 +58,10 @@ class EmbeddedService:
             return cast(list[JobRecord], await self._executor.dequeue(command, wait_s=wait_s))
         return cast(list[JobRecord], await self._executor.execute(command))
 
-    async def ack(self, job_id: str, *, token: int | None = None, request_id: str | None = None) -> None:
-        await self._executor.execute(Ack(job_id, token, request_id))
+    async def ack(
+        self, job_id: str, *, token: int | None = None, result: bytes | None = None, request_id: str | None = None
+    ) -> None:
+        await self._executor.execute(Ack(job_id, token, request_id, result))
 
     async def nack(
         self,
@@ -71,6 +78,14 @@ class EmbeddedService:
 
     async def heartbeat(self, job_id: str, *, token: int | None = None) -> JobRecord:
         return cast(JobRecord, await self._executor.execute(Heartbeat(job_id, token)))
+
+    async def heartbeats(self, leases: Sequence[Lease]) -> list[JobRecord | CasqueError]:
+        beats = [self._executor.execute(Heartbeat(lease.job_id, lease.token)) for lease in leases]
+        answers = await asyncio.gather(*beats, return_exceptions=True)
+        for answer in answers:
+            if isinstance(answer, BaseException) and not isinstance(answer, CasqueError):
+                raise answer
+        return cast("list[JobRecord | CasqueError]", answers)
 
     async def give_back(self, job_id: str, *, token: int) -> None:
         await self._executor.execute(GiveBack(job_id, token))
@@ -104,13 +119,20 @@ class EmbeddedService:
         return cast(JobRecord | None, await self._executor.look(lambda state, _now: state.jobs.get(job_id)))
 
     async def jobs(
-        self, *, states: frozenset[JobState] | None = None, entrypoint: str | None = None, limit: int | None = None
+        self,
+        *,
+        states: frozenset[JobState] | None = None,
+        entrypoint: str | None = None,
+        limit: int | None = None,
+        after: int = 0,
     ) -> list[JobRecord]:
         def chosen(state: State, now_ms: int) -> list[JobRecord]:
             found: list[JobRecord] = []
             for job in state.listed():
                 if limit is not None and len(found) >= limit:
                     break
+                if job.sequence <= after:
+                    continue
                 if entrypoint is not None and job.spec.entrypoint != entrypoint:
                     continue
                 if states is None or state_at(job, now_ms) in states:
@@ -125,6 +147,25 @@ class EmbeddedService:
             return Stats(state.position + bool(state.events), state.totals(now_ms))
 
         return cast(Stats, await self._executor.look(counted))
+
+    def events(self, *, from_position: int | None = None, follow: bool = True) -> AsyncGenerator[QueueEvent]:
+        return self._past.events(from_position=from_position, follow=follow)
+
+    def archive(
+        self,
+        *,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        entrypoint: str | None = None,
+        states: frozenset[JobState] | None = None,
+    ) -> AsyncGenerator[ArchivedJob]:
+        return self._past.archive(since=since, until=until, entrypoint=entrypoint, states=states)
+
+    @property
+    def _past(self) -> History:
+        if self._history is None:
+            raise NoHistoryError
+        return self._history
 
 
 def state_at(job: JobRecord, now_ms: int) -> JobState:

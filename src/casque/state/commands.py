@@ -31,11 +31,12 @@ class Dequeue(msgspec.Struct, frozen=True, gc=False):
 
 
 class Ack(msgspec.Struct, frozen=True, gc=False):
-    """The job is done. Without a token it is done whoever holds it."""
+    """The job is done. Without a token it is done whoever holds it. The result is for the archive."""
 
     job_id: str
     token: int | None = None
     request_id: str | None = None
+    result: bytes | None = None
 
 
 class Nack(msgspec.Struct, frozen=True, gc=False):

@@ -35,6 +35,7 @@ class Beaten(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="beaten
 class Acked(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="acked"):
     job_id: str
     token: int
+    result: bytes | None = None
 
 
 class Nacked(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="nacked"):

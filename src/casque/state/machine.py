@@ -363,7 +363,7 @@ class State:
         if self._answered(c, "ack") is not None:
             return
         job = self._held(c.job_id, c.token)
-        event = Acked(c.job_id, job.token)
+        event = Acked(c.job_id, job.token, c.result)
         self.events.append(event)
         self._apply_acked(event, now_ms)
         if c.request_id is not None:

@@ -1,0 +1,65 @@
+"""The change feed: what happened to which job, in which commit. Reads the log beside whatever else goes on."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from typing import Any
+
+import msgspec
+
+from casque.clock import Clock, Random
+from casque.codec.log import Segment
+from casque.codec.stored import from_ms
+from casque.journal.log.follower import Follower
+from casque.service import EventKind, QueueEvent
+from casque.settings import QueueSettings, milliseconds
+from casque.state import Added, Event
+from casque.state.events import subject
+from casque.storage.port import Store
+
+
+async def follow(
+    store: Store, position: int | None, *, for_ever: bool, settings: QueueSettings, clock: Clock, rng: Random
+) -> AsyncGenerator[QueueEvent]:
+    """The events after a position, or from now on."""
+    follower = Follower(store, settings=settings, clock=clock, rng=rng)
+    poll_min, poll_max = milliseconds(settings.poll_min), milliseconds(settings.poll_max)
+    delay_ms = poll_min
+    started = False
+    while True:
+        if not started and not (started := await follower.start(position)):
+            position = position or 0  # of a queue that is yet to be made nothing is to be missed
+        commits = await follower.read() if started else []
+        for commit in commits:
+            for event in events_of(commit):
+                yield event
+        if commits:
+            delay_ms = poll_min
+            continue
+        if not for_ever:
+            return
+        await clock.sleep(delay_ms * (0.5 + rng.random() / 2) / 1000)
+        delay_ms = min(delay_ms * 2, poll_max)
+
+
+def events_of(commit: Segment) -> list[QueueEvent]:
+    at = from_ms(commit.at)
+    return [
+        QueueEvent(commit.position, index, at, _kind(event), subject(event), _fields(event))
+        for index, event in enumerate(commit.events)
+    ]
+
+
+def _kind(event: Event) -> EventKind:
+    return EventKind(str(event.__struct_config__.tag))
+
+
+def _fields(event: Event) -> dict[str, Any]:
+    fields = msgspec.structs.asdict(event)
+    fields.pop("job_id", None)
+    if isinstance(event, Added):
+        # The job as it was asked for is what one wants to see, not how it is wrapped.
+        del fields["spec"]
+        fields = msgspec.structs.asdict(event.spec) | fields
+        del fields["id"]
+    return fields
