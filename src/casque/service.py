@@ -196,3 +196,39 @@ class QueueService(Protocol):
     ) -> AsyncGenerator[ArchivedJob]:
         """Finished jobs, hour by hour; `since` and `until` (exclusive) are about when they finished."""
         ...
+
+
+class Role(StrEnum):
+    """What a broker is just now."""
+
+    STARTING = "starting"
+    STANDBY = "standby"
+    LEADER = "leader"
+    STOPPING = "stopping"
+
+
+class Standing(msgspec.Struct, frozen=True):
+    """How a broker stands: for health checks, metrics and people."""
+
+    role: Role
+    epoch: int = 0
+    leader: str | None = None
+    """Where the leader can be reached, as far as this broker knows."""
+    position: int = 0
+    problem: str | None = None
+    """What keeps it from doing its work, if anything does."""
+
+
+class Host(Protocol):
+    """What a server stands in front of: a queue that is led here, or elsewhere."""
+
+    def service(self) -> QueueService:
+        """The queue.
+
+        Raises:
+            QueueLedError: it is led by the broker at `address`; nothing was done.
+            NoLeaderError: nobody leads it just now; nothing was done.
+        """
+        ...
+
+    def standing(self) -> Standing: ...

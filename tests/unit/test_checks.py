@@ -19,8 +19,8 @@ from casque import (
     NewJob,
     Queue,
     QueueClosedError,
+    checks,
 )
-from casque.client import checks
 from casque.testing.clock import ManualClock
 
 ENQUEUE: list[tuple[str, Any]] = [

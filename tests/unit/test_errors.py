@@ -22,6 +22,8 @@ EXAMPLES: list[CasqueError] = [
     errors.NoHistoryError(),
     errors.HistoryGoneError("what followed position 7", 12),
     errors.CASConflictError("lost"),
+    errors.NoLeaderError("the brokers have just started"),
+    errors.BrokerUnreachableError("10.0.0.7:7700", "connection refused"),
     errors.UnknownOutcomeError("nobody knows"),
     errors.LeadershipLostError("10.0.0.7:7700"),
     errors.LeadershipLostError(),
@@ -32,6 +34,8 @@ EXAMPLES: list[CasqueError] = [
     errors.UnsafeStoreError("unsafe"),
     errors.QueueLedError("10.0.0.7:7700"),
     errors.QueueLedError(),
+    errors.NotAuthenticatedError("no token"),
+    errors.NotAllowedError("produce", "enqueue"),
     errors.CorruptQueueError("queue.json", "cut short"),
     errors.QueueClosedError("closed"),
 ]

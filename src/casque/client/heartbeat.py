@@ -7,7 +7,7 @@ from datetime import timedelta
 from types import TracebackType
 from typing import Any, Protocol, Self
 
-from casque.client import checks
+from casque import checks
 from casque.client.job import Job
 from casque.clock import Clock, SystemClock
 from casque.errors import CasqueError, InvalidInputError, JobNotFoundError, LeaseLostError

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from casque.client import checks
+from casque import checks
 from casque.client.opening import Parts
 from casque.engine.operation import Look
 from casque.errors import ReadOnlyError

@@ -6,7 +6,7 @@ from typing import Any, Generic, Protocol, TypeVar, cast
 
 import msgspec
 
-from casque.client import checks
+from casque import checks
 from casque.errors import InvalidInputError
 
 T = TypeVar("T")

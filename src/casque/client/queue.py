@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar, Unpack, overload
 
 import msgspec
 
-from casque.client import checks
+from casque import checks
 from casque.client.ids import new_ids
 from casque.client.job import Job
 from casque.client.opening import Parts, as_store

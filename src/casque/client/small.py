@@ -6,7 +6,7 @@ from datetime import timedelta
 from types import TracebackType
 from typing import Any, Self, Unpack
 
-from casque.client import checks
+from casque import checks
 from casque.client.job import Job, QueueState, plain_job
 from casque.client.opening import Parts, as_store
 from casque.client.verbs import LeaseVerbs

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from casque.client import checks
+from casque import checks
 from casque.client.opening import Parts
 from casque.clock import Random
 from casque.service import QueueService
