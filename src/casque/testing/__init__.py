@@ -1,6 +1,7 @@
-"""What others need to test with casque: the suite that every store has to pass, and stores that misbehave.
+"""What others need to test with casque: the suites that every store and every service has to pass, and stores that
+misbehave.
 
-`StoreSuite` needs pytest and pytest-asyncio; the rest does not, hence the late imports.
+`StoreSuite` and `ServiceSuite` need pytest and pytest-asyncio; the rest does not, hence the late imports.
 """
 
 from __future__ import annotations
@@ -11,15 +12,19 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from casque.testing.clock import ManualClock
     from casque.testing.gated import GatedStore
+    from casque.testing.hosting import FixedHost
     from casque.testing.lossy import LossyStore
+    from casque.testing.service_suite import ServiceSuite
     from casque.testing.store_suite import StoreSuite
 
-__all__ = ["GatedStore", "LossyStore", "ManualClock", "StoreSuite"]
+__all__ = ["FixedHost", "GatedStore", "LossyStore", "ManualClock", "ServiceSuite", "StoreSuite"]
 
 _HOMES = {
+    "FixedHost": "casque.testing.hosting",
     "GatedStore": "casque.testing.gated",
     "LossyStore": "casque.testing.lossy",
     "ManualClock": "casque.testing.clock",
+    "ServiceSuite": "casque.testing.service_suite",
     "StoreSuite": "casque.testing.store_suite",
 }
 

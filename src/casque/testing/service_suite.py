@@ -1,0 +1,725 @@
+"""What every way to reach a queue has to do, as tests that inherit: embedded, over gRPC, over HTTP.
+
+    class TestOverMyWire(ServiceSuite):
+        @pytest.fixture
+        def reach(self):
+            @asynccontextmanager
+            async def reached(host):
+                async with MyServer(host) as server, MyClient(server.address) as client:
+                    yield client
+            return reached
+
+The suite opens a queue in this process and puts it behind a `Host`; `reach` is how a client gets to it, and may be used
+for several clients of one host. Override `place` (a URL) to keep the queue somewhere else than in memory, or `host` to
+bring a whole queue of your own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
+from typing import Any, TypeAlias
+
+import msgspec
+import pytest
+import pytest_asyncio
+
+from casque.clock import Random, new_id, new_nonce, system_random
+from casque.errors import (
+    CasqueError,
+    DuplicateKeyError,
+    InvalidInputError,
+    JobNotFoundError,
+    JobStateError,
+    LeaseLostError,
+)
+from casque.service import EventKind, Host, Lease, QueueEvent, QueueService
+from casque.testing.hosting import leading
+from casque.types import Backoff, JobRecord, JobSpec, JobState
+
+Reach: TypeAlias = Callable[[Host], AbstractAsyncContextManager[QueueService]]
+
+LONG_S = 60.0
+"""Longer than any test: a wait that only a job can end."""
+LARGE = 2**63 - 1
+YEAR_9999_MS = 253_402_300_799_000
+UNICODE = "grüße/任务 🚀 \u202e e\u0301"
+
+
+class ServiceSuite:
+    """Subclass it, say how a client reaches a host, and run pytest."""
+
+    pytestmark = pytest.mark.asyncio
+
+    # --- What a subclass provides ---
+
+    @pytest.fixture
+    def reach(self) -> Reach:
+        """How a client gets to a host; as it is, by holding its service."""
+        return _at_hand
+
+    @pytest.fixture
+    def place(self) -> str:
+        """Where the queue is kept."""
+        return f"memory://suite-{new_nonce(system_random())}"
+
+    @pytest_asyncio.fixture
+    async def host(self, place: str) -> AsyncIterator[Host]:
+        async with leading(place) as host:
+            yield host
+
+    # --- What the tests use ---
+
+    @pytest_asyncio.fixture
+    async def service(self, host: Host, reach: Reach) -> AsyncIterator[QueueService]:
+        async with reach(host) as service:
+            yield service
+
+    @pytest_asyncio.fixture
+    async def other(self, host: Host, reach: Reach) -> AsyncIterator[QueueService]:
+        """A second client of the same queue."""
+        async with reach(host) as service:
+            yield service
+
+    # --- Enqueue ---
+
+    async def test_an_added_job_is_what_was_asked_for(self, service: QueueService) -> None:
+        spec = JobSpec(
+            new_id(system_random()),
+            "send",
+            b"hello",
+            priority=-3,
+            run_at_ms=YEAR_9999_MS,
+            attempts_max=4,
+            key="welcome/7",
+            headers={"trace": "00-ab", "": "empty name"},
+            zone="acme",
+        )
+
+        [added] = await service.enqueue([spec], request_id="r-1")
+
+        assert added.spec == spec
+        assert added.state is JobState.DELAYED
+        assert added.due_ms == YEAR_9999_MS
+        assert (added.sequence, added.token, added.attempts) == (1, 0, 0)
+        assert (added.worker, added.claimed_ms, added.beat_ms, added.error) == (None, None, None, None)
+        assert await service.find(spec.id) == added
+
+    async def test_jobs_of_one_call_are_added_in_order(self, service: QueueService) -> None:
+        specs = [a_job(b"%d" % n) for n in range(25)]
+
+        added = await service.enqueue(specs)
+
+        assert [job.spec for job in added] == specs
+        assert [job.sequence for job in added] == list(range(1, 26))
+        assert await service.jobs() == list(added)
+
+    async def test_a_thousand_jobs_go_in_one_call_and_come_out_in_order(self, service: QueueService) -> None:
+        specs = [a_job(b"%d" % n) for n in range(1000)]
+        await service.enqueue(specs)
+
+        claimed = await service.dequeue(entrypoints=("task",), limit=1000)
+
+        assert [job.spec for job in claimed] == specs
+
+    async def test_no_jobs_are_no_commit(self, service: QueueService) -> None:
+        before = await service.stats()
+
+        assert list(await service.enqueue([])) == []
+
+        assert await service.stats() == before
+
+    async def test_a_key_that_is_held_gives_the_job_that_holds_it(self, service: QueueService) -> None:
+        [holder] = await service.enqueue([a_job(b"first", key="k")])
+
+        [again, beside] = await service.enqueue([a_job(b"second", key="k"), a_job(b"third")])
+
+        assert again == holder
+        assert beside.spec.payload == b"third"
+        assert len(await service.jobs()) == 2
+
+    async def test_an_id_that_is_taken_is_refused_and_nothing_is_added(self, service: QueueService) -> None:
+        [there] = await service.enqueue([a_job(b"first")])
+        before = await service.stats()
+
+        with pytest.raises(InvalidInputError, match="already in the queue"):
+            await service.enqueue([a_job(b"fresh"), a_job(b"second", id=there.id)])
+
+        assert await service.stats() == before
+        assert await service.jobs() == [there]
+
+    @pytest.mark.parametrize(
+        "payload",
+        [b"", b"\0", bytes(range(256)), UNICODE.encode(), b"\xff\xfe\xfd", Random(1).randbytes(200_000)],
+        ids=["empty", "zero", "every byte", "unicode", "not text", "200 kB"],
+    )
+    async def test_payloads_come_back_byte_for_byte(self, service: QueueService, payload: bytes) -> None:
+        await service.enqueue([a_job(payload)])
+
+        [claimed] = await service.dequeue(entrypoints=None, limit=1)
+
+        assert claimed.spec.payload == payload
+
+    async def test_many_large_payloads_come_back_together(self, service: QueueService) -> None:
+        payloads = [Random(n).randbytes(250_000) for n in range(20)]
+        await service.enqueue([a_job(payload) for payload in payloads])
+
+        claimed = await service.dequeue(entrypoints=None, limit=100)
+
+        assert [job.spec.payload for job in claimed] == payloads
+        assert await service.jobs() == claimed
+
+    async def test_text_of_any_script_comes_back_as_it_was(self, service: QueueService) -> None:
+        name = "grüße/任务 🚀"
+        spec = a_job(b"", entrypoint=name, key=name * 10, headers={name: UNICODE, "x": ""}, zone=name, id=name)
+        await service.enqueue([spec], request_id=name)
+
+        [claimed] = await service.dequeue(entrypoints=(name,), limit=1, worker=name)
+        failed = await service.nack(name, token=claimed.token, error=UNICODE, delay_ms=0)
+
+        assert claimed.spec == spec
+        assert claimed.worker == name
+        assert failed is not None
+        assert failed.error == UNICODE
+        assert [job.id for job in await service.jobs(entrypoint=name)] == [name]
+
+    async def test_numbers_at_the_edge_come_back_as_they_were(self, service: QueueService) -> None:
+        lowest = a_job(b"", priority=-LARGE - 1, attempts_max=1)
+        highest = a_job(b"", priority=LARGE, attempts_max=LARGE)
+        long_ago = a_job(b"", run_at_ms=0)
+
+        added = await service.enqueue([highest, long_ago, lowest])
+        claimed = await service.dequeue(entrypoints=None, limit=3, lease_ms=30 * 24 * 3600 * 1000)
+
+        assert [job.spec for job in added] == [highest, long_ago, lowest]
+        assert [job.spec for job in claimed] == [lowest, long_ago, highest]
+        assert claimed[0].lease_ms == 30 * 24 * 3600 * 1000
+
+    # --- Request ids ---
+
+    async def test_an_enqueue_that_is_repeated_adds_once(self, service: QueueService, other: QueueService) -> None:
+        [first] = await service.enqueue([a_job(b"1")], request_id="same")
+        before = await service.stats()
+
+        [again] = await other.enqueue([a_job(b"1")], request_id="same")
+
+        assert again == first
+        assert await service.stats() == before
+
+    async def test_a_dequeue_that_is_repeated_gives_the_same_claims(
+        self, service: QueueService, other: QueueService
+    ) -> None:
+        await service.enqueue([a_job(b"1"), a_job(b"2")])
+        first = await service.dequeue(entrypoints=None, limit=1, request_id="same")
+
+        again = await other.dequeue(entrypoints=None, limit=1, request_id="same")
+
+        assert again == first
+        assert (await service.stats()).totals.running == 1
+
+    async def test_verbs_that_are_repeated_act_once(self, service: QueueService) -> None:
+        await service.enqueue([a_job(b"%d" % n, attempts_max=1 if n == 1 else None) for n in range(4)])
+        done, dead, nacked, cancelled = await service.dequeue(entrypoints=None, limit=4)
+        for _ in range(2):
+            await service.ack(done.id, token=done.token, request_id="ack")
+            await service.nack(dead.id, token=dead.token, request_id="die")
+            await service.nack(nacked.id, token=nacked.token, delay_ms=LARGE // 2**20, request_id="nack")
+            await service.cancel(cancelled.id, request_id="cancel")
+
+        totals = (await service.stats()).totals
+
+        assert (totals.done, totals.dead, totals.delayed, totals.cancelled) == (1, 1, 1, 1)
+        for _ in range(2):
+            revived = await service.retry(dead.id, request_id="retry")
+            assert revived is not None
+            assert revived.state is JobState.READY
+        [claimed] = await service.dequeue(entrypoints=None, limit=1)
+        await service.nack(claimed.id, token=claimed.token)
+        for _ in range(2):
+            assert await service.purge(request_id="purge") == 1
+
+    async def test_a_request_id_of_another_verb_is_refused(self, service: QueueService) -> None:
+        [job] = await service.enqueue([a_job(b"1")], request_id="same")
+
+        with pytest.raises(InvalidInputError, match="was used before"):
+            await service.cancel(job.id, request_id="same")
+
+        assert await service.find(job.id) == job
+
+    # --- Dequeue ---
+
+    async def test_an_empty_queue_answers_at_once(self, service: QueueService) -> None:
+        before = await service.stats()
+
+        assert await service.dequeue(entrypoints=None, limit=10) == []
+        assert await service.dequeue(entrypoints=("send",), limit=1, request_id="r") == []
+
+        assert await service.stats() == before
+
+    async def test_a_claim_has_a_lease(self, service: QueueService) -> None:
+        [added] = await service.enqueue([a_job(b"1")])
+
+        [claimed] = await service.dequeue(entrypoints=("task",), limit=5, lease_ms=12_345, worker="w-1")
+
+        assert claimed.spec == added.spec
+        assert claimed.state is JobState.RUNNING
+        assert (claimed.token, claimed.attempts, claimed.worker, claimed.lease_ms) == (1, 1, "w-1", 12_345)
+        assert claimed.claimed_ms == claimed.beat_ms is not None
+        assert await service.find(added.id) == claimed
+
+    async def test_jobs_come_by_priority_and_then_in_order(self, service: QueueService) -> None:
+        await service.enqueue([a_job(b"c", priority=5), a_job(b"a", priority=-1), a_job(b"b"), a_job(b"d", priority=5)])
+
+        claimed = await service.dequeue(entrypoints=None, limit=10)
+
+        assert [job.spec.payload for job in claimed] == [b"a", b"b", b"c", b"d"]
+
+    async def test_only_the_entrypoints_that_were_asked_for(self, service: QueueService) -> None:
+        await service.enqueue([a_job(name.encode(), entrypoint=name) for name in ("a", "b", "c", "a")])
+
+        both = await service.dequeue(entrypoints=("c", "a"), limit=2)
+        none = await service.dequeue(entrypoints=("d",), limit=2)
+
+        assert [job.spec.entrypoint for job in both] == ["a", "c"]
+        assert none == []
+        assert (await service.stats()).totals.ready == 2
+
+    async def test_no_job_is_claimed_twice(self, service: QueueService, other: QueueService) -> None:
+        await service.enqueue([a_job(b"%d" % n) for n in range(200)])
+
+        claims = await asyncio.gather(
+            *(one.dequeue(entrypoints=None, limit=3) for _ in range(40) for one in (service, other))
+        )
+
+        claimed = [job.id for jobs in claims for job in jobs]
+        assert len(claimed) == len(set(claimed)) == 200
+        tokens = [job.token for jobs in claims for job in jobs]
+        assert len(set(tokens)) == 200
+
+    async def test_a_lease_that_ran_out_goes_to_the_next_worker(self, service: QueueService) -> None:
+        await service.enqueue([a_job(b"1")])
+        [lost] = await service.dequeue(entrypoints=None, limit=1, lease_ms=20, worker="sleeper")
+
+        [claimed] = await service.dequeue(entrypoints=None, limit=1, worker="next", wait_s=LONG_S)
+
+        assert (claimed.id, claimed.worker, claimed.attempts) == (lost.id, "next", 2)
+        assert claimed.token > lost.token
+        with pytest.raises(LeaseLostError) as raised:
+            await service.ack(lost.id, token=lost.token)
+        assert (raised.value.job_id, raised.value.token) == (lost.id, lost.token)
+        assert await service.find(lost.id) == claimed
+
+    # --- Waiting ---
+
+    async def test_a_waiting_dequeue_gets_the_job_that_comes(self, service: QueueService, other: QueueService) -> None:
+        waiting = asyncio.create_task(service.dequeue(entrypoints=("send",), limit=10, wait_s=LONG_S, worker="w"))
+        await other.enqueue([a_job(b"not this one")])
+
+        await other.enqueue([a_job(b"this one", entrypoint="send")])
+
+        [claimed] = await waiting
+        assert (claimed.spec.payload, claimed.worker) == (b"this one", "w")
+
+    async def test_a_wait_ends_empty(self, service: QueueService) -> None:
+        before = await service.stats()
+
+        assert await service.dequeue(entrypoints=None, limit=1, wait_s=0.03) == []
+
+        assert await service.stats() == before
+
+    async def test_those_who_wait_do_not_hold_up_others(self, service: QueueService) -> None:
+        waiting = [
+            asyncio.create_task(service.dequeue(entrypoints=("rare",), limit=1, wait_s=LONG_S)) for _ in range(50)
+        ]
+        for n in range(20):
+            await service.enqueue([a_job(b"%d" % n)])
+            [job] = await service.dequeue(entrypoints=("task",), limit=1)
+            await service.ack(job.id, token=job.token)
+        await service.enqueue([a_job(b"%d" % n, entrypoint="rare") for n in range(50)])
+
+        claims = await asyncio.gather(*waiting)
+
+        assert len({job.id for [job] in claims}) == 50
+        assert (await service.stats()).totals.done == 20
+
+    async def test_a_caller_that_leaves_takes_no_job(self, service: QueueService, other: QueueService) -> None:
+        leaver = asyncio.create_task(service.dequeue(entrypoints=None, limit=1, wait_s=LONG_S, worker="leaver"))
+        await service.stats()  # whatever was asked before this has been taken in
+        leaver.cancel()
+        await asyncio.wait([leaver])
+        assert leaver.cancelled()
+
+        stays = asyncio.create_task(other.dequeue(entrypoints=None, limit=1, wait_s=LONG_S, worker="stays"))
+        await other.enqueue([a_job(b"1")])
+
+        [claimed] = await stays
+        assert claimed.worker == "stays"
+        assert claimed.attempts == 1
+
+    async def test_a_caller_that_leaves_at_the_last_moment_gives_its_job_back(
+        self, service: QueueService, other: QueueService
+    ) -> None:
+        for n in range(20):
+            leaver = asyncio.create_task(service.dequeue(entrypoints=None, limit=1, wait_s=LONG_S))
+            await service.stats()
+            adding = asyncio.create_task(other.enqueue([a_job(b"%d" % n)]))
+            if n % 2:
+                await adding  # the claim was made in the same commit, and may be on its way
+            leaver.cancel()
+            await asyncio.wait([leaver, adding])
+            if not leaver.cancelled():
+                [job] = leaver.result()
+            else:
+                [job] = await other.dequeue(entrypoints=None, limit=1, wait_s=LONG_S)
+                assert job.attempts == 1
+            await other.ack(job.id, token=job.token)
+
+        assert (await service.stats()).totals.done == 20
+
+    # --- Ack, nack, heartbeat, give back ---
+
+    async def test_an_acked_job_is_done(self, service: QueueService) -> None:
+        job = await a_claim(service)
+
+        await service.ack(job.id, token=job.token, result=bytes(range(256)))
+
+        assert await service.find(job.id) is None
+        assert (await service.stats()).totals.done == 1
+
+    async def test_an_ack_without_a_token_needs_no_lease(self, service: QueueService) -> None:
+        [job] = await service.enqueue([a_job(b"1")])
+
+        await service.ack(job.id)
+
+        assert (await service.stats()).totals.done == 1
+
+    async def test_a_nacked_job_waits_and_keeps_its_error(self, service: QueueService) -> None:
+        job = await a_claim(service)
+
+        failed = await service.nack(job.id, token=job.token, delay_ms=3_600_000, error="ValueError: no")
+
+        assert failed is not None
+        assert (failed.state, failed.attempts, failed.error) == (JobState.DELAYED, 1, "ValueError: no")
+        assert failed == await service.find(job.id)
+        assert await service.dequeue(entrypoints=None, limit=1) == []
+
+    async def test_a_back_off_grows_with_the_attempts(self, service: QueueService) -> None:
+        job = await a_claim(service)
+        backoff = Backoff(base_ms=1_000_000, cap_ms=10_000_000, spread=0.5)
+
+        failed = await service.nack(job.id, token=job.token, backoff=backoff)
+
+        assert failed is not None
+        assert job.claimed_ms is not None
+        assert failed.due_ms - job.claimed_ms >= backoff.delay_ms(1)
+
+    async def test_a_nack_without_a_delay_is_due_at_once(self, service: QueueService) -> None:
+        job = await a_claim(service)
+        await service.nack(job.id, token=job.token)
+
+        [again] = await service.dequeue(entrypoints=None, limit=1, wait_s=LONG_S)
+
+        assert (again.id, again.attempts) == (job.id, 2)
+
+    async def test_a_job_whose_last_attempt_fails_is_kept_as_dead(self, service: QueueService) -> None:
+        dead = await a_dead_job(service, error="boom")
+
+        assert (dead.state, dead.error, dead.attempts) == (JobState.DEAD, "boom", 1)
+        assert await service.find(dead.id) == dead
+        with pytest.raises(JobStateError) as raised:
+            await service.ack(dead.id)
+        assert (raised.value.job_id, raised.value.state) == (dead.id, "dead")
+
+    async def test_a_heartbeat_renews_the_lease(self, service: QueueService) -> None:
+        job = await a_claim(service)
+
+        beaten = await service.heartbeat(job.id, token=job.token)
+        again = await service.heartbeat(job.id)
+
+        assert beaten.token == again.token == job.token
+        assert job.beat_ms is not None
+        assert beaten.beat_ms is not None
+        assert again.beat_ms is not None
+        assert job.beat_ms < beaten.beat_ms < again.beat_ms
+        assert await service.find(job.id) == again
+
+    async def test_many_heartbeats_have_an_answer_each(self, service: QueueService) -> None:
+        first, second = await a_claim(service), await a_claim(service)
+        [waits] = await service.enqueue([a_job(b"")])
+
+        answers = await service.heartbeats(
+            [
+                Lease(first.id, first.token),
+                Lease("nobody", 7),
+                Lease(second.id, second.token + 100),
+                Lease(second.id),
+                Lease(waits.id, None),
+            ]
+        )
+
+        beaten, missing, stolen, by_id, unclaimed = answers
+        assert isinstance(beaten, JobRecord)
+        assert beaten == await service.find(first.id)
+        assert_same(missing, JobNotFoundError("nobody"))
+        assert_same(stolen, LeaseLostError(second.id, second.token + 100))
+        assert isinstance(by_id, JobRecord)
+        assert by_id == await service.find(second.id)
+        assert_same(unclaimed, LeaseLostError(waits.id, None))
+        assert await service.heartbeats([]) == []
+
+    async def test_a_claim_that_is_given_back_did_not_happen(self, service: QueueService) -> None:
+        job = await a_claim(service)
+
+        await service.give_back(job.id, token=job.token)
+        await service.give_back(job.id, token=job.token)
+        await service.give_back("nobody", token=1)
+
+        [again] = await service.dequeue(entrypoints=None, limit=1)
+        assert (again.id, again.attempts) == (job.id, 1)
+        assert again.token > job.token
+
+    @pytest.mark.parametrize("verb", ["ack", "nack", "heartbeat", "cancel", "retry"])
+    async def test_a_job_that_is_not_there_is_named(self, service: QueueService, verb: str) -> None:
+        before = await service.stats()
+
+        with pytest.raises(JobNotFoundError) as raised:
+            await getattr(service, verb)(UNICODE)
+
+        assert_same(raised.value, JobNotFoundError(UNICODE))
+        assert await service.stats() == before
+
+    @pytest.mark.parametrize("verb", ["ack", "nack", "heartbeat"])
+    async def test_an_old_token_is_refused_and_changes_nothing(self, service: QueueService, verb: str) -> None:
+        job = await a_claim(service)
+        before = await service.stats()
+
+        with pytest.raises(LeaseLostError) as raised:
+            await getattr(service, verb)(job.id, token=job.token + 1)
+
+        assert_same(raised.value, LeaseLostError(job.id, job.token + 1))
+        assert await service.stats() == before
+        assert await service.find(job.id) == job
+
+    # --- Managing ---
+
+    async def test_a_cancelled_job_is_gone(self, service: QueueService) -> None:
+        [waits] = await service.enqueue([a_job(b"1")])
+        await service.cancel(waits.id)
+        runs = await a_claim(service)
+        await service.cancel(runs.id)
+
+        assert await service.jobs() == []
+        assert (await service.stats()).totals.cancelled == 2
+        with pytest.raises(JobNotFoundError):
+            await service.ack(runs.id, token=runs.token)
+
+    async def test_a_dead_job_cannot_be_cancelled(self, service: QueueService) -> None:
+        dead = await a_dead_job(service)
+
+        with pytest.raises(JobStateError) as raised:
+            await service.cancel(dead.id)
+
+        assert_same(raised.value, JobStateError(dead.id, "dead", "waiting or running"))
+        assert await service.find(dead.id) == dead
+
+    async def test_a_dead_job_gets_fresh_attempts(self, service: QueueService) -> None:
+        dead = await a_dead_job(service)
+
+        revived = await service.retry(dead.id)
+
+        assert revived is not None
+        assert (revived.state, revived.attempts) == (JobState.READY, 0)
+        with pytest.raises(JobStateError) as raised:
+            await service.retry(dead.id)
+        assert_same(raised.value, JobStateError(dead.id, "ready", "dead"))
+
+    async def test_a_dead_job_whose_key_is_held_stays_dead(self, service: QueueService) -> None:
+        dead = await a_dead_job(service, key="k")
+        [holder] = await service.enqueue([a_job(b"2", key="k")])
+
+        with pytest.raises(DuplicateKeyError) as raised:
+            await service.retry(dead.id)
+
+        assert_same(raised.value, DuplicateKeyError("k", holder.id))
+        assert await service.find(dead.id) == dead
+
+    async def test_purging_removes_dead_jobs_for_good(self, service: QueueService) -> None:
+        dead = await a_dead_job(service)
+        await a_dead_job(service, entrypoint="other")
+        [waits] = await service.enqueue([a_job(b"1")])
+
+        assert await service.purge(entrypoint="task") == 1
+        assert await service.find(dead.id) is None
+        assert await service.purge() == 1
+        assert await service.purge() == 0
+        assert await service.jobs() == [waits]
+
+    async def test_a_job_that_was_never_there_is_not_found(self, service: QueueService) -> None:
+        assert await service.find("nobody") is None
+
+    async def test_a_listing_is_by_state_and_entrypoint(self, service: QueueService) -> None:
+        dead = await a_dead_job(service, entrypoint="b")
+        [runs] = [await a_claim(service)]
+        [ready, later] = await service.enqueue([a_job(b"1", entrypoint="b"), a_job(b"2", run_at_ms=YEAR_9999_MS)])
+
+        assert await service.jobs() == [dead, runs, ready, later]
+        assert await service.jobs(states=frozenset({JobState.DEAD, JobState.DELAYED})) == [dead, later]
+        assert await service.jobs(states=frozenset({JobState.RUNNING}), entrypoint="task") == [runs]
+        assert await service.jobs(entrypoint="b") == [dead, ready]
+        assert await service.jobs(states=frozenset()) == []
+        assert await service.jobs(entrypoint="c") == []
+
+    async def test_a_listing_can_be_read_page_by_page(self, service: QueueService) -> None:
+        added = list(await service.enqueue([a_job(b"%d" % n) for n in range(10)]))
+        await service.cancel(added[4].id)
+
+        first = await service.jobs(limit=4)
+        second = await service.jobs(limit=4, after=first[-1].sequence)
+        third = await service.jobs(limit=4, after=second[-1].sequence)
+
+        assert first + second + third == added[:4] + added[5:]
+        assert await service.jobs(after=added[-1].sequence) == []
+        assert await service.jobs(after=LARGE) == []
+
+    async def test_a_long_listing_comes_whole(self, service: QueueService) -> None:
+        added = [
+            job
+            for _ in range(5)
+            for job in await service.enqueue([a_job(b"x" * 100) for _ in range(1000)])
+        ]  # fmt: skip
+
+        assert await service.jobs() == added
+
+    async def test_stats_count_every_state(self, service: QueueService) -> None:
+        empty = await service.stats()
+        assert empty.totals.enqueued == 0
+        await a_dead_job(service)
+        await a_claim(service)
+        await service.enqueue([a_job(b"1"), a_job(b"2", run_at_ms=YEAR_9999_MS)])
+
+        stats = await service.stats()
+
+        totals = msgspec.structs.asdict(stats.totals)
+        assert totals == {
+            "enqueued": 4, "ready": 1, "delayed": 1, "running": 1, "done": 0, "dead": 1, "cancelled": 0
+        }  # fmt: skip
+        assert stats.position > empty.position
+
+    # --- Events ---
+
+    async def test_events_tell_what_happened(self, service: QueueService) -> None:
+        job = await a_claim(service, b"\0\xff", headers={"a": "b"})
+        await service.ack(job.id, token=job.token, result=b"\xfe", request_id="r-1")
+
+        found = [event async for event in service.events(from_position=0, follow=False)]
+
+        kinds = [event.kind for event in found]
+        assert kinds == [EventKind.ADDED, EventKind.CLAIMED, EventKind.ACKED, EventKind.REMEMBERED]
+        added, claimed, acked, remembered = found
+        assert added.job_id == claimed.job_id == acked.job_id == job.id
+        assert remembered.job_id is None
+        assert added.fields["payload"] == b"\0\xff"
+        assert added.fields["headers"] == {"a": "b"}
+        assert claimed.fields["token"] == job.token
+        assert acked.fields["result"] == b"\xfe"
+        assert remembered.fields["request_id"] == "r-1"
+        assert remembered.fields["jobs"] == ()
+        assert [event.at.utcoffset() for event in found] == [added.at.utcoffset()] * 4
+        assert (added.at.timestamp() * 1000) == pytest.approx(job.created_ms)
+        assert [(e.position, e.index) for e in found] == sorted((e.position, e.index) for e in found)
+
+    async def test_events_go_on_where_a_reader_stopped(self, service: QueueService) -> None:
+        for n in range(5):
+            await service.enqueue([a_job(b"%d" % n), a_job(b"%d" % n)])
+        whole = [event async for event in service.events(from_position=0, follow=False)]
+
+        rest = [event async for event in service.events(from_position=whole[3].position, follow=False)]
+
+        assert rest == whole[4:]
+        assert len(whole) == 10
+        end = whole[-1].position
+        assert [event async for event in service.events(from_position=end, follow=False)] == []
+
+    async def test_many_events_come_whole_and_in_order(self, service: QueueService) -> None:
+        for _ in range(3):
+            await service.enqueue([a_job(b"x" * 200) for _ in range(1000)])
+
+        found = [event async for event in service.events(from_position=0, follow=False)]
+
+        assert [event.fields["sequence"] for event in found] == list(range(1, 3001))
+
+    async def test_a_follower_hears_of_what_others_do(self, service: QueueService, other: QueueService) -> None:
+        seen: asyncio.Queue[QueueEvent] = asyncio.Queue()
+
+        async def follow() -> None:
+            async with aclosing(service.events(from_position=0)) as events:
+                async for event in events:
+                    seen.put_nowait(event)
+
+        following = asyncio.create_task(follow())
+        for n in range(3):
+            [job] = await other.enqueue([a_job(b"%d" % n)])
+            assert (await seen.get()).job_id == job.id
+        following.cancel()
+        await asyncio.wait([following])
+        assert following.cancelled()
+        await service.stats()  # it left nothing broken behind
+
+    # --- Together ---
+
+    async def test_calls_at_the_same_moment_keep_their_own_answers(
+        self, service: QueueService, other: QueueService
+    ) -> None:
+        async def life(one: QueueService, n: int) -> bool:
+            payload = b"%d" % n
+            [added] = await one.enqueue([a_job(payload, entrypoint=f"e{n}")], request_id=f"r{n}")
+            [job] = await one.dequeue(entrypoints=(f"e{n}",), limit=3)
+            assert job.id == added.id
+            assert job.spec.payload == payload
+            if n % 3:
+                await one.ack(job.id, token=job.token)
+                return True
+            with pytest.raises(LeaseLostError) as raised:
+                await one.ack(job.id, token=job.token + 1_000_000)
+            assert raised.value.job_id == job.id
+            return False
+
+        done = await asyncio.gather(*(life(service if n % 2 else other, n) for n in range(300)))
+
+        totals = (await service.stats()).totals
+        assert (totals.done, totals.running) == (sum(done), 300 - sum(done))
+
+
+# --- Helpers that other suites may use, too ---
+
+
+@asynccontextmanager
+async def _at_hand(host: Host) -> AsyncIterator[QueueService]:
+    yield host.service()
+
+
+def a_job(payload: bytes, *, entrypoint: str = "task", **fields: Any) -> JobSpec:
+    return JobSpec(fields.pop("id", None) or new_id(system_random()), entrypoint, payload, **fields)
+
+
+async def a_claim(service: QueueService, payload: bytes = b"", **fields: Any) -> JobRecord:
+    """Add a job and claim it; nothing else may be waiting."""
+    await service.enqueue([a_job(payload, **fields)])
+    [job] = await service.dequeue(entrypoints=None, limit=1)
+    return job
+
+
+async def a_dead_job(service: QueueService, *, error: str | None = None, **fields: Any) -> JobRecord:
+    job = await a_claim(service, attempts_max=1, **fields)
+    dead = await service.nack(job.id, token=job.token, error=error)
+    assert dead is not None
+    return dead
+
+
+def assert_same(found: object, wanted: CasqueError) -> None:
+    """The same error, not just a like one: kind, fields and words."""
+    assert type(found) is type(wanted)
+    assert isinstance(found, CasqueError)
+    assert str(found) == str(wanted)
+    assert vars(found) == vars(wanted)
