@@ -8,13 +8,17 @@ from typing import Any
 
 from casque.errors import InvalidInputError
 from casque.settings import milliseconds
-from casque.types import JobState
+from casque.types import Backoff, JobState
 
 NAME_MAX = 256
 KEY_MAX = 1024
 ERROR_MAX = 4096
 BATCH_MAX = 10_000
+HEADERS_MAX = 64
+HEADERS_CHARACTERS_MAX = 16_384
 LONGEST_S = 1000 * 365 * 24 * 3600
+MOMENTS_MS = (-62_135_596_800_000, 253_402_300_799_999)
+"""The years 1 to 9999: what a calendar, and so whoever looks at a job, can show."""
 _INT64 = 2**63
 
 
@@ -73,6 +77,77 @@ def request_id(value: Any) -> str | None:
     return None if value is None else name("request_id", value, NAME_MAX)
 
 
+def whole(argument: str, value: Any, least: int, most: int = _INT64 - 1) -> int:
+    """A whole number that fits into 64 bits wherever it goes."""
+    if type(value) is not int or not least <= value <= most:
+        raise InvalidInputError(f"{argument} must be a whole number from {least} to {most}, not {shown(value)}")
+    return value
+
+
+def number(argument: str, value: Any, least: float, most: float) -> float:
+    """Not NaN either, which compares with nothing."""
+    if (type(value) is not float and type(value) is not int) or not least <= value <= most:
+        raise InvalidInputError(f"{argument} must be a number from {least:g} to {most:g}, not {shown(value)}")
+    return float(value)
+
+
+def flag(argument: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise InvalidInputError(f"{argument} must be true or false, not {shown(value)}")
+    return value
+
+
+def text(argument: str, value: Any, longest: int) -> str:
+    """Any characters that UTF-8 has, also none at all."""
+    if not _is_text(value):
+        raise InvalidInputError(f"{argument} must be a str in characters that UTF-8 has, not {type(value).__name__}")
+    if len(value) > longest:
+        raise InvalidInputError(f"{argument} must be at most {longest} characters, not {len(value)}")
+    return str(value)
+
+
+def blob(argument: str, value: Any, longest: int) -> bytes:
+    if type(value) is not bytes:
+        raise InvalidInputError(f"{argument} must be bytes, not {type(value).__name__}")
+    if len(value) > longest:
+        raise InvalidInputError(f"{argument} must be at most {longest:,} bytes, not {len(value):,}")
+    return value
+
+
+def few_headers(value: Any) -> dict[str, str]:
+    """Headers, and no more of them than belong beside a payload."""
+    checked = headers(value)
+    if len(checked) > HEADERS_MAX:
+        raise InvalidInputError(f"headers must be at most {HEADERS_MAX}, not {len(checked)}; use the payload")
+    characters = sum(len(one) + len(other) for one, other in checked.items())
+    if characters > HEADERS_CHARACTERS_MAX:
+        raise InvalidInputError(
+            f"headers must be at most {HEADERS_CHARACTERS_MAX:,} characters together, not {characters:,}; "
+            "use the payload"
+        )
+    return checked
+
+
+def backoff(value: Any) -> Backoff:
+    """A spread that is no number would reach the arithmetic of the queue itself."""
+    if not isinstance(value, Backoff):
+        raise InvalidInputError(f"backoff must be a Backoff, not {type(value).__name__}")
+    whole("backoff.base_ms", value.base_ms, 0, LONGEST_S * 1000)
+    whole("backoff.cap_ms", value.cap_ms, 0, LONGEST_S * 1000)
+    number("backoff.spread", value.spread, 0, 1)
+    return value
+
+
+def shown(value: Any) -> str:
+    """Enough of a value to recognise it by, however large it is."""
+    if isinstance(value, int | float | str | bytes | None):
+        try:
+            return f"{value if not isinstance(value, str | bytes) else value[:80]!r:.80}"
+        except ValueError:  # an integer of thousands of digits
+            return "a number that is far too large"
+    return type(value).__name__
+
+
 def limit(value: Any) -> int | None:
     if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
         raise InvalidInputError(f"limit must be a whole number from 1, not {value!r}")
@@ -106,7 +181,7 @@ def states(value: Any) -> frozenset[JobState] | None:
         return frozenset(JobState(one) for one in value)
     except (TypeError, ValueError) as error:
         known = ", ".join(state.value for state in JobState)
-        raise InvalidInputError(f"states must be some of {known}: {error}") from error
+        raise InvalidInputError(f"states must be some of {known}: {str(error)[:120]}") from error
 
 
 def batch_size(value: Any) -> int:

@@ -229,15 +229,17 @@ class NotAuthenticatedError(CasqueError):
 
 
 class NotAllowedError(CasqueError):
-    """The token does not allow this. `scope` is what it would need."""
+    """The token does not allow this. `scope` is what it needs; `reach` for which jobs, if it lacks only that."""
 
-    def __init__(self, scope: str, what: str) -> None:
-        super().__init__(f"the token does not allow this: {what} needs the scope {scope!r}")
+    def __init__(self, scope: str, what: str, reach: str | None = None) -> None:
+        where = f" for {reach}" if reach else ""
+        super().__init__(f"the token does not allow this: {what} needs the scope {scope!r}{where}")
         self.scope = scope
         self.what = what
+        self.reach = reach
 
-    def __reduce__(self) -> tuple[type[NotAllowedError], tuple[str, str]]:
-        return type(self), (self.scope, self.what)
+    def __reduce__(self) -> tuple[type[NotAllowedError], tuple[str, str, str | None]]:
+        return type(self), (self.scope, self.what, self.reach)
 
 
 class CorruptQueueError(CasqueError):

@@ -36,6 +36,7 @@ EXAMPLES: list[CasqueError] = [
     errors.QueueLedError(),
     errors.NotAuthenticatedError("no token"),
     errors.NotAllowedError("produce", "enqueue"),
+    errors.NotAllowedError("produce", "enqueue", "the entrypoint 'mail'"),
     errors.CorruptQueueError("queue.json", "cut short"),
     errors.QueueClosedError("closed"),
 ]

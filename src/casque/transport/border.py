@@ -1,0 +1,535 @@
+"""The border of a broker: whatever came from a wire is checked here, before it gets anywhere near the queue.
+
+Two questions, in this order: may this caller do that, and is every argument what the queue takes. The queue behind
+trusts its callers, as a library does; one value that is no number in the wrong place would end its commit loop for
+everybody. A refused call is one of `casque.errors` and has changed nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
+from datetime import datetime
+from typing import Any, TypeAlias
+
+import msgspec
+
+from casque import checks
+from casque.errors import CasqueError, InvalidInputError, JobNotFoundError, NotAllowedError
+from casque.service import ArchivedJob, EventKind, Lease, QueueEvent, QueueService, Stats
+from casque.transport.access import TokenBook
+from casque.transport.scopes import ANYBODY, Principal, Scope
+from casque.types import Backoff, JobRecord, JobSpec, JobState, Totals
+
+Wrapper: TypeAlias = Callable[[QueueService], QueueService]
+Admit: TypeAlias = Callable[[str | None], Wrapper]
+
+_SPAN_MS_MAX = checks.LONGEST_S * 1000
+_PRIORITY = 2**63
+_PAGE = 1_000
+_ENDS = frozenset({EventKind.ACKED, EventKind.CANCELLED, EventKind.PURGED})
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """How much one call may ask for."""
+
+    payload_bytes: int = 64 * 1024 * 1024
+    """Of one job. What is too large for a commit goes to `blobs/` long before this."""
+    result_bytes: int = 256 * 1024
+    """Of what a worker says when a job is done: it lies in the log and in the archive."""
+    jobs_per_enqueue: int = 10_000
+    jobs_per_dequeue: int = 10_000
+    leases_per_heartbeat: int = 10_000
+    entrypoints_per_dequeue: int = 1_000
+    wait_s: float = 300.0
+    """How long a dequeue may wait for a first job; whoever wants to wait longer asks again."""
+
+
+DEFAULT_LIMITS = Limits()
+
+
+def admit(book: TokenBook | None, limits: Limits = DEFAULT_LIMITS) -> Admit:
+    """The hook that servers take: the value of an `Authorization` header in, what to put around the queue out.
+
+    Without a book everybody may do everything. Raises NotAuthenticatedError for a header that is not good enough.
+    """
+    if book is None:
+        anybody = _Admitted(ANYBODY, limits, None)
+        return lambda _authorization: anybody
+    return _Admission(book, limits)
+
+
+class _Admission:
+    def __init__(self, book: TokenBook, limits: Limits) -> None:
+        self._book = book
+        self._limits = limits
+        self._admitted: dict[str, _Admitted] = {}
+        """By the name of the token, of which there are as many as the file has had since the broker started."""
+
+    def __call__(self, authorization: str | None) -> Wrapper:
+        principal = self._book.principal_for(authorization)
+        admitted = self._admitted.get(principal.name)
+        if admitted is None or admitted.principal is not principal:
+            admitted = self._admitted[principal.name] = _Admitted(principal, self._limits, self._book)
+        return admitted
+
+
+class _Admitted:
+    """Puts the border of one caller around a queue. There is one queue as long as one broker leads, so the border is
+    made once and not for every call."""
+
+    def __init__(self, principal: Principal, limits: Limits, book: TokenBook | None) -> None:
+        self.principal = principal
+        self._limits = limits
+        self._book = book
+        self._border: Border | None = None
+
+    def __call__(self, service: QueueService) -> QueueService:
+        border = self._border
+        if border is None or border.service is not service:
+            border = self._border = Border(service, self.principal, self._limits, self._book)
+        return border
+
+
+class Border:
+    """Satisfies `QueueService` in front of another one, for one caller.
+
+    `book` is asked while a long answer (`events`, `archive`) goes on: it ends when the token does.
+    """
+
+    def __init__(
+        self,
+        service: QueueService,
+        principal: Principal = ANYBODY,
+        limits: Limits = DEFAULT_LIMITS,
+        book: TokenBook | None = None,
+    ) -> None:
+        self.service = service
+        self._principal = principal
+        self._limits = limits
+        self._book = book
+        self._limited = principal.limited
+        self._may_produce = principal.may(Scope.PRODUCE)
+        self._may_work = principal.may(Scope.WORK)
+        self._may_read = principal.may(Scope.READ)
+        self._may_admin = principal.may(Scope.ADMIN)
+
+    # --- produce ---
+
+    async def enqueue(self, specs: Sequence[JobSpec], *, request_id: str | None = None) -> Sequence[JobRecord]:
+        if not self._may_produce:
+            raise NotAllowedError(Scope.PRODUCE.value, "enqueue")
+        if request_id is not None:
+            checks.name("request_id", request_id, checks.NAME_MAX)
+        self._check_specs(specs)
+        if not self._limited:
+            return await self.service.enqueue(specs, request_id=request_id)
+        for spec in specs:
+            if not self._principal.reaches_entrypoint(spec.entrypoint):
+                raise _beyond(Scope.PRODUCE, "enqueue", f"the entrypoint {spec.entrypoint!r}")
+            if not self._principal.reaches_zone(spec.zone):
+                zone = "jobs without a zone" if spec.zone is None else f"the zone {spec.zone!r}"
+                raise _beyond(Scope.PRODUCE, "enqueue", zone)
+        added = await self.service.enqueue(specs, request_id=request_id)
+        return [self._own_or_as_asked(job, spec) for job, spec in zip(added, specs, strict=True)]
+
+    def _check_specs(self, specs: Any) -> None:
+        """All of them or none. One loop without calls for a plain job: a bulk of 10,000 is to cost little here."""
+        if not isinstance(specs, list | tuple):
+            raise InvalidInputError(f"specs must be a list of jobs, not {type(specs).__name__}")
+        if len(specs) > self._limits.jobs_per_enqueue:
+            raise InvalidInputError(
+                f"specs must be at most {self._limits.jobs_per_enqueue:,} jobs in one enqueue, not {len(specs):,}; "
+                "enqueue them in several calls"
+            )
+        payload_max = self._limits.payload_bytes
+        checked: object = None  # most of a bulk names one entrypoint
+        for spec in specs:
+            if type(spec) is not JobSpec:
+                raise InvalidInputError(f"specs must be jobs, not {type(spec).__name__}")
+            job_id, payload, priority = spec.id, spec.payload, spec.priority
+            if type(job_id) is not str or not 0 < len(job_id) <= checks.NAME_MAX or not job_id.isprintable():
+                checks.name("id", job_id, checks.NAME_MAX)
+            if spec.entrypoint is not checked:
+                checked = checks.entrypoint(spec.entrypoint)
+            if type(payload) is not bytes or len(payload) > payload_max:
+                checks.blob("payload", payload, payload_max)
+            if type(priority) is not int or not -_PRIORITY <= priority < _PRIORITY:
+                checks.whole("priority", priority, -_PRIORITY)
+            if spec.run_at_ms is not None:
+                checks.whole("run_at_ms", spec.run_at_ms, *checks.MOMENTS_MS)
+            if spec.attempts_max is not None:
+                checks.whole("attempts_max", spec.attempts_max, 1)
+            if spec.key is not None:
+                checks.name("key", spec.key, checks.KEY_MAX)
+            if spec.headers is not None:
+                if type(spec.headers) is not dict:
+                    raise InvalidInputError(f"headers must map str to str, not be a {type(spec.headers).__name__}")
+                checks.few_headers(spec.headers)
+            if spec.zone is not None:
+                checks.name("zone", spec.zone, checks.NAME_MAX)
+
+    def _own_or_as_asked(self, job: JobRecord, spec: JobSpec) -> JobRecord:
+        """Whoever names the key, or the request id, of a job that is none of theirs gets its id, as they must, but
+        not what is in it."""
+        if self._reaches(job):
+            return job
+        return JobRecord(msgspec.structs.replace(spec, id=job.spec.id), 0, job.created_ms, JobState.READY, job.due_ms)
+
+    # --- work ---
+
+    async def dequeue(
+        self,
+        *,
+        entrypoints: tuple[str, ...] | None,
+        limit: int,
+        lease_ms: int | None = None,
+        worker: str | None = None,
+        wait_s: float = 0.0,
+        request_id: str | None = None,
+    ) -> list[JobRecord]:
+        if not self._may_work:
+            raise NotAllowedError(Scope.WORK.value, "dequeue")
+        limits = self._limits
+        if entrypoints is not None:
+            self._check_entrypoints(entrypoints)
+        checks.whole("limit", limit, 1, limits.jobs_per_dequeue)
+        if lease_ms is not None:
+            checks.whole("lease_ms", lease_ms, 1, _SPAN_MS_MAX)
+        if worker is not None:
+            checks.name("worker", worker, checks.NAME_MAX)
+        if request_id is not None:
+            checks.name("request_id", request_id, checks.NAME_MAX)
+        checks.number("wait_s", wait_s, 0, limits.wait_s)
+        if self._limited:
+            entrypoints = self._own_entrypoints(entrypoints)
+        claimed = await self.service.dequeue(
+            entrypoints=entrypoints,
+            limit=limit,
+            lease_ms=lease_ms,
+            worker=worker,
+            wait_s=wait_s,
+            request_id=request_id,
+        )
+        # Somebody else's request id would be answered with somebody else's claims.
+        return [job for job in claimed if self._reaches(job)] if self._limited else claimed
+
+    def _check_entrypoints(self, entrypoints: Any) -> None:
+        if not isinstance(entrypoints, tuple) or not 1 <= len(entrypoints) <= self._limits.entrypoints_per_dequeue:
+            raise InvalidInputError(
+                f"entrypoints must be a tuple of 1 to {self._limits.entrypoints_per_dequeue} names, or None for any"
+            )
+        for entrypoint in entrypoints:
+            checks.entrypoint(entrypoint)
+
+    def _own_entrypoints(self, asked: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        """What a limited worker may claim of what it asked for; any is all of its own."""
+        principal = self._principal
+        if principal.zones is not None:
+            # To claim first and look at the zone afterwards would take jobs away from those whose they are.
+            raise _beyond(Scope.WORK, "dequeue", "every zone, because a queue does not claim by zone yet")
+        if asked is None:
+            exact = principal.exact()
+            if exact is None:
+                raise _beyond(Scope.WORK, "dequeue", "every entrypoint, or the names of those that it wants")
+            return exact
+        for entrypoint in asked:
+            if not principal.reaches_entrypoint(entrypoint):
+                raise _beyond(Scope.WORK, "dequeue", f"the entrypoint {entrypoint!r}")
+        return asked
+
+    async def ack(
+        self, job_id: str, *, token: int | None = None, result: bytes | None = None, request_id: str | None = None
+    ) -> None:
+        if not self._may_work:
+            raise NotAllowedError(Scope.WORK.value, "ack")
+        _check_lease(job_id, token)
+        if result is not None:
+            checks.blob("result", result, self._limits.result_bytes)
+        if request_id is not None:
+            checks.name("request_id", request_id, checks.NAME_MAX)
+        if self._limited:
+            await self._check_own(job_id)
+        await self.service.ack(job_id, token=token, result=result, request_id=request_id)
+
+    async def nack(
+        self,
+        job_id: str,
+        *,
+        token: int | None = None,
+        delay_ms: int | None = None,
+        backoff: Backoff | None = None,
+        error: str | None = None,
+        request_id: str | None = None,
+    ) -> JobRecord | None:
+        if not self._may_work:
+            raise NotAllowedError(Scope.WORK.value, "nack")
+        _check_lease(job_id, token)
+        if delay_ms is not None:
+            checks.whole("delay_ms", delay_ms, 0, _SPAN_MS_MAX)
+        if backoff is not None:
+            checks.backoff(backoff)
+        if error is not None:
+            if type(error) is not str:
+                raise InvalidInputError(f"error must be a str, not {type(error).__name__}")
+            error = checks.error_text(error)
+        if request_id is not None:
+            checks.name("request_id", request_id, checks.NAME_MAX)
+        if self._limited:
+            await self._check_own(job_id)
+        return self._own_or_none(
+            await self.service.nack(
+                job_id, token=token, delay_ms=delay_ms, backoff=backoff, error=error, request_id=request_id
+            )
+        )
+
+    async def heartbeat(self, job_id: str, *, token: int | None = None) -> JobRecord:
+        if not self._may_work:
+            raise NotAllowedError(Scope.WORK.value, "heartbeat")
+        _check_lease(job_id, token)
+        if self._limited:
+            await self._check_own(job_id)
+        return await self.service.heartbeat(job_id, token=token)
+
+    async def heartbeats(self, leases: Sequence[Lease]) -> list[JobRecord | CasqueError]:
+        if not self._may_work:
+            raise NotAllowedError(Scope.WORK.value, "heartbeat")
+        most = self._limits.leases_per_heartbeat
+        if not isinstance(leases, list | tuple) or len(leases) > most:
+            raise InvalidInputError(f"leases must be a list of at most {most:,} leases")
+        for lease in leases:
+            if type(lease) is not Lease:
+                raise InvalidInputError(f"leases must be leases, not {type(lease).__name__}")
+            _check_lease(lease.job_id, lease.token)
+        if not self._limited or not leases:
+            return await self.service.heartbeats(leases)
+        found = await asyncio.gather(*[self.service.find(lease.job_id) for lease in leases])
+        own = [lease for lease, job in zip(leases, found, strict=True) if job is None or self._reaches(job)]
+        answers = iter(await self.service.heartbeats(own) if own else ())
+        return [
+            next(answers) if job is None or self._reaches(job) else JobNotFoundError(lease.job_id)
+            for lease, job in zip(leases, found, strict=True)
+        ]
+
+    async def give_back(self, job_id: str, *, token: int) -> None:
+        if not self._may_work:
+            raise NotAllowedError(Scope.WORK.value, "give_back")
+        _check_job_id(job_id)
+        checks.whole("token", token, 0)
+        if self._limited:
+            await self._check_own(job_id)
+        await self.service.give_back(job_id, token=token)
+
+    # --- admin ---
+
+    async def cancel(self, job_id: str, *, request_id: str | None = None) -> None:
+        await self._check_managed("cancel", job_id, request_id)
+        await self.service.cancel(job_id, request_id=request_id)
+
+    async def retry(self, job_id: str, *, request_id: str | None = None) -> JobRecord | None:
+        await self._check_managed("retry", job_id, request_id)
+        return self._own_or_none(await self.service.retry(job_id, request_id=request_id))
+
+    async def purge(self, *, entrypoint: str | None = None, request_id: str | None = None) -> int:
+        if not self._may_admin:
+            raise NotAllowedError(Scope.ADMIN.value, "purge")
+        if entrypoint is not None:
+            checks.entrypoint(entrypoint)
+        if request_id is not None:
+            checks.name("request_id", request_id, checks.NAME_MAX)
+        if self._limited:
+            if self._principal.zones is not None:
+                raise _beyond(Scope.ADMIN, "purge", "every zone")
+            if entrypoint is None:
+                raise _beyond(Scope.ADMIN, "purge", "every entrypoint, or the name of one")
+            if not self._principal.reaches_entrypoint(entrypoint):
+                raise _beyond(Scope.ADMIN, "purge", f"the entrypoint {entrypoint!r}")
+        return await self.service.purge(entrypoint=entrypoint, request_id=request_id)
+
+    async def _check_managed(self, verb: str, job_id: str, request_id: str | None) -> None:
+        if not self._may_admin:
+            raise NotAllowedError(Scope.ADMIN.value, verb)
+        _check_job_id(job_id)
+        if request_id is not None:
+            checks.name("request_id", request_id, checks.NAME_MAX)
+        if self._limited:
+            await self._check_own(job_id)
+
+    # --- read ---
+
+    async def find(self, job_id: str) -> JobRecord | None:
+        if not self._may_read:
+            raise NotAllowedError(Scope.READ.value, "find")
+        _check_job_id(job_id)
+        return self._own_or_none(await self.service.find(job_id))
+
+    async def jobs(
+        self,
+        *,
+        states: frozenset[JobState] | None = None,
+        entrypoint: str | None = None,
+        limit: int | None = None,
+        after: int = 0,
+    ) -> list[JobRecord]:
+        if not self._may_read:
+            raise NotAllowedError(Scope.READ.value, "jobs")
+        states = checks.states(states)
+        self._check_shown("jobs", entrypoint)
+        if limit is not None:
+            checks.whole("limit", limit, 1)
+        checks.whole("after", after, 0)
+        if not self._limited:
+            return await self.service.jobs(states=states, entrypoint=entrypoint, limit=limit, after=after)
+        if entrypoint is None:
+            exact = self._principal.exact()
+            entrypoint = exact[0] if exact is not None and len(exact) == 1 else None
+        if limit is None:
+            found = await self.service.jobs(states=states, entrypoint=entrypoint, after=after)
+            return [job for job in found if self._reaches(job)]
+        return await self._own_page(states, entrypoint, limit, after)
+
+    async def _own_page(
+        self, states: frozenset[JobState] | None, entrypoint: str | None, limit: int, after: int
+    ) -> list[JobRecord]:
+        """The queue cannot count over jobs that it does not know to leave out, so it is asked on until there are
+        enough."""
+        found: list[JobRecord] = []
+        size = max(limit, _PAGE)
+        while True:
+            page = await self.service.jobs(states=states, entrypoint=entrypoint, limit=size, after=after)
+            found += [job for job in page if self._reaches(job)]
+            if len(page) < size or len(found) >= limit:
+                return found[:limit]
+            after = page[-1].sequence
+
+    async def stats(self) -> Stats:
+        """Of a limited caller's own jobs as they are in the queue: what others do, and how much of it, is not theirs
+        to know. What is finished is not counted by entrypoint anywhere, so it is left out."""
+        if not self._may_read:
+            raise NotAllowedError(Scope.READ.value, "stats")
+        if not self._limited:
+            return await self.service.stats()
+        everything = await self.jobs()
+        # Only the queue knows its own time, and with it which delayed jobs have become ready.
+        ready = {job.spec.id for job in await self.jobs(states=frozenset({JobState.READY}))}
+        counts = dict.fromkeys(JobState, 0)
+        for job in everything:
+            waits = job.state in (JobState.READY, JobState.DELAYED)
+            counts[JobState.READY if waits and job.spec.id in ready else job.state] += 1
+        totals = Totals(
+            enqueued=len(everything),
+            ready=counts[JobState.READY],
+            delayed=counts[JobState.DELAYED],
+            running=counts[JobState.RUNNING],
+            done=0,
+            dead=counts[JobState.DEAD],
+            cancelled=0,
+        )
+        return Stats((await self.service.stats()).position, totals)
+
+    def events(self, *, from_position: int | None = None, follow: bool = True) -> AsyncGenerator[QueueEvent]:
+        if not self._may_read:
+            raise NotAllowedError(Scope.READ.value, "events")
+        if from_position is not None:
+            checks.whole("from_position", from_position, 0)
+        checks.flag("follow", follow)
+        if self._limited:
+            return self._own_events(from_position, follow=follow)
+        events = self.service.events(from_position=from_position, follow=follow)
+        return events if self._book is None else self._while_valid(events)
+
+    async def _own_events(self, from_position: int | None, *, follow: bool) -> AsyncGenerator[QueueEvent]:
+        """Most events name only a job, so whose it is has to be remembered: the jobs that are there now, and those that
+        are added from where the reading begins. A job that was there at `from_position` and is gone by now is not
+        shown, because nobody knows any more whose it was."""
+        # Without a position: begin reading before the look at the jobs, and showing after it, so that no job can be
+        # added unseen in between.
+        start = (await self.service.stats()).position if from_position is None else from_position
+        own = {job.spec.id for job in await self.jobs()}
+        shown_after = (await self.service.stats()).position if from_position is None else from_position
+        events = self.service.events(from_position=start, follow=follow)
+        async with aclosing(self._while_valid(events)) as valid:
+            async for event in valid:
+                if event.kind is EventKind.ADDED and self._reaches_fields(event):
+                    own.add(str(event.job_id))
+                if event.job_id in own and event.position > shown_after:
+                    yield event
+                if event.kind in _ENDS:
+                    own.discard(str(event.job_id))
+
+    def archive(
+        self,
+        *,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        entrypoint: str | None = None,
+        states: frozenset[JobState] | None = None,
+    ) -> AsyncGenerator[ArchivedJob]:
+        if not self._may_read:
+            raise NotAllowedError(Scope.READ.value, "archive")
+        if since is not None:
+            checks.moment_ms("since", since)
+        if until is not None:
+            checks.moment_ms("until", until)
+        self._check_shown("archive", entrypoint)
+        states = checks.states(states)
+        kept = self.service.archive(since=since, until=until, entrypoint=entrypoint, states=states)
+        if self._limited:
+            return self._own_archive(kept)
+        return kept if self._book is None else self._while_valid(kept)
+
+    async def _own_archive(self, kept: AsyncGenerator[ArchivedJob]) -> AsyncGenerator[ArchivedJob]:
+        async with aclosing(self._while_valid(kept)) as valid:
+            async for job in valid:
+                if self._principal.reaches(job.entrypoint, job.zone):
+                    yield job
+
+    async def _while_valid(self, answers: AsyncGenerator[Any]) -> AsyncGenerator[Any]:
+        """A token that is taken back ends what it began."""
+        async with aclosing(answers):
+            async for answer in answers:
+                if self._book is not None:
+                    self._book.check_still_valid(self._principal)
+                yield answer
+
+    def _check_shown(self, verb: str, entrypoint: str | None) -> None:
+        if entrypoint is not None:
+            checks.entrypoint(entrypoint)
+            if self._limited and not self._principal.reaches_entrypoint(entrypoint):
+                raise _beyond(Scope.READ, verb, f"the entrypoint {entrypoint!r}")
+
+    # --- whose job it is ---
+
+    async def _check_own(self, job_id: str) -> None:
+        """Lease tokens are small numbers that anybody could guess, so a limited caller's jobs are looked up. A job of
+        others is as good as not there. One that is really not there may have been finished by this very request, so
+        that the queue has to answer."""
+        job = await self.service.find(job_id)
+        if job is not None and not self._reaches(job):
+            raise JobNotFoundError(job_id)
+
+    def _reaches(self, job: JobRecord) -> bool:
+        return self._principal.reaches(job.spec.entrypoint, job.spec.zone)
+
+    def _reaches_fields(self, event: QueueEvent) -> bool:
+        return self._principal.reaches(event.fields["entrypoint"], event.fields.get("zone"))
+
+    def _own_or_none(self, job: JobRecord | None) -> JobRecord | None:
+        return job if job is None or not self._limited or self._reaches(job) else None
+
+
+def _beyond(scope: Scope, verb: str, reach: str) -> NotAllowedError:
+    """It has the scope, but not for this."""
+    return NotAllowedError(scope.value, verb, reach)
+
+
+def _check_job_id(job_id: Any) -> None:
+    if type(job_id) is not str or not job_id.isascii() or len(job_id) > checks.KEY_MAX:
+        checks.text("job_id", job_id, checks.KEY_MAX)
+
+
+def _check_lease(job_id: Any, token: Any) -> None:
+    _check_job_id(job_id)
+    if token is not None:
+        checks.whole("token", token, 0)

@@ -1,0 +1,641 @@
+"""The border: what came from a wire is checked before it gets near the queue, and so is who sent it."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import math
+from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import pytest_asyncio
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from casque import (
+    CasqueError,
+    InvalidInputError,
+    JobNotFoundError,
+    JobState,
+    LeaseLostError,
+    NotAllowedError,
+    NotAuthenticatedError,
+    Queue,
+    checks,
+)
+from casque.service import EventKind, Lease, QueueEvent, QueueService
+from casque.testing.clock import ManualClock
+from casque.transport import tokenfile
+from casque.transport.access import TokenBook
+from casque.transport.border import Admit, Border, Limits, admit
+from casque.transport.scopes import ANYBODY, Principal, Scope
+from casque.types import Backoff, JobRecord, JobSpec
+
+# --- Who may do what ---
+
+CALLS: dict[str, dict[str, Any]] = {
+    "enqueue": {"specs": [JobSpec("new", "mail", b"")]},
+    "dequeue": {"entrypoints": None, "limit": 1},
+    "ack": {"job_id": "j"},
+    "nack": {"job_id": "j"},
+    "heartbeat": {"job_id": "j"},
+    "heartbeats": {"leases": [Lease("j", 1)]},
+    "give_back": {"job_id": "j", "token": 1},
+    "cancel": {"job_id": "j"},
+    "retry": {"job_id": "j"},
+    "purge": {},
+    "find": {"job_id": "j"},
+    "jobs": {},
+    "stats": {},
+    "events": {},
+    "archive": {},
+}
+NEEDS = {
+    "enqueue": Scope.PRODUCE,
+    **dict.fromkeys(["dequeue", "ack", "nack", "heartbeat", "heartbeats", "give_back"], Scope.WORK),
+    **dict.fromkeys(["find", "jobs", "stats", "events", "archive"], Scope.READ),
+    **dict.fromkeys(["cancel", "retry", "purge"], Scope.ADMIN),
+}
+VERBS = [name for name in vars(QueueService) if not name.startswith("_")]
+
+
+class Recorder:
+    """A queue that does nothing but remember what it was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, dict[str, Any]]] = []
+
+    def __getattr__(self, verb: str) -> Callable[..., Any]:
+        signature = inspect.signature(getattr(QueueService, verb))
+
+        def remember(*arguments: Any, **named: Any) -> Any:
+            bound = signature.bind(self, *arguments, **named)
+            self.asked.append((verb, {name: value for name, value in bound.arguments.items() if name != "self"}))
+            return self._events() if verb in ("events", "archive") else self._answer()
+
+        return remember
+
+    async def _answer(self) -> Any:
+        return []
+
+    async def _events(self) -> AsyncIterator[Any]:
+        return
+        yield
+
+
+async def call(service: QueueService, verb: str, arguments: dict[str, Any]) -> Any:
+    answer = getattr(service, verb)(**arguments)
+    if inspect.isasyncgen(answer):
+        return [one async for one in answer]
+    return await answer
+
+
+def test_the_tables_of_this_test_have_every_verb() -> None:
+    assert CALLS.keys() == NEEDS.keys() == set(VERBS)
+
+
+@pytest.mark.parametrize("scope", Scope)
+@pytest.mark.parametrize("verb", VERBS)
+async def test_every_verb_needs_its_scope_and_admin_has_all(verb: str, scope: Scope) -> None:
+    queue = Recorder()
+    border = Border(queue, Principal("p", frozenset({scope})))
+    if scope in (NEEDS[verb], Scope.ADMIN):
+        await call(border, verb, CALLS[verb])
+        assert [name for name, _ in queue.asked] == [verb]
+        return
+
+    with pytest.raises(NotAllowedError) as refused:
+        await call(border, verb, CALLS[verb])
+
+    assert refused.value.scope == NEEDS[verb]
+    assert queue.asked == []
+
+
+async def test_a_principal_may_have_several_scopes() -> None:
+    border = Border(Recorder(), Principal("p", frozenset({Scope.PRODUCE, Scope.READ})))
+    await call(border, "enqueue", CALLS["enqueue"])
+    await call(border, "stats", {})
+    with pytest.raises(NotAllowedError):
+        await call(border, "dequeue", CALLS["dequeue"])
+
+
+# --- What an argument may be ---
+
+INT64 = 2**63
+
+
+def is_name(value: Any, longest: int = 256) -> bool:
+    return isinstance(value, str) and 1 <= len(value) <= longest and value.isprintable()
+
+
+def is_text(value: Any, longest: int) -> bool:
+    try:
+        return isinstance(value, str) and len(value.encode()) >= 0 and len(value) <= longest
+    except UnicodeEncodeError:
+        return False
+
+
+def is_whole(value: Any, least: int, most: int = INT64 - 1) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
+
+
+def is_number(value: Any, least: float, most: float) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and least <= value <= most
+
+
+def is_bytes(value: Any) -> bool:
+    return isinstance(value, bytes) and len(value) <= 64
+
+
+def is_headers(value: Any) -> bool:
+    return (
+        isinstance(value, dict)
+        and len(value) <= 64
+        and all(is_text(k, 16_384) and is_text(v, 16_384) for k, v in value.items())
+        and sum(len(k) + len(v) for k, v in value.items()) <= 16_384
+    )
+
+
+def is_spec(spec: Any) -> bool:
+    return (
+        type(spec) is JobSpec
+        and is_name(spec.id)
+        and is_name(spec.entrypoint)
+        and is_bytes(spec.payload)
+        and is_whole(spec.priority, -INT64)
+        and (spec.run_at_ms is None or is_whole(spec.run_at_ms, -62_135_596_800_000, 253_402_300_799_999))
+        and (spec.attempts_max is None or is_whole(spec.attempts_max, 1))
+        and (spec.key is None or is_name(spec.key, 1024))
+        and (spec.headers is None or is_headers(spec.headers))
+        and (spec.zone is None or is_name(spec.zone))
+    )
+
+
+def is_lease(value: Any) -> bool:
+    return (
+        isinstance(value, Lease) and is_text(value.job_id, 1024) and (value.token is None or is_whole(value.token, 0))
+    )
+
+
+def is_backoff(value: Any) -> bool:
+    longest = checks.LONGEST_S * 1000
+    return (
+        isinstance(value, Backoff)
+        and is_whole(value.base_ms, 0, longest)
+        and is_whole(value.cap_ms, 0, longest)
+        and is_number(value.spread, 0, 1)
+    )
+
+
+def is_moment(value: Any) -> bool:
+    return isinstance(value, datetime) and value.tzinfo is not None
+
+
+LIMITS = Limits(
+    payload_bytes=64, result_bytes=64, jobs_per_enqueue=3, leases_per_heartbeat=3, entrypoints_per_dequeue=3
+)
+ACCEPTABLE: dict[str, Callable[[Any], bool]] = {
+    "specs": lambda v: isinstance(v, list | tuple) and len(v) <= 3 and all(map(is_spec, v)),
+    "request_id": lambda v: v is None or is_name(v),
+    "entrypoints": lambda v: v is None or (isinstance(v, tuple) and 1 <= len(v) <= 3 and all(map(is_name, v))),
+    "entrypoint": lambda v: v is None or is_name(v),
+    "worker": lambda v: v is None or is_name(v),
+    "lease_ms": lambda v: v is None or is_whole(v, 1, checks.LONGEST_S * 1000),
+    "wait_s": lambda v: is_number(v, 0, 300),
+    "job_id": lambda v: is_text(v, 1024),
+    "result": lambda v: v is None or is_bytes(v),
+    "delay_ms": lambda v: v is None or is_whole(v, 0, checks.LONGEST_S * 1000),
+    "backoff": lambda v: v is None or is_backoff(v),
+    "error": lambda v: v is None or is_text(v, 4096),
+    "leases": lambda v: isinstance(v, list | tuple) and len(v) <= 3 and all(map(is_lease, v)),
+    "states": lambda v: v is None or (isinstance(v, frozenset) and all(isinstance(one, JobState) for one in v)),
+    "after": lambda v: is_whole(v, 0),
+    "from_position": lambda v: v is None or is_whole(v, 0),
+    "follow": lambda v: isinstance(v, bool),
+    "since": lambda v: v is None or is_moment(v),
+    "until": lambda v: v is None or is_moment(v),
+}
+
+
+def acceptable(verb: str, argument: str, value: Any) -> bool:
+    if argument == "limit":
+        return is_whole(value, 1, 10_000) if verb == "dequeue" else value is None or is_whole(value, 1)
+    if argument == "token":
+        return is_whole(value, 0) or (value is None and verb != "give_back")
+    return ACCEPTABLE[argument](value)
+
+
+scalars: st.SearchStrategy[Any] = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.sampled_from([0, 1, -1, 10_000, 10_001, INT64 - 1, INT64, -INT64, -INT64 - 1, 10**5000]),
+    st.floats(),
+    st.sampled_from([0.0, 300.0, 300.1, -0.1, math.nan, math.inf]),
+    st.text(st.characters(codec=None), max_size=20),
+    st.sampled_from(["", "x" * 256, "x" * 257, "x" * 1024, "x" * 1025, "x" * 5000, "a\nb", "a\0b", "\ud800", "ready"]),
+    st.binary(max_size=80),
+    st.binary(max_size=4).map(bytearray),
+    st.datetimes(timezones=st.none() | st.just(UTC) | st.timezones()),
+    st.timedeltas(),
+    st.just(object()),
+)
+headers = st.dictionaries(scalars.filter(lambda v: not isinstance(v, bytearray)), scalars, max_size=3)
+many_headers = st.sampled_from(
+    [{str(n): "" for n in range(n)} for n in (64, 65)] + [{"a": "x" * 16_383}, {"a": "x" * 16_384}]
+)
+
+
+@st.composite
+def specs(draw: st.DrawFn) -> JobSpec:
+    """A good job with one thing about it that may be anything."""
+    field = draw(st.sampled_from(JobSpec.__struct_fields__))
+    value = draw(scalars | headers | many_headers if field == "headers" else scalars)
+    return msgspec.structs.replace(JobSpec("id", "mail", b"data"), **{field: value})
+
+
+leases = st.builds(Lease, scalars, scalars)
+backoffs = st.builds(Backoff, scalars, scalars, scalars)
+anything: st.SearchStrategy[Any] = st.one_of(
+    scalars,
+    specs(),
+    backoffs,
+    leases,
+    st.lists(scalars | specs() | leases, max_size=4),
+    st.lists(specs(), max_size=4),
+    st.lists(leases, max_size=4),
+    st.lists(scalars, max_size=4).map(tuple),
+    st.frozensets(st.sampled_from([*JobState, "ready", "bogus", 7, None]), max_size=3),
+    st.dictionaries(st.text(max_size=3), scalars, max_size=3),
+)
+ARGUMENTS = [
+    (verb, argument)
+    for verb in VERBS
+    for argument in inspect.signature(getattr(QueueService, verb)).parameters
+    if argument != "self"
+]
+
+
+@pytest.mark.parametrize(("verb", "argument"), ARGUMENTS)
+def test_no_argument_of_any_kind_gets_through_unchecked(verb: str, argument: str) -> None:
+    @settings(max_examples=60, deadline=None, database=None)
+    @given(anything)
+    def check(value: Any) -> None:
+        queue = Recorder()
+        refused = None
+        try:
+            asyncio.run(call(Border(queue, ANYBODY, LIMITS), verb, CALLS[verb] | {argument: value}))
+        except InvalidInputError as error:
+            refused = str(error)
+        if refused is None:
+            [(_, asked)] = queue.asked
+            passed = asked.get(argument, value)
+            assert acceptable(verb, argument, passed), f"{passed!r} went through"
+        else:
+            assert len(refused) < 600, "a refusal does not repeat what it was sent"
+            assert queue.asked == [], "nothing reached the queue"
+            assert not acceptable(verb, argument, value), f"{value!r} is fine"
+
+    check()
+
+
+@settings(max_examples=60, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(st.sampled_from(ARGUMENTS).flatmap(lambda va: st.tuples(st.just(va), anything)), max_size=6))
+def test_a_real_queue_survives_whatever_comes_over_its_border(calls: list[tuple[tuple[str, str], Any]]) -> None:
+    async def run() -> None:
+        async with Queue.open("memory://", clock=ManualClock()) as queue:
+            border = Border(queue._service, ANYBODY, LIMITS)
+            await border.enqueue([JobSpec("j", "other", b"")])
+            await border.dequeue(entrypoints=("other",), limit=1)
+            for (verb, argument), value in calls:
+                if verb in ("events", "archive") or argument == "wait_s":
+                    continue
+                try:
+                    await call(border, verb, CALLS[verb] | {argument: value})
+                except CasqueError:
+                    pass
+            [added] = await border.enqueue([JobSpec("last", "still there", b"")])
+            assert (await border.find("last")) == added
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("verb", "arguments"),
+    [
+        ("enqueue", {"specs": [JobSpec("a", "mail", b"x" * 65)]}),
+        ("enqueue", {"specs": [JobSpec(str(n), "mail", b"") for n in range(4)]}),
+        ("dequeue", {"entrypoints": (), "limit": 1}),
+        ("dequeue", {"entrypoints": ("a", "b", "c", "d"), "limit": 1}),
+        ("dequeue", {"entrypoints": None, "limit": 1, "wait_s": 301}),
+        ("ack", {"job_id": "j", "result": b"x" * 65}),
+        ("heartbeats", {"leases": [Lease("j", 1)] * 4}),
+    ],
+)
+async def test_the_limits_are_those_that_were_given(verb: str, arguments: dict[str, Any]) -> None:
+    queue = Recorder()
+    with pytest.raises(InvalidInputError):
+        await call(Border(queue, ANYBODY, LIMITS), verb, arguments)
+    assert queue.asked == []
+    if "wait_s" not in arguments and arguments.get("entrypoints") != ():
+        await call(Border(queue), verb, arguments)
+
+
+async def test_a_long_error_is_cut_as_it_is_by_an_embedded_queue() -> None:
+    queue = Recorder()
+    await Border(queue).nack("j", error="x" * 10_000)
+    assert len(queue.asked[0][1]["error"]) == checks.ERROR_MAX
+
+
+# --- Callers that are limited to some jobs ---
+
+
+def limited(
+    *entrypoints: str, zones: tuple[str, ...] | None = None, scopes: tuple[Scope, ...] = (Scope.ADMIN,)
+) -> Principal:
+    return Principal("limited", frozenset(scopes), entrypoints or None, None if zones is None else frozenset(zones))
+
+
+@pytest_asyncio.fixture
+async def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest_asyncio.fixture
+async def queue(clock: ManualClock) -> AsyncIterator[QueueService]:
+    """A real queue with a waiting and a running job of two entrypoints in two zones."""
+    async with Queue.open("memory://", clock=clock) as opened:
+        service = opened._service
+        for entrypoint, zone in (("mail.a", "acme"), ("fax", "zeta")):
+            await service.enqueue([JobSpec(f"{entrypoint} running", entrypoint, b"secret", zone=zone)])
+            await service.dequeue(entrypoints=(entrypoint,), limit=1)
+            await service.enqueue([JobSpec(f"{entrypoint} waiting", entrypoint, b"secret", zone=zone, key=entrypoint)])
+        yield service
+
+
+LIMITED = [limited("mail.a"), limited("mail.*"), limited("mail.a", "more"), limited(zones=("acme",))]
+by_limit = pytest.mark.parametrize("principal", LIMITED, ids=["name", "pattern", "names", "zone"])
+
+
+async def everything(service: QueueService) -> tuple[int, list[JobRecord]]:
+    return (await service.stats()).position, await service.jobs()
+
+
+@by_limit
+async def test_a_limited_reader_sees_only_its_own(queue: QueueService, principal: Principal) -> None:
+    border = Border(queue, principal)
+    assert [job.id for job in await border.jobs()] == ["mail.a running", "mail.a waiting"]
+    assert [job.id for job in await border.jobs(limit=1)] == ["mail.a running"]
+    assert [job.id for job in await border.jobs(limit=1, after=1)] == ["mail.a waiting"]
+    assert [job.id for job in await border.jobs(entrypoint="mail.a", states=frozenset({JobState.RUNNING}))] == [
+        "mail.a running"
+    ]
+    assert await border.find("fax waiting") is None
+    assert await border.find("mail.a waiting") is not None
+
+
+async def test_a_limited_reader_finds_its_own_behind_thousands_of_others(queue: QueueService) -> None:
+    await queue.enqueue([JobSpec(f"o{n}", "other", b"") for n in range(2_500)])
+    await queue.enqueue([JobSpec(f"m{n}", "mail.b", b"") for n in range(3)])
+    border = Border(queue, limited("mail.*"))
+    assert [job.id for job in await border.jobs(limit=4)] == ["mail.a running", "mail.a waiting", "m0", "m1"]
+
+
+async def test_a_listing_of_an_entrypoint_that_is_not_theirs_is_refused(queue: QueueService) -> None:
+    border = Border(queue, limited("mail.*"))
+    for refused in (lambda: border.jobs(entrypoint="fax"), lambda: border.archive(entrypoint="fax")):
+        with pytest.raises(NotAllowedError, match="'read' for the entrypoint 'fax'"):
+            await refused()  # type: ignore[misc]
+
+
+@by_limit
+async def test_a_limited_reader_counts_only_its_own(
+    queue: QueueService, principal: Principal, clock: ManualClock
+) -> None:
+    later = clock.wall_ms() + 60_000
+    await queue.enqueue([JobSpec("later", "mail.a", b"", run_at_ms=later, zone="acme")])
+    border = Border(queue, principal)
+    totals = (await border.stats()).totals
+    assert (totals.enqueued, totals.ready, totals.delayed, totals.running) == (3, 1, 1, 1)
+    await clock.advance(61)
+    totals = (await border.stats()).totals
+    assert (totals.enqueued, totals.ready, totals.delayed, totals.running) == (3, 2, 0, 1)
+    assert (totals.done, totals.cancelled) == (0, 0)
+
+
+@by_limit
+@pytest.mark.parametrize("verb", ["ack", "nack", "heartbeat", "give_back", "cancel", "retry"])
+async def test_the_jobs_of_others_are_as_good_as_not_there(
+    queue: QueueService, principal: Principal, verb: str
+) -> None:
+    before = await everything(queue)
+    token = {"token": 2} if verb not in ("cancel", "retry") else {}
+
+    with pytest.raises(JobNotFoundError):
+        await call(Border(queue, principal), verb, {"job_id": "fax running", **token})
+
+    assert await everything(queue) == before
+
+
+@by_limit
+async def test_a_limited_worker_finishes_its_own(queue: QueueService, principal: Principal) -> None:
+    border = Border(queue, principal)
+    await border.heartbeat("mail.a running", token=1)
+    await border.ack("mail.a running", token=1, request_id="r")
+    await border.ack("mail.a running", token=1, request_id="r")  # the answer was lost and is asked for again
+    with pytest.raises(JobNotFoundError):
+        await border.ack("mail.a running", token=1)
+    await border.cancel("mail.a waiting")
+    assert await border.jobs() == []
+
+
+@by_limit
+async def test_each_of_many_heartbeats_is_judged_by_itself(queue: QueueService, principal: Principal) -> None:
+    border = Border(queue, principal)
+    answers = await border.heartbeats(
+        [Lease("fax running", 2), Lease("mail.a running", 1), Lease("nobody's", 1), Lease("mail.a running", 7)]
+    )
+    assert [type(answer) for answer in answers] == [JobNotFoundError, JobRecord, JobNotFoundError, LeaseLostError]
+    assert await border.heartbeats([]) == []
+    assert [type(answer) for answer in await border.heartbeats([Lease("fax running", 2)])] == [JobNotFoundError]
+
+
+async def test_a_limited_worker_that_takes_any_gets_its_own(queue: QueueService) -> None:
+    border = Border(queue, limited("more", "mail.a"))
+    claimed = await border.dequeue(entrypoints=None, limit=10)
+    assert [job.id for job in claimed] == ["mail.a waiting"]
+
+
+async def test_a_limited_worker_may_name_what_its_pattern_covers(queue: QueueService) -> None:
+    border = Border(queue, limited("mail.*"))
+    assert [job.id for job in await border.dequeue(entrypoints=("mail.a", "mail.b"), limit=10)] == ["mail.a waiting"]
+
+
+@pytest.mark.parametrize(
+    ("principal", "asked", "says"),
+    [
+        (limited("mail.a"), ("fax",), "the entrypoint 'fax'"),
+        (limited("mail.a"), ("mail.a", "fax"), "the entrypoint 'fax'"),
+        (limited("mail.*"), None, "names of those"),
+        (limited(zones=("acme",)), ("mail.a",), "by zone"),
+        (limited(zones=("acme",)), None, "by zone"),
+    ],
+)
+async def test_a_claim_beyond_the_limit_is_refused(
+    queue: QueueService, principal: Principal, asked: Any, says: str
+) -> None:
+    before = await everything(queue)
+    with pytest.raises(NotAllowedError, match=says):
+        await Border(queue, principal).dequeue(entrypoints=asked, limit=10)
+    assert await everything(queue) == before
+
+
+async def test_the_request_id_of_somebody_else_gives_nothing_of_theirs(queue: QueueService) -> None:
+    await queue.dequeue(entrypoints=("fax",), limit=1, request_id="theirs")
+    await queue.enqueue([JobSpec("x", "fax", b"secret")], request_id="theirs too")
+    border = Border(queue, limited("mail.a"))
+    assert await border.dequeue(entrypoints=None, limit=1, request_id="theirs") == []
+    [added] = await border.enqueue([JobSpec("y", "mail.a", b"mine")], request_id="theirs too")
+    assert (added.id, added.spec.entrypoint, added.spec.payload) == ("x", "mail.a", b"mine")
+
+
+async def test_the_unique_key_of_somebody_else_gives_their_job_s_id_and_nothing_more(queue: QueueService) -> None:
+    [added] = await Border(queue, limited("mail.a")).enqueue([JobSpec("y", "mail.a", b"mine", key="fax")])
+    assert (added.id, added.spec.entrypoint, added.spec.payload) == ("fax waiting", "mail.a", b"mine")
+
+
+@pytest.mark.parametrize(
+    ("principal", "spec", "says"),
+    [
+        (limited("mail.*"), JobSpec("x", "fax", b""), "'produce' for the entrypoint 'fax'"),
+        (limited(zones=("acme",)), JobSpec("x", "mail.a", b"", zone="zeta"), "'produce' for the zone 'zeta'"),
+        (limited(zones=("acme",)), JobSpec("x", "mail.a", b""), "without a zone"),
+    ],
+)
+async def test_one_job_beyond_the_limit_refuses_them_all(
+    queue: QueueService, principal: Principal, spec: JobSpec, says: str
+) -> None:
+    before = await everything(queue)
+    with pytest.raises(NotAllowedError, match=says):
+        await Border(queue, principal).enqueue([JobSpec("good", "mail.a", b"", zone="acme"), spec])
+    assert await everything(queue) == before
+
+
+@pytest.mark.parametrize(
+    ("principal", "entrypoint"),
+    [(limited("mail.a"), None), (limited("mail.a"), "fax"), (limited(zones=("acme",)), "mail.a")],
+)
+async def test_a_purge_beyond_the_limit_is_refused(principal: Principal, entrypoint: str | None) -> None:
+    queue = Recorder()
+    with pytest.raises(NotAllowedError, match="'admin' for"):
+        await Border(queue, principal).purge(entrypoint=entrypoint)
+    assert queue.asked == []
+    await Border(queue, limited("mail.*")).purge(entrypoint="mail.a")
+    assert queue.asked == [("purge", {"entrypoint": "mail.a", "request_id": None})]
+
+
+@by_limit
+async def test_a_limited_watcher_sees_the_events_of_its_own_jobs(queue: QueueService, principal: Principal) -> None:
+    shown = [event async for event in Border(queue, principal).events(from_position=0, follow=False)]
+    assert [(event.position, event.kind, event.job_id) for event in shown] == [
+        (1, EventKind.ADDED, "mail.a running"),
+        (2, EventKind.CLAIMED, "mail.a running"),
+        (3, EventKind.ADDED, "mail.a waiting"),
+    ]
+
+
+@by_limit
+async def test_a_limited_watcher_knows_the_jobs_that_were_there_before(
+    queue: QueueService, principal: Principal, clock: ManualClock
+) -> None:
+    seen: list[tuple[EventKind, str | None]] = []
+
+    async def watch() -> None:
+        events = Border(queue, principal).events()
+        async for event in events:
+            seen.append((event.kind, event.job_id))
+            if event.job_id == "end":
+                await events.aclose()
+                return
+
+    watching = asyncio.create_task(watch())
+    await clock.advance(1)
+    await queue.ack("fax running", request_id="fax")
+    await queue.ack("mail.a running", request_id="mail")
+    await queue.enqueue([JobSpec("end", "mail.a", b"", zone="acme")])
+    while not watching.done():
+        await clock.advance(1)
+
+    assert seen == [(EventKind.ACKED, "mail.a running"), (EventKind.ADDED, "end")]
+
+
+# --- Admission ---
+
+
+@pytest.fixture
+def tokens(tmp_path: Path) -> Path:
+    return tmp_path / "tokens.json"
+
+
+def new_token(path: Path, name: str, *scopes: Scope, **more: Any) -> str:
+    created = datetime(2026, 2, 15, tzinfo=UTC)
+    return "Bearer " + tokenfile.add(path, name=name, scopes=scopes, created=created, **more)
+
+
+def rewrite(path: Path, old: str, new: str) -> None:
+    path.write_text(path.read_text().replace(old, new))
+
+
+async def test_without_a_book_everybody_may_do_everything(queue: QueueService) -> None:
+    door: Admit = admit(None)
+    assert door("Bearer nonsense")(queue) is door(None)(queue)
+    assert await door(None)(queue).purge() == 0
+
+
+async def test_a_token_is_asked_for_and_gives_its_scopes(queue: QueueService, tokens: Path) -> None:
+    reader = new_token(tokens, "reader", Scope.READ)
+    door = admit(TokenBook(tokens))
+    with pytest.raises(NotAuthenticatedError):
+        door(None)
+    await door(reader)(queue).stats()
+    with pytest.raises(NotAllowedError):
+        await door(reader)(queue).cancel("mail.a waiting")
+
+
+async def test_a_caller_s_border_is_made_once_per_queue(queue: QueueService, tokens: Path) -> None:
+    one, other = new_token(tokens, "one", Scope.READ), new_token(tokens, "other", Scope.READ)
+    door = admit(TokenBook(tokens))
+    border = door(one)(queue)
+    assert door(one)(queue) is border
+    assert door(other)(queue) is not border
+    assert door(one)(Recorder()) is not border, "another leadership, another queue"
+
+
+async def test_a_token_whose_scopes_change_counts_as_changed(
+    queue: QueueService, tokens: Path, clock: ManualClock
+) -> None:
+    token = new_token(tokens, "one", Scope.READ)
+    door = admit(TokenBook(tokens, clock=clock))
+    await door(token)(queue).stats()
+    rewrite(tokens, '"read"', '"work"')
+    await clock.advance(1)
+    with pytest.raises(NotAllowedError):
+        await door(token)(queue).stats()
+
+
+@pytest.mark.parametrize("more", [{}, {"entrypoints": ("mail.a",)}], ids=["any", "limited"])
+async def test_a_watcher_whose_token_is_revoked_is_cut_off(
+    queue: QueueService, tokens: Path, clock: ManualClock, more: dict[str, Any]
+) -> None:
+    token = new_token(tokens, "watcher", Scope.READ, **more)
+    events = admit(TokenBook(tokens, clock=clock))(token)(queue).events(from_position=0, follow=False)
+    first: QueueEvent = await anext(events)
+    assert first.position == 1
+    tokenfile.revoke(tokens, "watcher")
+    await clock.advance(1)
+    with pytest.raises(NotAuthenticatedError, match="watcher"):
+        await anext(events)
