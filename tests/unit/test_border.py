@@ -620,11 +620,37 @@ async def test_a_token_whose_scopes_change_counts_as_changed(
 ) -> None:
     token = new_token(tokens, "one", Scope.READ)
     door = admit(TokenBook(tokens, clock=clock))
-    await door(token)(queue).stats()
+    session = door(token)
+    await session(queue).stats()
     rewrite(tokens, '"read"', '"work"')
     await clock.advance(1)
-    with pytest.raises(NotAllowedError):
-        await door(token)(queue).stats()
+    for wrapper in (door(token), session):
+        with pytest.raises(NotAllowedError):
+            await wrapper(queue).stats()
+        await wrapper(queue).dequeue(entrypoints=None, limit=1)
+
+
+async def test_a_session_ends_with_its_token_even_if_another_of_the_name_is_made(
+    queue: QueueService, tokens: Path, clock: ManualClock
+) -> None:
+    token = new_token(tokens, "one", Scope.READ)
+    session = admit(TokenBook(tokens, clock=clock))(token)
+    await session(queue).stats()
+    tokenfile.revoke(tokens, "one")
+    new_token(tokens, "one", Scope.READ)
+    await clock.advance(1)
+    with pytest.raises(NotAuthenticatedError):
+        session(queue)
+
+
+async def test_a_watcher_whose_token_changes_is_cut_off(queue: QueueService, tokens: Path, clock: ManualClock) -> None:
+    token = new_token(tokens, "watcher", Scope.READ)
+    events = admit(TokenBook(tokens, clock=clock))(token)(queue).events(from_position=0, follow=False)
+    await anext(events)
+    rewrite(tokens, '"read"', '"work"')
+    await clock.advance(1)
+    with pytest.raises(NotAuthenticatedError, match="has changed"):
+        await anext(events)
 
 
 @pytest.mark.parametrize("more", [{}, {"entrypoints": ("mail.a",)}], ids=["any", "limited"])

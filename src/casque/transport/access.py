@@ -47,7 +47,6 @@ class TokenBook:
         self._clock = clock or SystemClock()
         self._signature = _signature(self._path)
         self._entries: dict[str, _Entry] = {}
-        self._names: dict[str, _Entry] = {}
         self._headers: dict[str, tuple[str, _Entry]] = {}
         self._take(tokenfile.read(self._path))
         self._looked_ms = self._clock.monotonic_ms()
@@ -91,12 +90,17 @@ class TokenBook:
             self._headers[token_id] = authorization, entry
         return entry
 
-    def check_still_valid(self, principal: Principal) -> None:
-        """For answers that go on for hours: raises NotAuthenticatedError once the token is revoked or has expired."""
+    def current(self, principal: Principal) -> Principal:
+        """For sessions that go on for hours: what their token says now, if it still counts.
+
+        Raises:
+            NotAuthenticatedError: it was revoked, or has expired.
+        """
         self._look_again()
-        entry = self._names.get(principal.name)
-        if entry is None or entry.principal is not principal or self._is_over(entry):
-            raise NotAuthenticatedError(f"the token {principal.name!r} was revoked or changed, or has expired")
+        entry = self._entries.get(principal.token or "")
+        if entry is None or self._is_over(entry):
+            raise NotAuthenticatedError(f"the token {principal.name!r} was revoked or has expired")
+        return entry.principal
 
     def _is_over(self, entry: _Entry) -> bool:
         return entry.expires_ms is not None and entry.expires_ms <= self._clock.wall_ms()
@@ -119,16 +123,15 @@ class TokenBook:
             _log.info("%d tokens read from %s", len(self._entries), self._path)
 
     def _take(self, tokens: tuple[StoredToken, ...]) -> None:
-        # A token that did not change keeps its principal, so that what was made for it stays valid.
-        old = {(entry.hash, entry.principal): entry.principal for entry in self._entries.values()}
+        # A token that did not change keeps its principal, and with it the border that was made for it.
+        old = {entry.principal: entry.principal for entry in self._entries.values()}
         entries: dict[str, _Entry] = {}
         for token in tokens:
             principal = _principal(token)
-            principal = old.get((token.hash, principal)) or principal
+            principal = old.get(principal, principal)
             entries[token.id] = _Entry(token.hash, principal, None if token.expires is None else to_ms(token.expires))
         self._entries = entries
         self._headers.clear()
-        self._names = {token.name: entries[token.id] for token in tokens}
 
 
 def _parsed(authorization: str | None) -> tuple[str, str]:
@@ -150,7 +153,7 @@ def _parsed(authorization: str | None) -> tuple[str, str]:
 
 def _principal(token: StoredToken) -> Principal:
     zones = None if token.zones is None else frozenset(token.zones)
-    return Principal(token.name, frozenset(token.scopes), token.entrypoints, zones)
+    return Principal(token.name, frozenset(token.scopes), token.entrypoints, zones, token.id)
 
 
 def _signature(path: Path) -> tuple[int, int, int] | None:

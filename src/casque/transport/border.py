@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from casque import checks
-from casque.errors import CasqueError, InvalidInputError, JobNotFoundError, NotAllowedError
+from casque.errors import CasqueError, InvalidInputError, JobNotFoundError, NotAllowedError, NotAuthenticatedError
 from casque.service import ArchivedJob, EventKind, Lease, QueueEvent, QueueService, Stats
 from casque.transport.access import TokenBook
 from casque.transport.scopes import ANYBODY, Principal, Scope
@@ -64,31 +64,33 @@ class _Admission:
     def __init__(self, book: TokenBook, limits: Limits) -> None:
         self._book = book
         self._limits = limits
-        self._admitted: dict[str, _Admitted] = {}
-        """By the name of the token, of which there are as many as the file has had since the broker started."""
+        self._admitted: dict[str | None, _Admitted] = {}
+        """By the id of the token: as many as have been used since the broker started."""
 
     def __call__(self, authorization: str | None) -> Wrapper:
         principal = self._book.principal_for(authorization)
-        admitted = self._admitted.get(principal.name)
-        if admitted is None or admitted.principal is not principal:
-            admitted = self._admitted[principal.name] = _Admitted(principal, self._limits, self._book)
+        admitted = self._admitted.get(principal.token)
+        if admitted is None:
+            admitted = self._admitted[principal.token] = _Admitted(principal, self._limits, self._book)
         return admitted
 
 
 class _Admitted:
-    """Puts the border of one caller around a queue. There is one queue as long as one broker leads, so the border is
-    made once and not for every call."""
+    """Puts the border of one caller around a queue, for every call of a session. The token is looked at each time,
+    because a session may outlive it; the border is made once for each leadership, not for every call."""
 
     def __init__(self, principal: Principal, limits: Limits, book: TokenBook | None) -> None:
-        self.principal = principal
+        self._principal = principal
         self._limits = limits
         self._book = book
         self._border: Border | None = None
 
     def __call__(self, service: QueueService) -> QueueService:
+        if self._book is not None:
+            self._principal = self._book.current(self._principal)
         border = self._border
-        if border is None or border.service is not service:
-            border = self._border = Border(service, self.principal, self._limits, self._book)
+        if border is None or border.service is not service or border.principal is not self._principal:
+            border = self._border = Border(service, self._principal, self._limits, self._book)
         return border
 
 
@@ -106,7 +108,7 @@ class Border:
         book: TokenBook | None = None,
     ) -> None:
         self.service = service
-        self._principal = principal
+        self.principal = principal
         self._limits = limits
         self._book = book
         self._limited = principal.limited
@@ -126,9 +128,9 @@ class Border:
         if not self._limited:
             return await self.service.enqueue(specs, request_id=request_id)
         for spec in specs:
-            if not self._principal.reaches_entrypoint(spec.entrypoint):
+            if not self.principal.reaches_entrypoint(spec.entrypoint):
                 raise _beyond(Scope.PRODUCE, "enqueue", f"the entrypoint {spec.entrypoint!r}")
-            if not self._principal.reaches_zone(spec.zone):
+            if not self.principal.reaches_zone(spec.zone):
                 zone = "jobs without a zone" if spec.zone is None else f"the zone {spec.zone!r}"
                 raise _beyond(Scope.PRODUCE, "enqueue", zone)
         added = await self.service.enqueue(specs, request_id=request_id)
@@ -225,7 +227,7 @@ class Border:
 
     def _own_entrypoints(self, asked: tuple[str, ...] | None) -> tuple[str, ...] | None:
         """What a limited worker may claim of what it asked for; any is all of its own."""
-        principal = self._principal
+        principal = self.principal
         if principal.zones is not None:
             # To claim first and look at the zone afterwards would take jobs away from those whose they are.
             raise _beyond(Scope.WORK, "dequeue", "every zone, because a queue does not claim by zone yet")
@@ -339,11 +341,11 @@ class Border:
         if request_id is not None:
             checks.name("request_id", request_id, checks.NAME_MAX)
         if self._limited:
-            if self._principal.zones is not None:
+            if self.principal.zones is not None:
                 raise _beyond(Scope.ADMIN, "purge", "every zone")
             if entrypoint is None:
                 raise _beyond(Scope.ADMIN, "purge", "every entrypoint, or the name of one")
-            if not self._principal.reaches_entrypoint(entrypoint):
+            if not self.principal.reaches_entrypoint(entrypoint):
                 raise _beyond(Scope.ADMIN, "purge", f"the entrypoint {entrypoint!r}")
         return await self.service.purge(entrypoint=entrypoint, request_id=request_id)
 
@@ -382,7 +384,7 @@ class Border:
         if not self._limited:
             return await self.service.jobs(states=states, entrypoint=entrypoint, limit=limit, after=after)
         if entrypoint is None:
-            exact = self._principal.exact()
+            exact = self.principal.exact()
             entrypoint = exact[0] if exact is not None and len(exact) == 1 else None
         if limit is None:
             found = await self.service.jobs(states=states, entrypoint=entrypoint, after=after)
@@ -482,21 +484,21 @@ class Border:
     async def _own_archive(self, kept: AsyncGenerator[ArchivedJob]) -> AsyncGenerator[ArchivedJob]:
         async with aclosing(self._while_valid(kept)) as valid:
             async for job in valid:
-                if self._principal.reaches(job.entrypoint, job.zone):
+                if self.principal.reaches(job.entrypoint, job.zone):
                     yield job
 
     async def _while_valid(self, answers: AsyncGenerator[Any]) -> AsyncGenerator[Any]:
         """A token that is taken back ends what it began."""
         async with aclosing(answers):
             async for answer in answers:
-                if self._book is not None:
-                    self._book.check_still_valid(self._principal)
+                if self._book is not None and self._book.current(self.principal) is not self.principal:
+                    raise NotAuthenticatedError(f"the token {self.principal.name!r} has changed; ask again")
                 yield answer
 
     def _check_shown(self, verb: str, entrypoint: str | None) -> None:
         if entrypoint is not None:
             checks.entrypoint(entrypoint)
-            if self._limited and not self._principal.reaches_entrypoint(entrypoint):
+            if self._limited and not self.principal.reaches_entrypoint(entrypoint):
                 raise _beyond(Scope.READ, verb, f"the entrypoint {entrypoint!r}")
 
     # --- whose job it is ---
@@ -510,10 +512,10 @@ class Border:
             raise JobNotFoundError(job_id)
 
     def _reaches(self, job: JobRecord) -> bool:
-        return self._principal.reaches(job.spec.entrypoint, job.spec.zone)
+        return self.principal.reaches(job.spec.entrypoint, job.spec.zone)
 
     def _reaches_fields(self, event: QueueEvent) -> bool:
-        return self._principal.reaches(event.fields["entrypoint"], event.fields.get("zone"))
+        return self.principal.reaches(event.fields["entrypoint"], event.fields.get("zone"))
 
     def _own_or_none(self, job: JobRecord | None) -> JobRecord | None:
         return job if job is None or not self._limited or self._reaches(job) else None

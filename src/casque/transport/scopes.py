@@ -32,6 +32,8 @@ class Principal(msgspec.Struct, frozen=True):
     """Names, or `prefix.*` for all that begin with `prefix.`. None: all."""
     zones: frozenset[str] | None = None
     """None: all, and jobs without a zone too, which a principal that is limited to zones does not reach."""
+    token: str | None = None
+    """The id of the token that said so, which is no secret."""
 
     def may(self, scope: Scope) -> bool:
         return scope in self.scopes or Scope.ADMIN in self.scopes
