@@ -1,6 +1,6 @@
 # casque: everything starts here. `make run` and `make test` set up what they need themselves.
 .DEFAULT_GOAL := help
-.PHONY: help setup run test lint types layers pytest soak bench sim model lock clean
+.PHONY: help setup run test lint types layers pytest soak bench sim model proto lock clean
 
 PY := .venv/bin/python
 
@@ -44,6 +44,9 @@ sim: setup ## Simulated worlds full of faults: make sim SEEDS=20000 LAYOUT=log P
 SIZE ?= medium
 model: setup ## The exhaustive model of the log protocol: make model SIZE=large
 	@$(PY) -m specs --size $(SIZE)
+
+proto: setup ## Write the Python code of the gRPC messages anew from proto/
+	@bash scripts/proto
 
 lock: setup ## Write requirements/dev.lock anew from pyproject.toml
 	@bash scripts/lock

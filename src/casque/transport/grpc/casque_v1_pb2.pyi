@@ -1,0 +1,639 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class JobState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    JOB_STATE_UNSPECIFIED: _ClassVar[JobState]
+    JOB_STATE_READY: _ClassVar[JobState]
+    JOB_STATE_DELAYED: _ClassVar[JobState]
+    JOB_STATE_RUNNING: _ClassVar[JobState]
+    JOB_STATE_DONE: _ClassVar[JobState]
+    JOB_STATE_DEAD: _ClassVar[JobState]
+    JOB_STATE_CANCELLED: _ClassVar[JobState]
+
+JOB_STATE_UNSPECIFIED: JobState
+JOB_STATE_READY: JobState
+JOB_STATE_DELAYED: JobState
+JOB_STATE_RUNNING: JobState
+JOB_STATE_DONE: JobState
+JOB_STATE_DEAD: JobState
+JOB_STATE_CANCELLED: JobState
+
+class NewJob(_message.Message):
+    __slots__ = (
+        "id",
+        "entrypoint",
+        "payload",
+        "priority",
+        "run_at_ms",
+        "delay_ms",
+        "max_attempts",
+        "key",
+        "headers",
+        "zone",
+    )
+    class HeadersEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+
+    ID_FIELD_NUMBER: _ClassVar[int]
+    ENTRYPOINT_FIELD_NUMBER: _ClassVar[int]
+    PAYLOAD_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    RUN_AT_MS_FIELD_NUMBER: _ClassVar[int]
+    DELAY_MS_FIELD_NUMBER: _ClassVar[int]
+    MAX_ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    HEADERS_FIELD_NUMBER: _ClassVar[int]
+    ZONE_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    entrypoint: str
+    payload: bytes
+    priority: int
+    run_at_ms: int
+    delay_ms: int
+    max_attempts: int
+    key: str
+    headers: _containers.ScalarMap[str, str]
+    zone: str
+    def __init__(
+        self,
+        id: _Optional[str] = ...,
+        entrypoint: _Optional[str] = ...,
+        payload: _Optional[bytes] = ...,
+        priority: _Optional[int] = ...,
+        run_at_ms: _Optional[int] = ...,
+        delay_ms: _Optional[int] = ...,
+        max_attempts: _Optional[int] = ...,
+        key: _Optional[str] = ...,
+        headers: _Optional[_Mapping[str, str]] = ...,
+        zone: _Optional[str] = ...,
+    ) -> None: ...
+
+class Job(_message.Message):
+    __slots__ = (
+        "id",
+        "entrypoint",
+        "payload",
+        "priority",
+        "state",
+        "sequence",
+        "created_at_ms",
+        "due_at_ms",
+        "token",
+        "attempts",
+        "max_attempts",
+        "worker",
+        "lease_ms",
+        "claimed_at_ms",
+        "beat_at_ms",
+        "error",
+        "run_at_ms",
+        "key",
+        "headers",
+        "zone",
+    )
+    class HeadersEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+
+    ID_FIELD_NUMBER: _ClassVar[int]
+    ENTRYPOINT_FIELD_NUMBER: _ClassVar[int]
+    PAYLOAD_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    CREATED_AT_MS_FIELD_NUMBER: _ClassVar[int]
+    DUE_AT_MS_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
+    MAX_ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    LEASE_MS_FIELD_NUMBER: _ClassVar[int]
+    CLAIMED_AT_MS_FIELD_NUMBER: _ClassVar[int]
+    BEAT_AT_MS_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    RUN_AT_MS_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    HEADERS_FIELD_NUMBER: _ClassVar[int]
+    ZONE_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    entrypoint: str
+    payload: bytes
+    priority: int
+    state: JobState
+    sequence: int
+    created_at_ms: int
+    due_at_ms: int
+    token: int
+    attempts: int
+    max_attempts: int
+    worker: str
+    lease_ms: int
+    claimed_at_ms: int
+    beat_at_ms: int
+    error: str
+    run_at_ms: int
+    key: str
+    headers: _containers.ScalarMap[str, str]
+    zone: str
+    def __init__(
+        self,
+        id: _Optional[str] = ...,
+        entrypoint: _Optional[str] = ...,
+        payload: _Optional[bytes] = ...,
+        priority: _Optional[int] = ...,
+        state: _Optional[_Union[JobState, str]] = ...,
+        sequence: _Optional[int] = ...,
+        created_at_ms: _Optional[int] = ...,
+        due_at_ms: _Optional[int] = ...,
+        token: _Optional[int] = ...,
+        attempts: _Optional[int] = ...,
+        max_attempts: _Optional[int] = ...,
+        worker: _Optional[str] = ...,
+        lease_ms: _Optional[int] = ...,
+        claimed_at_ms: _Optional[int] = ...,
+        beat_at_ms: _Optional[int] = ...,
+        error: _Optional[str] = ...,
+        run_at_ms: _Optional[int] = ...,
+        key: _Optional[str] = ...,
+        headers: _Optional[_Mapping[str, str]] = ...,
+        zone: _Optional[str] = ...,
+    ) -> None: ...
+
+class Error(_message.Message):
+    __slots__ = ("name", "code", "message")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    CODE_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    code: str
+    message: str
+    def __init__(
+        self, name: _Optional[str] = ..., code: _Optional[str] = ..., message: _Optional[str] = ...
+    ) -> None: ...
+
+class EnqueueRequest(_message.Message):
+    __slots__ = ("jobs", "request_id")
+    JOBS_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    jobs: _containers.RepeatedCompositeFieldContainer[NewJob]
+    request_id: str
+    def __init__(
+        self, jobs: _Optional[_Iterable[_Union[NewJob, _Mapping]]] = ..., request_id: _Optional[str] = ...
+    ) -> None: ...
+
+class EnqueueResponse(_message.Message):
+    __slots__ = ("jobs",)
+    JOBS_FIELD_NUMBER: _ClassVar[int]
+    jobs: _containers.RepeatedCompositeFieldContainer[Job]
+    def __init__(self, jobs: _Optional[_Iterable[_Union[Job, _Mapping]]] = ...) -> None: ...
+
+class DequeueRequest(_message.Message):
+    __slots__ = ("entrypoints", "limit", "wait_ms", "lease_ms", "worker", "request_id")
+    ENTRYPOINTS_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    WAIT_MS_FIELD_NUMBER: _ClassVar[int]
+    LEASE_MS_FIELD_NUMBER: _ClassVar[int]
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    entrypoints: _containers.RepeatedScalarFieldContainer[str]
+    limit: int
+    wait_ms: int
+    lease_ms: int
+    worker: str
+    request_id: str
+    def __init__(
+        self,
+        entrypoints: _Optional[_Iterable[str]] = ...,
+        limit: _Optional[int] = ...,
+        wait_ms: _Optional[int] = ...,
+        lease_ms: _Optional[int] = ...,
+        worker: _Optional[str] = ...,
+        request_id: _Optional[str] = ...,
+    ) -> None: ...
+
+class DequeueResponse(_message.Message):
+    __slots__ = ("jobs",)
+    JOBS_FIELD_NUMBER: _ClassVar[int]
+    jobs: _containers.RepeatedCompositeFieldContainer[Job]
+    def __init__(self, jobs: _Optional[_Iterable[_Union[Job, _Mapping]]] = ...) -> None: ...
+
+class AckRequest(_message.Message):
+    __slots__ = ("job_id", "token", "result", "request_id")
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_FIELD_NUMBER: _ClassVar[int]
+    RESULT_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    token: int
+    result: bytes
+    request_id: str
+    def __init__(
+        self,
+        job_id: _Optional[str] = ...,
+        token: _Optional[int] = ...,
+        result: _Optional[bytes] = ...,
+        request_id: _Optional[str] = ...,
+    ) -> None: ...
+
+class AckResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class NackRequest(_message.Message):
+    __slots__ = ("job_id", "token", "delay_ms", "backoff", "error", "request_id")
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_FIELD_NUMBER: _ClassVar[int]
+    DELAY_MS_FIELD_NUMBER: _ClassVar[int]
+    BACKOFF_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    token: int
+    delay_ms: int
+    backoff: Backoff
+    error: str
+    request_id: str
+    def __init__(
+        self,
+        job_id: _Optional[str] = ...,
+        token: _Optional[int] = ...,
+        delay_ms: _Optional[int] = ...,
+        backoff: _Optional[_Union[Backoff, _Mapping]] = ...,
+        error: _Optional[str] = ...,
+        request_id: _Optional[str] = ...,
+    ) -> None: ...
+
+class Backoff(_message.Message):
+    __slots__ = ("base_ms", "cap_ms")
+    BASE_MS_FIELD_NUMBER: _ClassVar[int]
+    CAP_MS_FIELD_NUMBER: _ClassVar[int]
+    base_ms: int
+    cap_ms: int
+    def __init__(self, base_ms: _Optional[int] = ..., cap_ms: _Optional[int] = ...) -> None: ...
+
+class NackResponse(_message.Message):
+    __slots__ = ("job",)
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    job: Job
+    def __init__(self, job: _Optional[_Union[Job, _Mapping]] = ...) -> None: ...
+
+class Lease(_message.Message):
+    __slots__ = ("job_id", "token")
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    token: int
+    def __init__(self, job_id: _Optional[str] = ..., token: _Optional[int] = ...) -> None: ...
+
+class HeartbeatRequest(_message.Message):
+    __slots__ = ("leases",)
+    LEASES_FIELD_NUMBER: _ClassVar[int]
+    leases: _containers.RepeatedCompositeFieldContainer[Lease]
+    def __init__(self, leases: _Optional[_Iterable[_Union[Lease, _Mapping]]] = ...) -> None: ...
+
+class HeartbeatResponse(_message.Message):
+    __slots__ = ("answers",)
+    class Answer(_message.Message):
+        __slots__ = ("job", "error")
+        JOB_FIELD_NUMBER: _ClassVar[int]
+        ERROR_FIELD_NUMBER: _ClassVar[int]
+        job: Job
+        error: Error
+        def __init__(
+            self, job: _Optional[_Union[Job, _Mapping]] = ..., error: _Optional[_Union[Error, _Mapping]] = ...
+        ) -> None: ...
+
+    ANSWERS_FIELD_NUMBER: _ClassVar[int]
+    answers: _containers.RepeatedCompositeFieldContainer[HeartbeatResponse.Answer]
+    def __init__(self, answers: _Optional[_Iterable[_Union[HeartbeatResponse.Answer, _Mapping]]] = ...) -> None: ...
+
+class GiveBackRequest(_message.Message):
+    __slots__ = ("job_id", "token")
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    token: int
+    def __init__(self, job_id: _Optional[str] = ..., token: _Optional[int] = ...) -> None: ...
+
+class GiveBackResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class CancelRequest(_message.Message):
+    __slots__ = ("job_id", "request_id")
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    request_id: str
+    def __init__(self, job_id: _Optional[str] = ..., request_id: _Optional[str] = ...) -> None: ...
+
+class CancelResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class RetryRequest(_message.Message):
+    __slots__ = ("job_id", "request_id")
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    request_id: str
+    def __init__(self, job_id: _Optional[str] = ..., request_id: _Optional[str] = ...) -> None: ...
+
+class RetryResponse(_message.Message):
+    __slots__ = ("job",)
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    job: Job
+    def __init__(self, job: _Optional[_Union[Job, _Mapping]] = ...) -> None: ...
+
+class PurgeRequest(_message.Message):
+    __slots__ = ("entrypoint", "request_id")
+    ENTRYPOINT_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    entrypoint: str
+    request_id: str
+    def __init__(self, entrypoint: _Optional[str] = ..., request_id: _Optional[str] = ...) -> None: ...
+
+class PurgeResponse(_message.Message):
+    __slots__ = ("purged",)
+    PURGED_FIELD_NUMBER: _ClassVar[int]
+    purged: int
+    def __init__(self, purged: _Optional[int] = ...) -> None: ...
+
+class FindRequest(_message.Message):
+    __slots__ = ("job_id",)
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    def __init__(self, job_id: _Optional[str] = ...) -> None: ...
+
+class FindResponse(_message.Message):
+    __slots__ = ("job",)
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    job: Job
+    def __init__(self, job: _Optional[_Union[Job, _Mapping]] = ...) -> None: ...
+
+class StatsRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class StatsResponse(_message.Message):
+    __slots__ = ("position", "enqueued", "ready", "delayed", "running", "done", "dead", "cancelled")
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    ENQUEUED_FIELD_NUMBER: _ClassVar[int]
+    READY_FIELD_NUMBER: _ClassVar[int]
+    DELAYED_FIELD_NUMBER: _ClassVar[int]
+    RUNNING_FIELD_NUMBER: _ClassVar[int]
+    DONE_FIELD_NUMBER: _ClassVar[int]
+    DEAD_FIELD_NUMBER: _ClassVar[int]
+    CANCELLED_FIELD_NUMBER: _ClassVar[int]
+    position: int
+    enqueued: int
+    ready: int
+    delayed: int
+    running: int
+    done: int
+    dead: int
+    cancelled: int
+    def __init__(
+        self,
+        position: _Optional[int] = ...,
+        enqueued: _Optional[int] = ...,
+        ready: _Optional[int] = ...,
+        delayed: _Optional[int] = ...,
+        running: _Optional[int] = ...,
+        done: _Optional[int] = ...,
+        dead: _Optional[int] = ...,
+        cancelled: _Optional[int] = ...,
+    ) -> None: ...
+
+class ListRequest(_message.Message):
+    __slots__ = ("states", "entrypoint", "limit", "after", "packed")
+    STATES_FIELD_NUMBER: _ClassVar[int]
+    ENTRYPOINT_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    PACKED_FIELD_NUMBER: _ClassVar[int]
+    states: _containers.RepeatedScalarFieldContainer[JobState]
+    entrypoint: str
+    limit: int
+    after: int
+    packed: bool
+    def __init__(
+        self,
+        states: _Optional[_Iterable[_Union[JobState, str]]] = ...,
+        entrypoint: _Optional[str] = ...,
+        limit: _Optional[int] = ...,
+        after: _Optional[int] = ...,
+        packed: _Optional[bool] = ...,
+    ) -> None: ...
+
+class ListResponse(_message.Message):
+    __slots__ = ("jobs", "packed")
+    JOBS_FIELD_NUMBER: _ClassVar[int]
+    PACKED_FIELD_NUMBER: _ClassVar[int]
+    jobs: _containers.RepeatedCompositeFieldContainer[Job]
+    packed: bytes
+    def __init__(
+        self, jobs: _Optional[_Iterable[_Union[Job, _Mapping]]] = ..., packed: _Optional[bytes] = ...
+    ) -> None: ...
+
+class WatchRequest(_message.Message):
+    __slots__ = ("from_position", "until_now", "packed")
+    FROM_POSITION_FIELD_NUMBER: _ClassVar[int]
+    UNTIL_NOW_FIELD_NUMBER: _ClassVar[int]
+    PACKED_FIELD_NUMBER: _ClassVar[int]
+    from_position: int
+    until_now: bool
+    packed: bool
+    def __init__(
+        self, from_position: _Optional[int] = ..., until_now: _Optional[bool] = ..., packed: _Optional[bool] = ...
+    ) -> None: ...
+
+class Event(_message.Message):
+    __slots__ = ("position", "index", "at_ms", "kind", "job_id", "fields")
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    AT_MS_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    FIELDS_FIELD_NUMBER: _ClassVar[int]
+    position: int
+    index: int
+    at_ms: int
+    kind: str
+    job_id: str
+    fields: str
+    def __init__(
+        self,
+        position: _Optional[int] = ...,
+        index: _Optional[int] = ...,
+        at_ms: _Optional[int] = ...,
+        kind: _Optional[str] = ...,
+        job_id: _Optional[str] = ...,
+        fields: _Optional[str] = ...,
+    ) -> None: ...
+
+class WatchResponse(_message.Message):
+    __slots__ = ("events", "packed")
+    EVENTS_FIELD_NUMBER: _ClassVar[int]
+    PACKED_FIELD_NUMBER: _ClassVar[int]
+    events: _containers.RepeatedCompositeFieldContainer[Event]
+    packed: bytes
+    def __init__(
+        self, events: _Optional[_Iterable[_Union[Event, _Mapping]]] = ..., packed: _Optional[bytes] = ...
+    ) -> None: ...
+
+class ArchiveRequest(_message.Message):
+    __slots__ = ("since_ms", "until_ms", "entrypoint", "states", "packed")
+    SINCE_MS_FIELD_NUMBER: _ClassVar[int]
+    UNTIL_MS_FIELD_NUMBER: _ClassVar[int]
+    ENTRYPOINT_FIELD_NUMBER: _ClassVar[int]
+    STATES_FIELD_NUMBER: _ClassVar[int]
+    PACKED_FIELD_NUMBER: _ClassVar[int]
+    since_ms: int
+    until_ms: int
+    entrypoint: str
+    states: _containers.RepeatedScalarFieldContainer[JobState]
+    packed: bool
+    def __init__(
+        self,
+        since_ms: _Optional[int] = ...,
+        until_ms: _Optional[int] = ...,
+        entrypoint: _Optional[str] = ...,
+        states: _Optional[_Iterable[_Union[JobState, str]]] = ...,
+        packed: _Optional[bool] = ...,
+    ) -> None: ...
+
+class ArchivedJob(_message.Message):
+    __slots__ = (
+        "id",
+        "entrypoint",
+        "payload",
+        "state",
+        "attempts",
+        "created_at_ms",
+        "due_at_ms",
+        "finished_at_ms",
+        "position",
+        "sequence",
+        "claimed_at_ms",
+        "worker",
+        "error",
+        "result",
+        "priority",
+        "max_attempts",
+        "token",
+        "key",
+        "headers",
+        "zone",
+        "run_at_ms",
+        "blob_bytes",
+    )
+    class HeadersEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+
+    ID_FIELD_NUMBER: _ClassVar[int]
+    ENTRYPOINT_FIELD_NUMBER: _ClassVar[int]
+    PAYLOAD_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
+    CREATED_AT_MS_FIELD_NUMBER: _ClassVar[int]
+    DUE_AT_MS_FIELD_NUMBER: _ClassVar[int]
+    FINISHED_AT_MS_FIELD_NUMBER: _ClassVar[int]
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    CLAIMED_AT_MS_FIELD_NUMBER: _ClassVar[int]
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    RESULT_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    MAX_ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    HEADERS_FIELD_NUMBER: _ClassVar[int]
+    ZONE_FIELD_NUMBER: _ClassVar[int]
+    RUN_AT_MS_FIELD_NUMBER: _ClassVar[int]
+    BLOB_BYTES_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    entrypoint: str
+    payload: bytes
+    state: JobState
+    attempts: int
+    created_at_ms: int
+    due_at_ms: int
+    finished_at_ms: int
+    position: int
+    sequence: int
+    claimed_at_ms: int
+    worker: str
+    error: str
+    result: bytes
+    priority: int
+    max_attempts: int
+    token: int
+    key: str
+    headers: _containers.ScalarMap[str, str]
+    zone: str
+    run_at_ms: int
+    blob_bytes: int
+    def __init__(
+        self,
+        id: _Optional[str] = ...,
+        entrypoint: _Optional[str] = ...,
+        payload: _Optional[bytes] = ...,
+        state: _Optional[_Union[JobState, str]] = ...,
+        attempts: _Optional[int] = ...,
+        created_at_ms: _Optional[int] = ...,
+        due_at_ms: _Optional[int] = ...,
+        finished_at_ms: _Optional[int] = ...,
+        position: _Optional[int] = ...,
+        sequence: _Optional[int] = ...,
+        claimed_at_ms: _Optional[int] = ...,
+        worker: _Optional[str] = ...,
+        error: _Optional[str] = ...,
+        result: _Optional[bytes] = ...,
+        priority: _Optional[int] = ...,
+        max_attempts: _Optional[int] = ...,
+        token: _Optional[int] = ...,
+        key: _Optional[str] = ...,
+        headers: _Optional[_Mapping[str, str]] = ...,
+        zone: _Optional[str] = ...,
+        run_at_ms: _Optional[int] = ...,
+        blob_bytes: _Optional[int] = ...,
+    ) -> None: ...
+
+class ArchiveResponse(_message.Message):
+    __slots__ = ("jobs", "packed")
+    JOBS_FIELD_NUMBER: _ClassVar[int]
+    PACKED_FIELD_NUMBER: _ClassVar[int]
+    jobs: _containers.RepeatedCompositeFieldContainer[ArchivedJob]
+    packed: bytes
+    def __init__(
+        self, jobs: _Optional[_Iterable[_Union[ArchivedJob, _Mapping]]] = ..., packed: _Optional[bytes] = ...
+    ) -> None: ...
+
+class Packet(_message.Message):
+    __slots__ = ("body",)
+    BODY_FIELD_NUMBER: _ClassVar[int]
+    body: bytes
+    def __init__(self, body: _Optional[bytes] = ...) -> None: ...

@@ -1,0 +1,319 @@
+"""A queue behind a broker, as a `QueueService`: against one address, over gRPC."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Sequence
+from datetime import datetime, timedelta
+from typing import Any, TypeVar
+
+import grpc
+
+from casque.clock import Clock, SystemClock
+from casque.codec.stored import to_ms
+from casque.errors import BrokerUnreachableError, CasqueError, InvalidInputError, QueueClosedError
+from casque.service import ArchivedJob, Lease, QueueEvent, Stats
+from casque.transport.errors import from_wire
+from casque.transport.grpc import casque_v1_pb2 as pb
+from casque.transport.grpc import messages, unpacking
+from casque.transport.grpc.credentials import ClientTls
+from casque.transport.grpc.door import GrpcLimits
+from casque.transport.grpc.line import Line
+from casque.transport.grpc.packets import (
+    AckCall,
+    Added,
+    CancelCall,
+    DequeueCall,
+    EnqueueCall,
+    FindCall,
+    GiveBackCall,
+    HeartbeatCall,
+    HeartbeatsCall,
+    NackCall,
+    PurgeCall,
+    RetryCall,
+    StatsCall,
+)
+from casque.transport.grpc.refusals import typed
+from casque.types import Backoff, JobRecord, JobSpec, JobState
+
+__all__ = ["ClientTls", "GrpcService"]
+
+T = TypeVar("T")
+
+
+class GrpcService:
+    """Satisfies `QueueService` through the broker at one address. Connects when it is first used, and again after the
+    connection broke; what was under way then is told so and not repeated.
+
+    Concurrent calls share messages: a thousand callers need no more connections than one.
+
+    Raises, besides what the queue itself refuses:
+        BrokerUnreachableError: nobody answers there; nothing was sent.
+        UnknownOutcomeError: the connection broke, or no answer came in time; the call may have been carried out.
+        QueueLedError: another broker leads; nothing was done. `address` says which.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        *,
+        token: str | None = None,
+        tls: ClientTls | None = None,
+        connect_s: float = 5.0,
+        call_s: float = 60.0,
+        message_bytes: int = GrpcLimits().message_bytes,
+        clock: Clock | None = None,
+    ) -> None:
+        """`call_s`: how long a call may take before its caller is told that nobody knows; a dequeue that waits may take
+        that much longer than it waits."""
+        if not address or "://" in address:
+            raise InvalidInputError(f"address must be host:port, not {address!r}")
+        self.address = address
+        self._tls = tls
+        self._metadata = () if token is None else (("authorization", f"Bearer {token}"),)
+        self._connect_s = connect_s
+        self._call_s = call_s
+        self._message_bytes = message_bytes
+        self._clock = clock or SystemClock()
+        self._line: Line | None = None
+        self._side: grpc.aio.Channel | None = None
+        """For streams: their flow control is not to be that of the calls."""
+        self._closed = False
+
+    async def close(self) -> None:
+        """Calls that are under way end with an error."""
+        self._closed = True
+        if self._line is not None:
+            await self._line.close()
+        if self._side is not None:
+            await self._side.close()
+
+    # --- Verbs ---
+
+    async def enqueue(self, specs: Sequence[JobSpec], *, request_id: str | None = None) -> Sequence[JobRecord]:
+        if not specs:
+            return ()
+        line = self._open_line()
+        answer = await line.ask(EnqueueCall(line.next_number(), tuple(specs), request_id))
+        if type(answer) is not Added:
+            return tuple(answer.jobs)
+        return tuple(
+            [
+                JobRecord(spec, fresh.sequence, fresh.created_ms, fresh.state, fresh.due_ms)
+                for spec, fresh in zip(specs, answer.jobs, strict=True)
+            ]
+        )
+
+    async def dequeue(
+        self,
+        *,
+        entrypoints: tuple[str, ...] | None,
+        limit: int,
+        lease_ms: int | None = None,
+        worker: str | None = None,
+        wait_s: float = 0.0,
+        request_id: str | None = None,
+    ) -> list[JobRecord]:
+        line = self._open_line()
+        call = DequeueCall(line.next_number(), entrypoints, limit, lease_ms, worker, wait_s, request_id)
+        return await line.claim(call)
+
+    async def ack(
+        self, job_id: str, *, token: int | None = None, result: bytes | None = None, request_id: str | None = None
+    ) -> None:
+        line = self._open_line()
+        await line.ask(AckCall(line.next_number(), job_id, token, result, request_id))
+
+    async def nack(
+        self,
+        job_id: str,
+        *,
+        token: int | None = None,
+        delay_ms: int | None = None,
+        backoff: Backoff | None = None,
+        error: str | None = None,
+        request_id: str | None = None,
+    ) -> JobRecord | None:
+        line = self._open_line()
+        answer = await line.ask(NackCall(line.next_number(), job_id, token, delay_ms, backoff, error, request_id))
+        job: JobRecord | None = answer.job
+        return job
+
+    async def heartbeat(self, job_id: str, *, token: int | None = None) -> JobRecord:
+        line = self._open_line()
+        answer = await line.ask(HeartbeatCall(line.next_number(), job_id, token))
+        job: JobRecord = answer.job
+        return job
+
+    async def heartbeats(self, leases: Sequence[Lease]) -> list[JobRecord | CasqueError]:
+        if not leases:
+            return []
+        line = self._open_line()
+        answer = await line.ask(HeartbeatsCall(line.next_number(), tuple(leases)))
+        return [beat.job if beat.error is None else from_wire(beat.error) for beat in answer.beats]
+
+    async def give_back(self, job_id: str, *, token: int) -> None:
+        line = self._open_line()
+        await line.ask(GiveBackCall(line.next_number(), job_id, token))
+
+    async def cancel(self, job_id: str, *, request_id: str | None = None) -> None:
+        line = self._open_line()
+        await line.ask(CancelCall(line.next_number(), job_id, request_id))
+
+    async def retry(self, job_id: str, *, request_id: str | None = None) -> JobRecord | None:
+        line = self._open_line()
+        answer = await line.ask(RetryCall(line.next_number(), job_id, request_id))
+        job: JobRecord | None = answer.job
+        return job
+
+    async def purge(self, *, entrypoint: str | None = None, request_id: str | None = None) -> int:
+        line = self._open_line()
+        answer = await line.ask(PurgeCall(line.next_number(), entrypoint, request_id))
+        count: int = answer.count
+        return count
+
+    async def find(self, job_id: str) -> JobRecord | None:
+        line = self._open_line()
+        answer = await line.ask(FindCall(line.next_number(), job_id))
+        job: JobRecord | None = answer.job
+        return job
+
+    async def stats(self) -> Stats:
+        line = self._open_line()
+        answer = await line.ask(StatsCall(line.next_number()))
+        stats: Stats = answer.stats
+        return stats
+
+    # --- Long answers ---
+
+    async def jobs(
+        self,
+        *,
+        states: frozenset[JobState] | None = None,
+        entrypoint: str | None = None,
+        limit: int | None = None,
+        after: int = 0,
+    ) -> list[JobRecord]:
+        if states is not None and not states:
+            return []  # on the wire, no states are all of them
+        request = pb.ListRequest(
+            states=messages.state_numbers(states), entrypoint=entrypoint, limit=limit, after=after, packed=True
+        )
+        found: list[JobRecord] = []
+        async for jobs in self._stream("List", request, pb.ListResponse, unpacking.jobs, self._call_s):
+            found += jobs
+        return found
+
+    async def events(self, *, from_position: int | None = None, follow: bool = True) -> AsyncGenerator[QueueEvent]:
+        request = pb.WatchRequest(from_position=from_position, until_now=not follow, packed=True)
+        patience_s = None if follow else self._call_s
+        async for events in self._stream("Watch", request, pb.WatchResponse, unpacking.events, patience_s):
+            for event in events:
+                yield event
+
+    async def archive(
+        self,
+        *,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        entrypoint: str | None = None,
+        states: frozenset[JobState] | None = None,
+    ) -> AsyncGenerator[ArchivedJob]:
+        if states is not None and not states:
+            return
+        request = pb.ArchiveRequest(
+            since_ms=_ms_from(since),
+            until_ms=_ms_from(until),
+            entrypoint=entrypoint,
+            states=messages.state_numbers(states),
+            packed=True,
+        )
+        async for jobs in self._stream("Archive", request, pb.ArchiveResponse, unpacking.archive, self._call_s):
+            for job in jobs:
+                yield job
+
+    async def _stream(
+        self, method: str, request: Any, response: Any, unpack: Callable[[bytes], T], patience_s: float | None
+    ) -> AsyncGenerator[T]:
+        """Messages as they come; the next is fetched when this one has been taken."""
+        self._check_open()
+        channel: grpc.aio.Channel = self._side or self._channel()
+        self._side = channel
+        stream = channel.unary_stream(
+            f"/casque.v1.Queue/{method}",
+            request_serializer=type(request).SerializeToString,
+            response_deserializer=response.FromString,
+        )(request, metadata=self._metadata)
+        try:
+            async with asyncio.timeout(self._connect_s):
+                await stream.wait_for_connection()
+            while True:
+                async with asyncio.timeout(patience_s):
+                    message = await stream.read()
+                if message is grpc.aio.EOF:
+                    break
+                yield unpack(message.packed)
+        except TimeoutError:
+            raise BrokerUnreachableError(self.address, "it does not answer in time") from None
+        except grpc.aio.AioRpcError as error:
+            raise await self._stream_broke(channel, error) from None
+        finally:
+            stream.cancel()
+
+    async def _stream_broke(self, channel: grpc.aio.Channel, error: grpc.aio.AioRpcError) -> CasqueError:
+        if (said := typed(error)) is not None:
+            return said
+        # A channel that failed once waits before it tries again; a new one does not.
+        if self._side is channel:
+            self._side = None
+        await channel.close()
+        return BrokerUnreachableError(self.address, error.details() or error.code().name)
+
+    # --- Connecting ---
+
+    def _open_line(self) -> Line:
+        line = self._line
+        if line is None or line.broken:
+            self._check_open()
+            line = self._line = Line(
+                self._channel(),
+                self.address,
+                metadata=self._metadata,
+                connect_s=self._connect_s,
+                call_s=self._call_s,
+                message_bytes=self._message_bytes,
+                clock=self._clock,
+            )
+        return line
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise QueueClosedError("this connection was closed; nothing was sent")
+
+    def _channel(self) -> grpc.aio.Channel:
+        options = _options(self._message_bytes)
+        if self._tls is None:
+            return grpc.aio.insecure_channel(self.address, options)
+        if self._tls.server_name is not None:
+            options.append(("grpc.ssl_target_name_override", self._tls.server_name))
+        return grpc.aio.secure_channel(self.address, self._tls.credentials(), options)
+
+
+def _ms_from(moment: datetime | None) -> int | None:
+    """The first whole millisecond that is not before it."""
+    return None if moment is None else to_ms(moment + timedelta(microseconds=999))
+
+
+def _options(message_bytes: int) -> list[tuple[str, Any]]:
+    return [
+        # Answers come in parts, but one job may be as large as a message.
+        ("grpc.max_receive_message_length", -1),
+        ("grpc.max_send_message_length", message_bytes),
+        ("grpc.max_metadata_size", 64 * 1024),
+        # Connections of its own: a shared one would remember others' failures, and wait.
+        ("grpc.use_local_subchannel_pool", 1),
+        ("grpc.enable_retries", 0),
+        ("grpc.keepalive_time_ms", 20_000),
+        ("grpc.keepalive_timeout_ms", 10_000),
+    ]

@@ -1,0 +1,152 @@
+"""What all calls of one server share: whom it lets in, what it stands in front of, and how it closes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeAlias, TypeVar
+
+import msgspec
+
+from casque.clock import Clock, Random
+from casque.errors import CasqueError, NoLeaderError
+from casque.service import Host, QueueService
+from casque.telemetry import logger
+from casque.transport.grpc.packets import DequeueCall
+from casque.types import JobRecord
+
+log = logger("transport.grpc")
+
+T = TypeVar("T")
+
+Wrapper: TypeAlias = Callable[[QueueService], QueueService]
+Admit: TypeAlias = Callable[[str | None], Wrapper]
+"""The value of the `authorization` metadata in, what to put around the queue for this caller out.
+
+Raises NotAuthenticatedError for somebody who does not get in.
+"""
+
+STOPPING = "this one is stopping"
+
+
+def everybody(authorization: str | None) -> Wrapper:  # noqa: ARG001
+    return lambda service: service
+
+
+class GrpcLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """How much one server takes on."""
+
+    message_bytes: int = 68 * 1024 * 1024
+    """Of one message: the largest payload, and room for the rest."""
+    packet_bytes: int = 1024 * 1024
+    """Answers on `Exchange` and on streams are cut into messages of about this size."""
+    calls_per_stream: int = 4096
+    """Calls in flight on one `Exchange`, and answers that its client has not taken; then reading stops for a while."""
+    waiting_per_stream: int = 16_384
+    """Waiting dequeues on one `Exchange`; further ones are refused."""
+    rpcs: int = 10_000
+    """Streams and unary calls at the same time, of all clients."""
+
+
+class Door:
+    """Every call comes through here."""
+
+    def __init__(self, host: Host, admit: Admit, limits: GrpcLimits, *, clock: Clock, rng: Random) -> None:
+        self.host = host
+        self.limits = limits
+        self.clock = clock
+        self.rng = rng
+        self.closing = asyncio.Event()
+        self._admit = admit
+        self._patient: set[asyncio.Task[Any]] = set()
+        self._told: set[asyncio.Task[Any]] = set()
+        self._left: set[asyncio.Task[None]] = set()
+
+    def enter(self, context: Any) -> Wrapper:
+        """Raises NotAuthenticatedError."""
+        for key, value in context.invocation_metadata() or ():
+            if key == "authorization":
+                return self._admit(value if isinstance(value, str) else None)
+        return self._admit(None)
+
+    def service(self, admitted: Wrapper) -> QueueService:
+        """The queue, as this caller may use it. To be asked for every call: leaders change."""
+        if self.closing.is_set():
+            raise NoLeaderError(STOPPING)
+        return admitted(self.host.service())
+
+    # --- Those who stay ---
+
+    async def wait_for_jobs(self, service: QueueService, ask: DequeueCall) -> list[JobRecord]:
+        """A dequeue that waits, but not beyond the end of this server: then it is one that does not wait."""
+        if ask.wait_s <= 0 or self.closing.is_set():
+            return await _dequeue(service, ask, wait_s=0.0)
+        try:
+            return await self.staying(_dequeue(service, ask, wait_s=ask.wait_s))
+        except ClosingError:
+            if ask.request_id is None:
+                return []
+            # It may have claimed jobs at the very last moment, which are this caller's under the same id.
+            return await _dequeue(service, ask, wait_s=0.0)
+
+    async def staying(self, work: Coroutine[Any, Any, T]) -> T:
+        """Work without an end of its own. Raises ClosingError when the server wants to close."""
+        task = asyncio.current_task()
+        assert task is not None
+        if self.closing.is_set():
+            work.close()
+            raise ClosingError
+        self._patient.add(task)
+        try:
+            return await work
+        except asyncio.CancelledError:
+            if task not in self._told:
+                raise
+            task.uncancel()
+            raise ClosingError from None
+        finally:
+            self._patient.discard(task)
+            self._told.discard(task)
+
+    # --- Those who left ---
+
+    def give_back(self, service: QueueService, jobs: list[JobRecord]) -> None:
+        """Nobody heard of these claims: the jobs go back, so that others need not wait for the leases to run out."""
+        task = asyncio.create_task(_give_back(service, jobs))
+        self._left.add(task)
+        task.add_done_callback(self._left.discard)
+
+    # --- The end ---
+
+    def close(self) -> None:
+        self.closing.set()
+        for task in self._patient:
+            self._told.add(task)
+            task.cancel()
+
+    async def settled(self) -> None:
+        if self._left:
+            await asyncio.wait(self._left)
+
+
+class ClosingError(Exception):
+    """Not for callers: the server wants to close, and this had no end of its own."""
+
+
+async def _dequeue(service: QueueService, ask: DequeueCall, *, wait_s: float) -> list[JobRecord]:
+    return await service.dequeue(
+        entrypoints=ask.entrypoints,
+        limit=ask.limit,
+        lease_ms=ask.lease_ms,
+        worker=ask.worker,
+        wait_s=wait_s,
+        request_id=ask.request_id,
+    )
+
+
+async def _give_back(service: QueueService, jobs: list[JobRecord]) -> None:
+    for job in jobs:
+        try:
+            await service.give_back(job.id, token=job.token)
+        except CasqueError as error:
+            log.warning("job %s could not be given back; its lease runs out: %s", job.id, error)

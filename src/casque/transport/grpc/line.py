@@ -1,0 +1,332 @@
+"""The client's side of one `Exchange`: calls of all callers in few packets, answers to whoever waits for them.
+
+A line is used once. It connects when it is made, and when it breaks every caller hears what is known about its call:
+never sent, or perhaps carried out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import Any
+
+import grpc
+import msgspec
+
+from casque.clock import Clock, Timer
+from casque.errors import BrokerUnreachableError, CasqueError, InvalidInputError, UnknownOutcomeError
+from casque.telemetry import logger
+from casque.transport.errors import from_wire
+from casque.transport.grpc import packets
+from casque.transport.grpc.casque_v1_pb2 import Packet
+from casque.transport.grpc.packets import (
+    AckCall,
+    Answer,
+    Call,
+    DequeueCall,
+    EnqueueCall,
+    Failed,
+    Farewell,
+    GiveBackCall,
+    Jobs,
+    Leave,
+    Verb,
+)
+from casque.transport.grpc.refusals import typed
+from casque.types import JobRecord
+
+log = logger("transport.grpc")
+
+METHOD = "/casque.v1.Queue/Exchange"
+PACKET_BYTES = 1024 * 1024
+"""About where a packet ends and the next begins."""
+PACKET_CALLS = 4096
+SWEEP_S = 1.0
+
+
+class Line:
+    """One stream to one broker."""
+
+    def __init__(
+        self,
+        channel: grpc.aio.Channel,
+        address: str,
+        *,
+        metadata: tuple[tuple[str, str], ...],
+        connect_s: float,
+        call_s: float,
+        message_bytes: int,
+        clock: Clock,
+    ) -> None:
+        self._channel = channel
+        self._address = address
+        self._metadata = metadata
+        self._connect_s = connect_s
+        self._call_ms = call_s * 1000
+        self._message_bytes = message_bytes
+        self._clock = clock
+        self._loop = asyncio.get_running_loop()
+        self._number = 0
+        self._sent = 0
+        """The last call that may have left this process."""
+        self._looked_at: int | None = None
+        """The last call that the server has looked at, if it said farewell."""
+        self._outbox: list[Call] = []
+        self._pending: dict[int, asyncio.Future[Any]] = {}
+        self._collected: dict[int, list[JobRecord]] = {}
+        """The first parts of answers that come in several."""
+        self._patient: dict[int, float] = {}
+        """Calls that wait on purpose, and until when."""
+        self._left: dict[int, DequeueCall] = {}
+        """Dequeues whose callers have gone: what they claim goes back."""
+        self._marks: deque[tuple[float, int]] = deque()
+        self._sweeper: Timer | None = None
+        self._something_to_say = asyncio.Event()
+        self._task = asyncio.create_task(self._run(), name="casque line")
+
+    @property
+    def broken(self) -> bool:
+        return self._task.done()
+
+    # --- Calls ---
+
+    def next_number(self) -> int:
+        self._number += 1
+        return self._number
+
+    def ask(self, call: Verb) -> asyncio.Future[Any]:
+        """Send it with whatever else is to be sent. The future has the answer."""
+        future: asyncio.Future[Any] = self._loop.create_future()
+        self._pending[call.number] = future
+        self._outbox.append(call)
+        self._something_to_say.set()
+        if self._sweeper is None:
+            self._sweeper = self._clock.call_later(SWEEP_S, self._sweep)
+        return future
+
+    async def claim(self, call: DequeueCall) -> list[JobRecord]:
+        """A dequeue. If its caller leaves, the broker hears of it, and no job is kept for somebody who is not there."""
+        future = self.ask(call)
+        if call.wait_s > 0:
+            self._patient[call.number] = self._clock.monotonic_ms() + call.wait_s * 1000 + self._call_ms
+        try:
+            answer = await future
+        except asyncio.CancelledError:
+            if call.number in self._pending:
+                self._leave(call)
+            elif call.request_id is None and not future.cancelled() and future.exception() is None:
+                self._give_back(future.result().jobs)  # answered, and cancelled before it could be taken
+            raise
+        jobs: list[JobRecord] = answer.jobs
+        return jobs
+
+    def _leave(self, call: DequeueCall) -> None:
+        self._left[call.number] = call
+        self._say(Leave(call.number))
+
+    def _give_back(self, jobs: list[JobRecord]) -> None:
+        for job in jobs:
+            # Whatever comes of it: without an answer the lease runs out.
+            self._say(GiveBackCall(self.next_number(), job.id, job.token))
+
+    def _say(self, call: Call) -> None:
+        self._outbox.append(call)
+        self._something_to_say.set()
+
+    # --- Life ---
+
+    async def close(self) -> None:
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _run(self) -> None:
+        ending: CasqueError | None = None
+        stream: Any = None
+        try:
+            stream = self._channel.stream_stream(
+                METHOD, request_serializer=Packet.SerializeToString, response_deserializer=Packet.FromString
+            )(metadata=self._metadata)
+            # Nothing is sent before the server has let us in: whatever fails until then has surely not been done.
+            async with asyncio.timeout(self._connect_s):
+                await stream.wait_for_connection()
+            await self._talk(stream)
+        except grpc.aio.AioRpcError as error:
+            ending = self._reason(error)
+        except TimeoutError:
+            ending = BrokerUnreachableError(self._address, f"no answer within {self._connect_s:g} s")
+        except msgspec.MsgspecError as error:
+            ending = UnknownOutcomeError(f"the broker at {self._address} sent bytes that are no answers: {error}")
+        except Exception as error:
+            log.exception("the connection to %s failed in a way that nobody thought of", self._address)
+            ending = UnknownOutcomeError(f"the connection to {self._address} failed: {error!r}")
+        finally:
+            if stream is not None:
+                stream.cancel()
+            if self._sweeper is not None:
+                self._sweeper.cancel()
+            self._end_all(ending)
+            await self._channel.close()
+
+    async def _talk(self, stream: Any) -> None:
+        writing = asyncio.create_task(self._write(stream))
+        try:
+            await self._read(stream)
+        finally:
+            writing.cancel()
+            await asyncio.gather(writing, return_exceptions=True)
+
+    async def _write(self, stream: Any) -> None:
+        # An error here is the reader's to tell: the stream has one end, and one reason for it.
+        while True:
+            await self._something_to_say.wait()
+            self._something_to_say.clear()
+            while self._outbox:
+                outbox, self._outbox = self._outbox, []
+                for calls in self._cut(outbox):
+                    body = packets.encode(calls)
+                    if len(body) > self._message_bytes:
+                        self._refuse(calls, len(body))
+                        continue
+                    self._sent = max(self._sent, calls[-1].number, calls[0].number)
+                    await stream.write(Packet(body=body))
+
+    def _cut(self, outbox: list[Call]) -> list[list[Call]]:
+        """Packets of a decent size. A call that is large has one to itself, so that it harms no other."""
+        cut: list[list[Call]] = [[]]
+        size = 0
+        for call in outbox:
+            weight = _weight(call)
+            if cut[-1] and (size + weight > PACKET_BYTES or len(cut[-1]) >= PACKET_CALLS):
+                cut.append([])
+                size = 0
+            cut[-1].append(call)
+            size += weight
+        return cut
+
+    def _refuse(self, calls: list[Call], size: int) -> None:
+        error = InvalidInputError(
+            f"{size:,} bytes are too many for one call to a broker, which takes {self._message_bytes:,}: "
+            "send fewer jobs at a time, or smaller ones"
+        )
+        for call in calls:
+            self._settle(call.number, error)
+
+    async def _read(self, stream: Any) -> None:
+        while (packet := await stream.read()) is not grpc.aio.EOF:
+            for answer in packets.decode_answers(packet.body):
+                self._answered(answer)
+        if await stream.code() is not grpc.StatusCode.OK:
+            raise grpc.aio.AioRpcError(
+                await stream.code(), await stream.initial_metadata(), await stream.trailing_metadata(),
+                await stream.details(),
+            )  # fmt: skip
+
+    # --- Answers ---
+
+    def _answered(self, answer: Answer) -> None:
+        kind = type(answer)
+        if kind is Jobs:
+            assert isinstance(answer, Jobs)
+            whole = self._whole(answer)
+            if whole is None:
+                return
+            answer = whole
+            if (left := self._left.pop(answer.number, None)) is not None and left.request_id is None:
+                self._give_back(answer.jobs)
+        elif kind is Farewell:
+            self._looked_at = answer.number
+            return
+        if self._patient:
+            self._patient.pop(answer.number, None)
+        future = self._pending.pop(answer.number, None)
+        if future is None or future.done():
+            return
+        if kind is Failed:
+            assert isinstance(answer, Failed)
+            future.set_exception(from_wire(answer.error))
+        else:
+            future.set_result(answer)
+
+    def _whole(self, answer: Jobs) -> Jobs | None:
+        if answer.more:
+            self._collected.setdefault(answer.number, []).extend(answer.jobs)
+            return None
+        earlier = self._collected.pop(answer.number, None) if self._collected else None
+        return answer if earlier is None else Jobs(answer.number, earlier + answer.jobs)
+
+    def _settle(self, number: int, error: CasqueError) -> None:
+        self._patient.pop(number, None)
+        future = self._pending.pop(number, None)
+        if future is not None and not future.done():
+            future.set_exception(error)
+
+    # --- Deadlines ---
+
+    def _sweep(self) -> None:
+        """Calls are numbered in order, so it is enough to remember now and then which was the last."""
+        now_ms = self._clock.monotonic_ms()
+        self._marks.append((now_ms, self._number))
+        overdue_to = 0
+        while self._marks and now_ms - self._marks[0][0] >= self._call_ms:
+            overdue_to = self._marks.popleft()[1]
+        overdue = [number for number, until_ms in self._patient.items() if until_ms <= now_ms]
+        if overdue_to:
+            overdue += [n for n in self._pending if n <= overdue_to and n not in self._patient]
+        for number in overdue:
+            self._say(Leave(number))
+            self._settle(
+                number,
+                UnknownOutcomeError(
+                    f"the broker at {self._address} did not answer in time; the call may have been carried out, so "
+                    "repeat it with the same request_id, or look first"
+                ),
+            )
+        self._sweeper = self._clock.call_later(SWEEP_S, self._sweep) if self._pending else None
+        if self._sweeper is None:
+            self._marks.clear()
+
+    # --- The end ---
+
+    def _reason(self, error: grpc.aio.AioRpcError) -> CasqueError:
+        """Why the stream ended, in casque's words."""
+        if (said := typed(error)) is not None:
+            return said
+        code, details = error.code(), error.details() or ""
+        if code is grpc.StatusCode.UNIMPLEMENTED:
+            details = f"what answers there is no casque broker: {details}"
+        return BrokerUnreachableError(self._address, details or code.name)
+
+    def _end_all(self, ending: CasqueError | None) -> None:
+        """Everybody who still waits hears what is known. `ending` is None for an orderly end."""
+        seen = self._sent if self._looked_at is None else self._looked_at
+        pending, self._pending = self._pending, {}
+        for number, future in pending.items():
+            if future.done():
+                continue
+            if number > seen:
+                future.set_exception(self._never_sent(ending))
+            else:
+                future.set_exception(self._perhaps_done(ending))
+
+    def _never_sent(self, ending: CasqueError | None) -> CasqueError:
+        if ending is None or isinstance(ending, UnknownOutcomeError):
+            why = "the connection was closed" if self._looked_at is None else "it is stopping"
+            return BrokerUnreachableError(self._address, why)
+        return ending
+
+    def _perhaps_done(self, ending: CasqueError | None) -> CasqueError:
+        if isinstance(ending, UnknownOutcomeError):
+            return ending
+        why = ending.why if isinstance(ending, BrokerUnreachableError) else str(ending or "closed")
+        return UnknownOutcomeError(
+            f"the connection to the broker at {self._address} ended before the answer came ({why}); the call may have "
+            "been carried out, so repeat it with the same request_id, or look first"
+        )
+
+
+def _weight(call: Call) -> int:
+    if type(call) is EnqueueCall:
+        return sum([len(spec.payload) + 256 for spec in call.specs])
+    if type(call) is AckCall and call.result is not None:
+        return len(call.result) + 128
+    return 128

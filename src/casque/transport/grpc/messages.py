@@ -1,0 +1,180 @@
+"""The queue's values as protobuf messages, and requests as the queue's values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from casque.clock import Clock, Random, new_id
+from casque.codec.stored import from_ms, to_ms
+from casque.errors import CasqueError, InvalidInputError
+from casque.service import ArchivedJob, QueueEvent, Stats
+from casque.transport.errors import grpc_code
+from casque.transport.grpc import casque_v1_pb2 as pb
+from casque.types import Backoff, JobRecord, JobSpec, JobState
+
+_STATES = {
+    JobState.READY: pb.JOB_STATE_READY,
+    JobState.DELAYED: pb.JOB_STATE_DELAYED,
+    JobState.RUNNING: pb.JOB_STATE_RUNNING,
+    JobState.DONE: pb.JOB_STATE_DONE,
+    JobState.DEAD: pb.JOB_STATE_DEAD,
+    JobState.CANCELLED: pb.JOB_STATE_CANCELLED,
+}
+_FROM_STATES: dict[int, JobState] = {int(number): state for state, number in _STATES.items()}
+
+# --- Requests ---
+
+
+def spec(new: pb.NewJob, *, attempts_max: int | None, clock: Clock, rng: Random) -> JobSpec:
+    """`attempts_max` is for jobs that do not say it themselves."""
+    run_at_ms = given(new, "run_at_ms")
+    if new.HasField("delay_ms"):
+        if run_at_ms is not None:
+            raise InvalidInputError("give either delay_ms or run_at_ms, not both")
+        if new.delay_ms < 0:
+            raise InvalidInputError(f"delay_ms must be a whole number from 0, not {new.delay_ms}")
+        run_at_ms = clock.wall_ms() + new.delay_ms
+    if new.HasField("max_attempts"):
+        attempts_max = new.max_attempts or None
+    return JobSpec(
+        new.id or new_id(rng),
+        new.entrypoint,
+        new.payload,
+        new.priority,
+        run_at_ms,
+        attempts_max,
+        given(new, "key"),
+        dict(new.headers) or None,
+        given(new, "zone"),
+    )
+
+
+def given(message: Any, field: str) -> Any:
+    """An optional field, None where the caller did not set it."""
+    return getattr(message, field) if message.HasField(field) else None
+
+
+def states(numbers: Iterable[int]) -> frozenset[JobState] | None:
+    """None stands for any."""
+    chosen: set[JobState] = set()
+    for number in numbers:
+        if number not in _FROM_STATES:
+            known = ", ".join(pb.JobState.Name(one) for one in _STATES.values())
+            raise InvalidInputError(f"states must be some of {known}, not {number}")
+        chosen.add(_FROM_STATES[number])
+    return frozenset(chosen) or None
+
+
+def state_numbers(chosen: frozenset[JobState] | None) -> list[pb.JobState]:
+    return [] if chosen is None else [_STATES[state] for state in chosen]
+
+
+def moment(message: Any, field: str) -> datetime | None:
+    value = given(message, field)
+    if value is None:
+        return None
+    try:
+        return from_ms(value)
+    except (OverflowError, ValueError) as error:
+        raise InvalidInputError(f"{field} must be milliseconds since 1970 of a year up to 9999, not {value}") from error
+
+
+def backoff(message: pb.NackRequest, rng: Random) -> Backoff | None:
+    if not message.HasField("backoff"):
+        return None
+    asked = message.backoff
+    if not 0 <= asked.base_ms <= asked.cap_ms:
+        raise InvalidInputError("backoff must have 0 <= base_ms <= cap_ms")
+    return Backoff(asked.base_ms, asked.cap_ms, rng.random())
+
+
+# --- Answers ---
+
+
+def job(record: JobRecord) -> pb.Job:
+    found = outline(record)
+    found.payload = record.spec.payload
+    return found
+
+
+def outline(record: JobRecord) -> pb.Job:
+    """A job without its payload, for those who have it: an answer that is too large for its caller would be lost."""
+    asked = record.spec
+    return pb.Job(
+        id=asked.id,
+        entrypoint=asked.entrypoint,
+        priority=asked.priority,
+        state=_STATES[record.state],
+        sequence=record.sequence,
+        created_at_ms=record.created_ms,
+        due_at_ms=record.due_ms,
+        token=record.token,
+        attempts=record.attempts,
+        max_attempts=asked.attempts_max,
+        worker=record.worker,
+        lease_ms=record.lease_ms,
+        claimed_at_ms=record.claimed_ms,
+        beat_at_ms=record.beat_ms,
+        error=record.error,
+        run_at_ms=asked.run_at_ms,
+        key=asked.key,
+        headers=asked.headers,
+        zone=asked.zone,
+    )
+
+
+def beat(answer: JobRecord | CasqueError) -> pb.HeartbeatResponse.Answer:
+    if isinstance(answer, JobRecord):
+        return pb.HeartbeatResponse.Answer(job=outline(answer))
+    error = pb.Error(name=type(answer).__name__, code=grpc_code(answer), message=str(answer))
+    return pb.HeartbeatResponse.Answer(error=error)
+
+
+def stats(found: Stats) -> pb.StatsResponse:
+    return pb.StatsResponse(position=found.position, **msgspec.structs.asdict(found.totals))
+
+
+def event(found: QueueEvent) -> pb.Event:
+    return pb.Event(
+        position=found.position,
+        index=found.index,
+        at_ms=to_ms(found.at),
+        kind=found.kind.value,
+        job_id=found.job_id,
+        fields=msgspec.json.encode(found.fields).decode(),
+    )
+
+
+def archived(found: ArchivedJob) -> pb.ArchivedJob:
+    return pb.ArchivedJob(
+        id=found.id,
+        entrypoint=found.entrypoint,
+        payload=found.payload,
+        state=_STATES[found.state],
+        attempts=found.attempts,
+        created_at_ms=to_ms(found.created_at),
+        due_at_ms=to_ms(found.due_at),
+        finished_at_ms=to_ms(found.finished_at),
+        position=found.position,
+        sequence=found.sequence,
+        claimed_at_ms=_ms(found.claimed_at),
+        worker=found.worker,
+        error=found.error,
+        result=found.result,
+        priority=found.priority,
+        max_attempts=found.max_attempts,
+        token=found.token,
+        key=found.key,
+        headers=found.headers,
+        zone=found.zone,
+        run_at_ms=_ms(found.run_at),
+        blob_bytes=found.blob_bytes,
+    )
+
+
+def _ms(at: datetime | None) -> int | None:
+    return None if at is None else to_ms(at.astimezone(UTC))

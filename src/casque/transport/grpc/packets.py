@@ -1,0 +1,266 @@
+"""What travels on `Exchange`: calls with numbers one way, answers with the same numbers the other, many per packet.
+
+MessagePack and not protobuf messages: a job is then encoded and decoded in one step, without a Python object per field
+(measured in decision 13). The structs are arrays that begin with their name and only ever gain fields at the end, with
+defaults; jobs and specs are maps. An entry of a kind that is not known is refused by itself and harms no other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import msgspec
+
+from casque.service import Lease, Stats
+from casque.transport.errors import WireError
+from casque.types import Backoff, JobRecord, JobSpec, JobState
+
+# --- Calls ---
+
+
+class EnqueueCall(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="enqueue"):
+    number: int
+    specs: tuple[JobSpec, ...]
+    request_id: str | None = None
+
+
+class DequeueCall(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="dequeue"):
+    number: int
+    entrypoints: tuple[str, ...] | None
+    limit: int
+    lease_ms: int | None = None
+    worker: str | None = None
+    wait_s: float = 0.0
+    request_id: str | None = None
+
+
+class AckCall(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="ack"):
+    number: int
+    job_id: str
+    token: int | None = None
+    result: bytes | None = None
+    request_id: str | None = None
+
+
+class NackCall(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="nack"):
+    number: int
+    job_id: str
+    token: int | None = None
+    delay_ms: int | None = None
+    backoff: Backoff | None = None
+    error: str | None = None
+    request_id: str | None = None
+
+
+class HeartbeatCall(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="heartbeat"):
+    number: int
+    job_id: str
+    token: int | None = None
+
+
+class HeartbeatsCall(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="heartbeats"):
+    number: int
+    leases: tuple[Lease, ...]
+
+
+class GiveBackCall(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="give_back"):
+    number: int
+    job_id: str
+    token: int
+
+
+class CancelCall(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="cancel"):
+    number: int
+    job_id: str
+    request_id: str | None = None
+
+
+class RetryCall(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="retry"):
+    number: int
+    job_id: str
+    request_id: str | None = None
+
+
+class PurgeCall(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="purge"):
+    number: int
+    entrypoint: str | None = None
+    request_id: str | None = None
+
+
+class FindCall(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="find"):
+    number: int
+    job_id: str
+
+
+class StatsCall(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="stats"):
+    number: int
+
+
+class Leave(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="leave"):
+    """Whoever made the call of this number no longer waits for it. It is still answered, by `Done` at the least."""
+
+    number: int
+
+
+Verb: TypeAlias = (
+    EnqueueCall
+    | DequeueCall
+    | AckCall
+    | NackCall
+    | HeartbeatCall
+    | HeartbeatsCall
+    | GiveBackCall
+    | CancelCall
+    | RetryCall
+    | PurgeCall
+    | FindCall
+    | StatsCall
+)
+Call: TypeAlias = Verb | Leave
+
+
+# --- Answers ---
+
+
+class Done(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="done"):
+    number: int
+
+
+class Job(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="job"):
+    number: int
+    job: JobRecord | None
+
+
+class Jobs(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="jobs"):
+    """What does not fit into one packet comes in several: all but the last say that there is `more`."""
+
+    number: int
+    jobs: list[JobRecord]
+    more: bool = False
+
+
+class Fresh(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """What the broker knows about a job that was added as it was asked for."""
+
+    sequence: int
+    created_ms: int
+    state: JobState
+    due_ms: int
+
+
+class Added(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="added"):
+    """The jobs of an enqueue, in order. The caller has their specs already, so they are not sent back."""
+
+    number: int
+    jobs: list[Fresh]
+
+
+class Beat(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    job: JobRecord | None
+    error: WireError | None = None
+
+
+class Beats(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="beats"):
+    number: int
+    beats: list[Beat]
+
+
+class Count(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="count"):
+    number: int
+    count: int
+
+
+class Counted(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="stats"):
+    number: int
+    stats: Stats
+
+
+class Failed(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="failed"):
+    number: int
+    error: WireError
+
+
+class Farewell(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="farewell"):
+    """The server is stopping. No call with a higher number than this one was looked at."""
+
+    number: int
+
+
+Answer: TypeAlias = Done | Job | Jobs | Added | Beats | Count | Counted | Failed | Farewell
+
+_encoder = msgspec.msgpack.Encoder()
+_calls = msgspec.msgpack.Decoder(list[Call])
+_answers = msgspec.msgpack.Decoder(list[Answer])
+_entries = msgspec.msgpack.Decoder(list[msgspec.Raw])
+_call = msgspec.msgpack.Decoder(Call)
+_anything = msgspec.msgpack.Decoder()
+
+
+class Unreadable(msgspec.Struct, frozen=True):
+    """An entry that is no call of this release. Its number is known if it looks like an entry at all."""
+
+    number: int | None
+    why: str
+
+
+def encode(entries: Sequence[Call] | Sequence[Answer]) -> bytes:
+    return _encoder.encode(entries)
+
+
+def decode_calls(body: bytes) -> list[Call] | list[Call | Unreadable]:
+    """Raises msgspec.MsgspecError for what is no list of entries at all."""
+    try:
+        return _calls.decode(body)
+    except msgspec.MsgspecError:
+        return [_one(entry) for entry in _entries.decode(body)]
+
+
+def decode_answers(body: bytes) -> list[Answer]:
+    return _answers.decode(body)
+
+
+def _one(entry: msgspec.Raw) -> Call | Unreadable:
+    try:
+        call: Call = _call.decode(entry)
+        return call
+    except msgspec.MsgspecError as error:
+        return Unreadable(_number_of(_anything.decode(entry)), str(error))
+
+
+def _number_of(entry: Any) -> int | None:
+    match entry:
+        case [str(), int() as number, *_]:
+            return number
+        case _:
+            return None
+
+
+def added(number: int, asked: Sequence[JobSpec], jobs: Sequence[JobRecord]) -> Added | Jobs:
+    """The short answer where it says everything, the long one where a job is not what was asked for."""
+    fresh: list[Fresh] = []
+    for spec, job in zip(asked, jobs, strict=True):
+        # A job without a token was never claimed, so that nothing else can have happened to it.
+        if job.token or not (job.spec is spec or job.spec == spec):
+            return Jobs(number, list(jobs))
+        fresh.append(Fresh(job.sequence, job.created_ms, job.state, job.due_ms))
+    return Added(number, fresh)
+
+
+def parts(answer: Jobs, bytes_max: int) -> list[Jobs]:
+    """The same answer in pieces that fit into packets."""
+    pieces: list[list[JobRecord]] = [[]]
+    size = 0
+    for job in answer.jobs:
+        size += weight(job)
+        if size > bytes_max and pieces[-1]:
+            pieces.append([])
+            size = weight(job)
+        pieces[-1].append(job)
+    last = len(pieces) - 1
+    return [Jobs(answer.number, piece, index < last) for index, piece in enumerate(pieces)]
+
+
+def weight(job: JobRecord) -> int:
+    """About how many bytes it takes: the payload, and a guess at the rest."""
+    return len(job.spec.payload) + 512

@@ -1,0 +1,201 @@
+"""The gRPC server of a broker: one port, the services on it, a start and an orderly end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import grpc
+from google.protobuf.message import Message
+from grpc_health.v1 import health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from casque.clock import Clock, Random, SystemClock, system_random
+from casque.errors import InvalidInputError
+from casque.service import Host
+from casque.telemetry import logger
+from casque.transport.grpc import casque_v1_pb2, osqueue, osqueue_v1_pb2
+from casque.transport.grpc.credentials import ServerTls
+from casque.transport.grpc.door import Admit, Door, GrpcLimits, everybody
+from casque.transport.grpc.health import OSQUEUE, QUEUE, Health
+from casque.transport.grpc.osqueue import Osqueue
+from casque.transport.grpc.refusals import abort, as_refusal
+from casque.transport.grpc.session import Session
+from casque.transport.grpc.streams import Streams
+from casque.transport.grpc.unary import unary
+from casque.transport.grpc.verbs import Verbs
+
+log = logger("transport.grpc")
+
+__all__ = ["Admit", "GrpcLimits", "GrpcServer", "ServerTls"]
+
+ATTEMPTS_MAX = 25
+DEFAULT_LIMITS = GrpcLimits()
+
+
+class GrpcServer:
+    """Offers a host's queue on a port.
+
+    `listen` is `host:port`; port 0 takes a free one, and `port` says which. `admit` is asked once per call, and once
+    per stream. `attempts_max` is for jobs of other languages' programs that do not say it themselves.
+
+    >>> import asyncio
+    >>> from casque.testing.hosting import leading
+    >>> from casque.transport.grpc.client import GrpcService
+    >>> async def main():
+    ...     async with leading("memory://grpc-example") as host:
+    ...         server = GrpcServer(host, listen="127.0.0.1:0")
+    ...         await server.start()
+    ...         client = GrpcService(f"127.0.0.1:{server.port}")
+    ...         print((await client.stats()).totals.enqueued)
+    ...         await client.close()
+    ...         await server.stop(grace_s=1)
+    >>> asyncio.run(main())
+    0
+    """
+
+    def __init__(
+        self,
+        host: Host,
+        *,
+        listen: str,
+        tls: ServerTls | None = None,
+        admit: Admit = everybody,
+        limits: GrpcLimits = DEFAULT_LIMITS,
+        attempts_max: int | None = ATTEMPTS_MAX,
+        osqueue_entrypoint: str = osqueue.ENTRYPOINT,
+        osqueue_lease_ms: int = osqueue.LEASE_MS,
+        clock: Clock | None = None,
+        rng: Random | None = None,
+    ) -> None:
+        self._host = host
+        self._listen = listen
+        self._tls = tls
+        self._admit = admit
+        self._limits = limits
+        self._attempts_max = attempts_max
+        self._osqueue_entrypoint = osqueue_entrypoint
+        self._osqueue_lease_ms = osqueue_lease_ms
+        self._clock = clock or SystemClock()
+        self._rng = rng or system_random()
+        self._door: Door | None = None
+        self._server: grpc.aio.Server | None = None
+        self._port = 0
+
+    @property
+    def port(self) -> int:
+        """Where it listens, once it has been started."""
+        return self._port
+
+    async def start(self) -> None:
+        """Raises InvalidInputError if it cannot listen there."""
+        assert self._server is None, "a server starts once"
+        self._door = Door(self._host, self._admit, self._limits, clock=self._clock, rng=self._rng)
+        self._server = grpc.aio.server(options=_options(self._limits), maximum_concurrent_rpcs=self._limits.rpcs)
+        self._add_services(self._server, self._door)
+        self._port = self._bind(self._server)
+        await self._server.start()
+        log.info("gRPC listens on port %d", self._port)
+
+    async def stop(self, grace_s: float = 30.0) -> None:
+        """Take no more calls. Those in flight end within the grace; who waits for a job hears that there is none."""
+        if self._server is None or self._door is None:
+            return
+        server, self._server = self._server, None
+        self._door.close()
+        await server.stop(grace_s)
+        await self._door.settled()
+
+    def _bind(self, server: grpc.aio.Server) -> int:
+        try:
+            if self._tls is None:
+                return int(server.add_insecure_port(self._listen))
+            return int(server.add_secure_port(self._listen, self._tls.credentials()))
+        except RuntimeError as error:
+            raise InvalidInputError(
+                f"cannot listen on {self._listen!r}: the port is taken, the address is not this machine's, or the "
+                "certificate and key do not belong together"
+            ) from error
+
+    def _add_services(self, server: grpc.aio.Server, door: Door) -> None:
+        server.add_generic_rpc_handlers((self._queue(door), self._osqueue(door)))
+        health_pb2_grpc.add_HealthServicer_to_server(Health(door), server)
+        names = (QUEUE, OSQUEUE, "grpc.health.v1.Health", reflection.SERVICE_NAME)
+        reflection.enable_server_reflection(names, server)
+
+    def _queue(self, door: Door) -> grpc.GenericRpcHandler:
+        calls, streams = Verbs(door, self._attempts_max), Streams(door)
+        behaviours = {
+            "Enqueue": unary(door, calls.enqueue),
+            "Dequeue": unary(door, calls.dequeue),
+            "Ack": unary(door, calls.ack),
+            "Nack": unary(door, calls.nack),
+            "Heartbeat": unary(door, calls.heartbeat),
+            "GiveBack": unary(door, calls.give_back),
+            "Cancel": unary(door, calls.cancel),
+            "Retry": unary(door, calls.retry),
+            "Purge": unary(door, calls.purge),
+            "Find": unary(door, calls.find),
+            "Stats": unary(door, calls.stats),
+            "List": streams.list,
+            "Watch": streams.watch,
+            "Archive": streams.archive,
+            "Exchange": _exchange(door),
+        }
+        return _handler(casque_v1_pb2, "Queue", behaviours)
+
+    def _osqueue(self, door: Door) -> grpc.GenericRpcHandler:
+        calls = Osqueue(door, entrypoint=self._osqueue_entrypoint, lease_ms=self._osqueue_lease_ms)
+        behaviours = {
+            "Push": unary(door, calls.push, refuse=osqueue.refuse),
+            "Claim": unary(door, calls.claim, refuse=osqueue.refuse),
+            "Heartbeat": unary(door, calls.heartbeat, refuse=osqueue.refuse),
+            "Complete": unary(door, calls.complete, refuse=osqueue.refuse),
+        }
+        return _handler(osqueue_v1_pb2, "QueueService", behaviours)
+
+
+def _exchange(door: Door) -> Any:
+    async def exchange(_requests: Any, context: Any) -> None:
+        try:
+            await Session(door, door.enter(context), context).run()
+            return
+        except Exception as error:  # noqa: BLE001  every call has an answer
+            refusal = as_refusal(error)
+        await abort(context, refusal)
+
+    return exchange
+
+
+def _handler(module: Any, service: str, behaviours: dict[str, Any]) -> grpc.GenericRpcHandler:
+    """The methods of a service as its proto file describes them, each with its behaviour."""
+    described = module.DESCRIPTOR.services_by_name[service]
+    handlers: dict[str, grpc.RpcMethodHandler] = {}
+    for method in described.methods:
+        make = {
+            (False, False): grpc.unary_unary_rpc_method_handler,
+            (False, True): grpc.unary_stream_rpc_method_handler,
+            (True, True): grpc.stream_stream_rpc_method_handler,
+        }[method.client_streaming, method.server_streaming]
+        request: type[Message] = getattr(module, method.input_type.name)
+        handlers[method.name] = make(behaviours.pop(method.name), request.FromString, _bytes_of)
+    assert not behaviours, behaviours
+    return grpc.method_handlers_generic_handler(described.full_name, handlers)
+
+
+def _bytes_of(message: Message) -> bytes:
+    return message.SerializeToString()
+
+
+def _options(limits: GrpcLimits) -> list[tuple[str, int]]:
+    return [
+        ("grpc.max_receive_message_length", limits.message_bytes),
+        # Answers are cut to size here, where something can still be done about it.
+        ("grpc.max_send_message_length", -1),
+        # Two servers on one port would each get some of the calls.
+        ("grpc.so_reuseport", 0),
+        ("grpc.keepalive_time_ms", 30_000),
+        ("grpc.keepalive_timeout_ms", 10_000),
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
+        ("grpc.http2.max_ping_strikes", 0),
+    ]

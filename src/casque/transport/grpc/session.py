@@ -1,0 +1,296 @@
+"""One `Exchange`: calls come in packets, each is carried out on its own, answers go out in packets as they come."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+import grpc
+import msgspec
+
+from casque.errors import CasqueError, InvalidInputError
+from casque.service import QueueService
+from casque.transport.errors import WireError, to_wire
+from casque.transport.grpc import packets
+from casque.transport.grpc.casque_v1_pb2 import Packet
+from casque.transport.grpc.door import Door, Wrapper
+from casque.transport.grpc.packets import (
+    AckCall,
+    Answer,
+    Beat,
+    Beats,
+    Call,
+    CancelCall,
+    Count,
+    Counted,
+    DequeueCall,
+    Done,
+    EnqueueCall,
+    Failed,
+    Farewell,
+    FindCall,
+    GiveBackCall,
+    HeartbeatCall,
+    HeartbeatsCall,
+    Job,
+    Jobs,
+    Leave,
+    NackCall,
+    PurgeCall,
+    RetryCall,
+    StatsCall,
+    Unreadable,
+    Verb,
+)
+from casque.transport.grpc.refusals import as_refusal
+from casque.types import JobRecord
+
+
+class Session:
+    """The server's side of one stream."""
+
+    def __init__(self, door: Door, admitted: Wrapper, context: Any) -> None:
+        self._door = door
+        self._admitted = admitted
+        self._context = context
+        self._running: dict[int, asyncio.Task[None]] = {}
+        self._waiting = 0
+        self._answers: list[Answer] = []
+        self._unsent: dict[int, list[JobRecord]] = {}
+        """Claims that go back unless their answer is sent."""
+        self._something_to_say = asyncio.Event()
+        self._room = asyncio.Event()
+        self._last = 0
+        self._over = False
+
+    async def run(self) -> None:
+        """Until the client has said all, or the server closes.
+
+        Raises:
+            InvalidInputError: bytes that are no packet.
+        """
+        # The client takes this for "you are in", and sends nothing before.
+        await self._context.send_initial_metadata(())
+        reading = asyncio.create_task(self._read())
+        writing = asyncio.create_task(self._write())
+        closing = asyncio.create_task(self._door.closing.wait())
+        try:
+            await asyncio.wait({reading, writing, closing}, return_when=asyncio.FIRST_COMPLETED)
+            if reading.done():
+                reading.result()
+            reading.cancel()
+            while self._running and not writing.done():
+                await asyncio.wait({*self._running.values(), writing}, return_when=asyncio.FIRST_COMPLETED)
+            if self._door.closing.is_set():
+                self._say(Farewell(self._last))
+            self._over = True
+            self._something_to_say.set()
+            await writing
+        finally:
+            self._over = True
+            # Whoever asked is gone. What had been claimed for them and was on its way, the engine gives back.
+            ending = [reading, writing, closing, *self._running.values()]
+            for task in ending:
+                task.cancel()
+            await asyncio.gather(*ending, return_exceptions=True)
+            self._return_unsent()
+
+    # --- Calls ---
+
+    async def _read(self) -> None:
+        limit = self._door.limits.calls_per_stream
+        while (packet := await self._context.read()) is not grpc.aio.EOF:
+            try:
+                calls = packets.decode_calls(packet.body)
+            except msgspec.MsgspecError as error:
+                raise InvalidInputError(f"these bytes are no packet of calls: {error}") from error
+            self._begin(calls)
+            while len(self._running) - self._waiting + len(self._answers) >= limit:
+                self._room.clear()
+                await self._room.wait()
+
+    def _begin(self, calls: Sequence[Call | Unreadable]) -> None:
+        if self._door.closing.is_set():
+            return  # the farewell says that nobody looked at these
+        service: QueueService | None = None
+        refused: WireError | None = None
+        try:
+            service = self._door.service(self._admitted)
+        except CasqueError as error:
+            refused = to_wire(error)
+        for call in calls:
+            if isinstance(call, Leave):
+                self._leave(call.number)
+            elif isinstance(call, Unreadable):
+                self._refuse(call)
+            else:
+                self._last = call.number
+                if service is None:
+                    assert refused is not None
+                    self._say(Failed(call.number, refused))
+                elif type(call) is DequeueCall and call.wait_s > 0:
+                    self._begin_waiting(service, call)
+                else:
+                    self._running[call.number] = asyncio.create_task(self._serve(service, call))
+
+    def _begin_waiting(self, service: QueueService, call: DequeueCall) -> None:
+        limit = self._door.limits.waiting_per_stream
+        if self._waiting >= limit:
+            error = InvalidInputError(
+                f"{limit} dequeues wait on this connection already: claim more jobs per call, or connect once more"
+            )
+            self._say(Failed(call.number, to_wire(error)))
+            return
+        self._waiting += 1
+        task = self._running[call.number] = asyncio.create_task(self._serve(service, call))
+        task.add_done_callback(self._waited)
+
+    def _waited(self, task: asyncio.Task[None]) -> None:  # noqa: ARG002
+        self._waiting -= 1
+
+    def _leave(self, number: int) -> None:
+        task = self._running.get(number)
+        if task is not None:
+            # Not at once: a task that is cancelled before its first step would end without an answer.
+            asyncio.get_running_loop().call_soon(task.cancel)
+
+    def _refuse(self, entry: Unreadable) -> None:
+        why = f"this broker does not understand the call: {entry.why}"
+        if entry.number is None:
+            raise InvalidInputError(why)
+        self._say(Failed(entry.number, to_wire(InvalidInputError(why))))
+
+    async def _serve(self, service: QueueService, call: Verb) -> None:
+        answer: Answer
+        try:
+            if type(call) is DequeueCall:
+                answer = await self._claim(service, call)
+            else:
+                answer = await _VERBS[type(call)](service, call)
+        except asyncio.CancelledError:
+            if self._over:
+                raise
+            answer = Done(call.number)  # its caller left
+        except Exception as error:  # noqa: BLE001  every call has an answer
+            answer = Failed(call.number, to_wire(as_refusal(error)))
+        del self._running[call.number]
+        self._say(answer)
+
+    async def _claim(self, service: QueueService, call: DequeueCall) -> Answer:
+        jobs = await self._door.wait_for_jobs(service, call)
+        if jobs and call.request_id is None:
+            self._unsent[call.number] = jobs
+        return Jobs(call.number, jobs)
+
+    # --- Answers ---
+
+    def _say(self, answer: Answer) -> None:
+        self._answers.append(answer)
+        self._something_to_say.set()
+
+    async def _write(self) -> None:
+        while True:
+            await self._something_to_say.wait()
+            self._something_to_say.clear()
+            while self._answers:
+                batch, self._answers = self._answers, []
+                for packet in self._packed(batch):
+                    await self._context.write(Packet(body=packets.encode(packet)))
+                    if self._unsent:
+                        for answer in packet:
+                            self._unsent.pop(answer.number, None)
+                self._room.set()
+            if self._over:
+                return
+
+    def _packed(self, answers: list[Answer]) -> list[list[Answer]]:
+        """Answers in packets of a decent size; a large one is cut into parts."""
+        limit = self._door.limits.packet_bytes
+        whole: list[list[Answer]] = [[]]
+        size = 0
+        for answer in answers:
+            for part in packets.parts(answer, limit) if type(answer) is Jobs else (answer,):
+                more = sum(map(packets.weight, part.jobs)) if type(part) is Jobs else 64
+                if size + more > limit and whole[-1]:
+                    whole.append([])
+                    size = 0
+                whole[-1].append(part)
+                size += more
+        return whole
+
+    def _return_unsent(self) -> None:
+        jobs = [job for claimed in self._unsent.values() for job in claimed]
+        if not jobs:
+            return
+        try:
+            service = self._admitted(self._door.host.service())
+        except CasqueError:
+            return  # led elsewhere by now: the leases run out there
+        self._door.give_back(service, jobs)
+
+
+async def _enqueue(service: QueueService, c: EnqueueCall) -> Answer:
+    return packets.added(c.number, c.specs, await service.enqueue(c.specs, request_id=c.request_id))
+
+
+async def _ack(service: QueueService, c: AckCall) -> Answer:
+    await service.ack(c.job_id, token=c.token, result=c.result, request_id=c.request_id)
+    return Done(c.number)
+
+
+async def _nack(service: QueueService, c: NackCall) -> Answer:
+    job = await service.nack(
+        c.job_id, token=c.token, delay_ms=c.delay_ms, backoff=c.backoff, error=c.error, request_id=c.request_id
+    )
+    return Job(c.number, job)
+
+
+async def _heartbeat(service: QueueService, c: HeartbeatCall) -> Answer:
+    return Job(c.number, await service.heartbeat(c.job_id, token=c.token))
+
+
+async def _heartbeats(service: QueueService, c: HeartbeatsCall) -> Answer:
+    answers = await service.heartbeats(c.leases)
+    return Beats(c.number, [Beat(a) if isinstance(a, JobRecord) else Beat(None, to_wire(a)) for a in answers])
+
+
+async def _give_back(service: QueueService, c: GiveBackCall) -> Answer:
+    await service.give_back(c.job_id, token=c.token)
+    return Done(c.number)
+
+
+async def _cancel(service: QueueService, c: CancelCall) -> Answer:
+    await service.cancel(c.job_id, request_id=c.request_id)
+    return Done(c.number)
+
+
+async def _retry(service: QueueService, c: RetryCall) -> Answer:
+    return Job(c.number, await service.retry(c.job_id, request_id=c.request_id))
+
+
+async def _purge(service: QueueService, c: PurgeCall) -> Answer:
+    return Count(c.number, await service.purge(entrypoint=c.entrypoint, request_id=c.request_id))
+
+
+async def _find(service: QueueService, c: FindCall) -> Answer:
+    return Job(c.number, await service.find(c.job_id))
+
+
+async def _stats(service: QueueService, c: StatsCall) -> Answer:
+    return Counted(c.number, await service.stats())
+
+
+_VERBS: dict[type, Callable[[QueueService, Any], Awaitable[Answer]]] = {
+    EnqueueCall: _enqueue,
+    AckCall: _ack,
+    NackCall: _nack,
+    HeartbeatCall: _heartbeat,
+    HeartbeatsCall: _heartbeats,
+    GiveBackCall: _give_back,
+    CancelCall: _cancel,
+    RetryCall: _retry,
+    PurgeCall: _purge,
+    FindCall: _find,
+    StatsCall: _stats,
+}

@@ -1,0 +1,151 @@
+"""List, Watch and Archive: long answers, many values per message, no faster than the client takes them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable
+from contextlib import aclosing
+from typing import Any, TypeVar
+
+import msgspec
+
+from casque.errors import CasqueError, NoLeaderError
+from casque.service import ArchivedJob, QueueEvent, QueueService
+from casque.transport.grpc import casque_v1_pb2 as pb
+from casque.transport.grpc import messages, packets
+from casque.transport.grpc.door import STOPPING, ClosingError, Door
+from casque.transport.grpc.messages import given
+from casque.transport.grpc.refusals import abort, as_refusal
+
+T = TypeVar("T")
+
+BUFFERED = 1000
+"""Values that are read ahead of a client."""
+
+_encoder = msgspec.msgpack.Encoder()
+
+
+class Streams:
+    """The server's half; casque's own client asks for values in one piece (`packed`) instead of messages."""
+
+    def __init__(self, door: Door) -> None:
+        self._door = door
+
+    async def list(self, request: pb.ListRequest, context: Any) -> None:
+        await self._answer(context, lambda service: self._list(service, request, context))
+
+    async def watch(self, request: pb.WatchRequest, context: Any) -> None:
+        await self._answer(context, lambda service: self._watch(service, request, context))
+
+    async def archive(self, request: pb.ArchiveRequest, context: Any) -> None:
+        await self._answer(context, lambda service: self._archive(service, request, context))
+
+    async def _list(self, service: QueueService, request: pb.ListRequest, context: Any) -> None:
+        found = await service.jobs(
+            states=messages.states(request.states),
+            entrypoint=given(request, "entrypoint"),
+            limit=request.limit or None,
+            after=request.after,
+        )
+        for jobs in _cut(found, packets.weight, self._door.limits.packet_bytes):
+            if request.packed:
+                await context.write(pb.ListResponse(packed=_encoder.encode(jobs)))
+            else:
+                await context.write(pb.ListResponse(jobs=map(messages.job, jobs)))
+
+    async def _watch(self, service: QueueService, request: pb.WatchRequest, context: Any) -> None:
+        feed = service.events(from_position=given(request, "from_position"), follow=not request.until_now)
+        async with aclosing(_together(feed)) as batches:
+            async for batch in batches:
+                for events in _cut(batch, _event_weight, self._door.limits.packet_bytes):
+                    if request.packed:
+                        await context.write(pb.WatchResponse(packed=_encoder.encode(events)))
+                    else:
+                        await context.write(pb.WatchResponse(events=map(messages.event, events)))
+
+    async def _archive(self, service: QueueService, request: pb.ArchiveRequest, context: Any) -> None:
+        found = service.archive(
+            since=messages.moment(request, "since_ms"),
+            until=messages.moment(request, "until_ms"),
+            entrypoint=given(request, "entrypoint"),
+            states=messages.states(request.states),
+        )
+        async with aclosing(_together(found)) as batches:
+            async for batch in batches:
+                for jobs in _cut(batch, _archived_weight, self._door.limits.packet_bytes):
+                    if request.packed:
+                        await context.write(pb.ArchiveResponse(packed=_encoder.encode(jobs)))
+                    else:
+                        await context.write(pb.ArchiveResponse(jobs=map(messages.archived, jobs)))
+
+    async def _answer(self, context: Any, work: Callable[[QueueService], Coroutine[Any, Any, None]]) -> None:
+        door = self._door
+        refusal: CasqueError
+        try:
+            service = door.service(door.enter(context))
+            await context.send_initial_metadata(())
+            await door.staying(work(service))
+            return
+        except ClosingError:
+            refusal = NoLeaderError(STOPPING)
+        except Exception as error:  # noqa: BLE001  every call has an answer
+            refusal = as_refusal(error)
+        await abort(context, refusal)
+
+
+async def _together(source: AsyncGenerator[T]) -> AsyncGenerator[list[T]]:
+    """What comes together is handed on together, and read ahead only so far."""
+    ahead: asyncio.Queue[T] = asyncio.Queue(BUFFERED)
+
+    async def fill() -> None:
+        async with aclosing(source):
+            async for value in source:
+                if ahead.full():
+                    await ahead.put(value)
+                else:
+                    ahead.put_nowait(value)
+
+    filling = asyncio.create_task(fill())
+    taking: asyncio.Task[T] | None = None
+    try:
+        while True:
+            if ahead.empty():
+                taking = asyncio.create_task(ahead.get())
+                await asyncio.wait({filling, taking}, return_when=asyncio.FIRST_COMPLETED)
+                if not taking.done():
+                    taking.cancel()
+                    filling.result()
+                    return
+                batch = [taking.result()]
+            else:
+                batch = []
+            while not ahead.empty() and len(batch) < BUFFERED:
+                batch.append(ahead.get_nowait())
+            yield batch
+    finally:
+        ending = [task for task in (filling, taking) if task is not None]
+        for task in ending:
+            task.cancel()
+        await asyncio.gather(*ending, return_exceptions=True)
+
+
+def _cut(values: Iterable[T], weigh: Callable[[T], int], bytes_max: int) -> Iterable[list[T]]:
+    piece: list[T] = []
+    size = 0
+    for value in values:
+        weight = weigh(value)
+        if piece and (size + weight > bytes_max or len(piece) >= BUFFERED):
+            yield piece
+            piece, size = [], 0
+        piece.append(value)
+        size += weight
+    if piece:
+        yield piece
+
+
+def _event_weight(event: QueueEvent) -> int:
+    return 512 + len(event.fields.get("payload") or b"") + len(event.fields.get("result") or b"")
+
+
+def _archived_weight(job: ArchivedJob) -> int:
+    return 512 + len(job.payload) + len(job.result or b"")

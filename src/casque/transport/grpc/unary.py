@@ -1,0 +1,32 @@
+"""What every call with one request and one response goes through."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, NoReturn, TypeVar
+
+from casque.errors import CasqueError
+from casque.service import QueueService
+from casque.transport.grpc.door import Door
+from casque.transport.grpc.refusals import abort, as_refusal
+
+Request = TypeVar("Request")
+Response = TypeVar("Response")
+
+
+def unary(
+    door: Door,
+    verb: Callable[[QueueService, Request, Any], Awaitable[Response]],
+    *,
+    refuse: Callable[[Any, CasqueError], Awaitable[NoReturn]] = abort,
+) -> Callable[[Request, Any], Awaitable[Response]]:
+    """Let the caller in, find the queue, and turn a refusal into a status."""
+
+    async def handle(request: Request, context: Any) -> Response:
+        try:
+            return await verb(door.service(door.enter(context)), request, context)
+        except Exception as error:  # noqa: BLE001  every call has an answer
+            refusal = as_refusal(error)
+        return await refuse(context, refusal)
+
+    return handle

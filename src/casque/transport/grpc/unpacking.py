@@ -1,0 +1,36 @@
+"""The `packed` answers of List, Watch and Archive, as casque's own client reads them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from casque.service import ArchivedJob, EventKind, QueueEvent
+from casque.types import JobRecord
+
+_jobs = msgspec.msgpack.Decoder(list[JobRecord])
+_archived = msgspec.msgpack.Decoder(list[ArchivedJob])
+_entries = msgspec.msgpack.Decoder(list[dict[str, Any]])
+_KINDS = frozenset(kind.value for kind in EventKind)
+
+
+def jobs(packed: bytes) -> list[JobRecord]:
+    return _jobs.decode(packed)
+
+
+def archive(packed: bytes) -> list[ArchivedJob]:
+    return _archived.decode(packed)
+
+
+def events(packed: bytes) -> list[QueueEvent]:
+    """Events of kinds that this release does not know are passed over."""
+    return [_event(entry) for entry in _entries.decode(packed) if entry["kind"] in _KINDS]
+
+
+def _event(entry: dict[str, Any]) -> QueueEvent:
+    fields = entry["fields"]
+    if entry["kind"] == EventKind.REMEMBERED:
+        # On the wire every sequence is a list; embedded queues say tuples here.
+        fields["jobs"] = tuple([tuple(job) for job in fields["jobs"]])
+    return QueueEvent(entry["position"], entry["index"], entry["at"], EventKind(entry["kind"]), entry["job_id"], fields)

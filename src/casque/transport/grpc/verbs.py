@@ -1,0 +1,115 @@
+"""`casque.v1.Queue`, call by call: for programs in any language."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from casque.errors import InvalidInputError
+from casque.service import Lease, QueueService
+from casque.transport.grpc import casque_v1_pb2 as pb
+from casque.transport.grpc import messages, packets
+from casque.transport.grpc.door import Door
+from casque.transport.grpc.messages import given
+from casque.transport.grpc.packets import DequeueCall
+from casque.types import JobRecord
+
+ANSWER_BYTES = 4 * 1024 * 1024 - 64 * 1024
+"""What clients take in one message unless told otherwise, less some room."""
+
+
+class Verbs:
+    """Each takes a service, a request and gRPC's context and gives a response; `unary` puts the wire around it."""
+
+    def __init__(self, door: Door, attempts_max: int | None) -> None:
+        self._door = door
+        self._attempts_max = attempts_max
+
+    async def enqueue(self, service: QueueService, request: pb.EnqueueRequest, _context: Any) -> pb.EnqueueResponse:
+        door = self._door
+        specs = [
+            messages.spec(new, attempts_max=self._attempts_max, clock=door.clock, rng=door.rng) for new in request.jobs
+        ]
+        added = await service.enqueue(specs, request_id=request.request_id or None)
+        return pb.EnqueueResponse(jobs=map(messages.outline, added))
+
+    async def dequeue(self, service: QueueService, request: pb.DequeueRequest, context: Any) -> pb.DequeueResponse:
+        if request.wait_ms < 0:
+            raise InvalidInputError(f"wait_ms must be a whole number from 0, not {request.wait_ms}")
+        ask = DequeueCall(
+            0,
+            tuple(request.entrypoints) or None,
+            request.limit or 1,
+            given(request, "lease_ms"),
+            given(request, "worker"),
+            request.wait_ms / 1000,
+            request.request_id or None,
+        )
+        jobs = await self._door.wait_for_jobs(service, ask)
+        if context.done() and ask.request_id is None:
+            self._door.give_back(service, jobs)  # its caller left while the claim was being written
+            return pb.DequeueResponse()
+        return pb.DequeueResponse(jobs=map(messages.job, self._fitting(service, jobs)))
+
+    def _fitting(self, service: QueueService, jobs: list[JobRecord]) -> list[JobRecord]:
+        """As many as the caller is sure to take in one message, and one at the least; the others go back."""
+        room = ANSWER_BYTES
+        for count, job in enumerate(jobs):
+            room -= packets.weight(job)
+            if room < 0 and count:
+                self._door.give_back(service, jobs[count:])
+                return jobs[:count]
+        return jobs
+
+    async def ack(self, service: QueueService, request: pb.AckRequest, _context: Any) -> pb.AckResponse:
+        await service.ack(
+            request.job_id,
+            token=given(request, "token"),
+            result=given(request, "result"),
+            request_id=request.request_id or None,
+        )
+        return pb.AckResponse()
+
+    async def nack(self, service: QueueService, request: pb.NackRequest, _context: Any) -> pb.NackResponse:
+        job = await service.nack(
+            request.job_id,
+            token=given(request, "token"),
+            delay_ms=given(request, "delay_ms"),
+            backoff=messages.backoff(request, self._door.rng),
+            error=given(request, "error"),
+            request_id=request.request_id or None,
+        )
+        return pb.NackResponse(job=_outline(job))
+
+    async def heartbeat(
+        self, service: QueueService, request: pb.HeartbeatRequest, _context: Any
+    ) -> pb.HeartbeatResponse:
+        answers = await service.heartbeats([Lease(one.job_id, given(one, "token")) for one in request.leases])
+        return pb.HeartbeatResponse(answers=map(messages.beat, answers))
+
+    async def give_back(self, service: QueueService, request: pb.GiveBackRequest, _context: Any) -> pb.GiveBackResponse:
+        await service.give_back(request.job_id, token=request.token)
+        return pb.GiveBackResponse()
+
+    async def cancel(self, service: QueueService, request: pb.CancelRequest, _context: Any) -> pb.CancelResponse:
+        await service.cancel(request.job_id, request_id=request.request_id or None)
+        return pb.CancelResponse()
+
+    async def retry(self, service: QueueService, request: pb.RetryRequest, _context: Any) -> pb.RetryResponse:
+        return pb.RetryResponse(
+            job=_outline(await service.retry(request.job_id, request_id=request.request_id or None))
+        )
+
+    async def purge(self, service: QueueService, request: pb.PurgeRequest, _context: Any) -> pb.PurgeResponse:
+        purged = await service.purge(entrypoint=given(request, "entrypoint"), request_id=request.request_id or None)
+        return pb.PurgeResponse(purged=purged)
+
+    async def find(self, service: QueueService, request: pb.FindRequest, _context: Any) -> pb.FindResponse:
+        job = await service.find(request.job_id)
+        return pb.FindResponse(job=None if job is None else messages.job(job))
+
+    async def stats(self, service: QueueService, _request: pb.StatsRequest, _context: Any) -> pb.StatsResponse:
+        return messages.stats(await service.stats())
+
+
+def _outline(record: JobRecord | None) -> pb.Job | None:
+    return None if record is None else messages.outline(record)
