@@ -1,26 +1,16 @@
-"""TLS for a server and for its clients, as PEM bytes; whoever reads them from files does that elsewhere."""
+"""TLS as gRPC wants it."""
 
 from __future__ import annotations
 
 import grpc
 import msgspec
 
-
-class ServerTls(msgspec.Struct, frozen=True, kw_only=True):
-    key: bytes
-    chain: bytes
-    """The server's certificate, and those that lead to its root."""
-    client_roots: bytes | None = None
-    """Mutual TLS: only clients with a certificate under one of these roots get in."""
-
-    def credentials(self) -> grpc.ServerCredentials:
-        mutual = self.client_roots is not None
-        return grpc.ssl_server_credentials(
-            [(self.key, self.chain)], root_certificates=self.client_roots, require_client_auth=mutual
-        )
+from casque.transport.tls import Tls
 
 
 class ClientTls(msgspec.Struct, frozen=True, kw_only=True):
+    """The client's side, as PEM bytes; whoever reads them from files does that elsewhere."""
+
     roots: bytes | None = None
     """Who may vouch for the server; None for what the machine trusts."""
     key: bytes | None = None
@@ -31,3 +21,13 @@ class ClientTls(msgspec.Struct, frozen=True, kw_only=True):
 
     def credentials(self) -> grpc.ChannelCredentials:
         return grpc.ssl_channel_credentials(self.roots, self.key, self.chain)
+
+    def __repr__(self) -> str:
+        """Without the key: values like this end up in logs."""
+        return f"ClientTls(mutual={self.key is not None})"
+
+
+def server_credentials(tls: Tls) -> grpc.ServerCredentials:
+    return grpc.ssl_server_credentials(
+        [(tls.key, tls.cert)], root_certificates=tls.client_ca, require_client_auth=tls.client_ca is not None
+    )

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from typing import Any, TypeAlias, TypeVar
+from collections.abc import Coroutine
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -12,6 +12,7 @@ from casque.clock import Clock, Random
 from casque.errors import CasqueError, NoLeaderError
 from casque.service import Host, QueueService
 from casque.telemetry import logger
+from casque.transport.border import Admit, Wrapper
 from casque.transport.grpc.packets import DequeueCall
 from casque.types import JobRecord
 
@@ -19,18 +20,7 @@ log = logger("transport.grpc")
 
 T = TypeVar("T")
 
-Wrapper: TypeAlias = Callable[[QueueService], QueueService]
-Admit: TypeAlias = Callable[[str | None], Wrapper]
-"""The value of the `authorization` metadata in, what to put around the queue for this caller out.
-
-Raises NotAuthenticatedError for somebody who does not get in.
-"""
-
 STOPPING = "this one is stopping"
-
-
-def everybody(authorization: str | None) -> Wrapper:  # noqa: ARG001
-    return lambda service: service
 
 
 class GrpcLimits(msgspec.Struct, frozen=True, kw_only=True):

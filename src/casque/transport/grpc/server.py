@@ -13,9 +13,10 @@ from casque.clock import Clock, Random, SystemClock, system_random
 from casque.errors import InvalidInputError
 from casque.service import Host
 from casque.telemetry import logger
+from casque.transport.border import Admit, admit
 from casque.transport.grpc import casque_v1_pb2, osqueue, osqueue_v1_pb2
-from casque.transport.grpc.credentials import ServerTls
-from casque.transport.grpc.door import Admit, Door, GrpcLimits, everybody
+from casque.transport.grpc.credentials import server_credentials
+from casque.transport.grpc.door import Door, GrpcLimits
 from casque.transport.grpc.health import OSQUEUE, QUEUE, Health
 from casque.transport.grpc.osqueue import Osqueue
 from casque.transport.grpc.refusals import abort, as_refusal
@@ -23,20 +24,23 @@ from casque.transport.grpc.session import Session
 from casque.transport.grpc.streams import Streams
 from casque.transport.grpc.unary import unary
 from casque.transport.grpc.verbs import Verbs
+from casque.transport.tls import Tls
 
 log = logger("transport.grpc")
 
-__all__ = ["Admit", "GrpcLimits", "GrpcServer", "ServerTls"]
+__all__ = ["GrpcLimits", "GrpcServer"]
 
 ATTEMPTS_MAX = 25
 DEFAULT_LIMITS = GrpcLimits()
+EVERYBODY = admit(None)
 
 
 class GrpcServer:
     """Offers a host's queue on a port.
 
     `listen` is `host:port`; port 0 takes a free one, and `port` says which. `admit` is asked once per call, and once
-    per stream. `attempts_max` is for jobs of other languages' programs that do not say it themselves.
+    per stream; without it everybody may do everything. `attempts_max` is for jobs of other languages' programs that do
+    not say it themselves.
 
     >>> import asyncio
     >>> from casque.testing.hosting import leading
@@ -58,8 +62,8 @@ class GrpcServer:
         host: Host,
         *,
         listen: str,
-        tls: ServerTls | None = None,
-        admit: Admit = everybody,
+        tls: Tls | None = None,
+        admit: Admit = EVERYBODY,
         limits: GrpcLimits = DEFAULT_LIMITS,
         attempts_max: int | None = ATTEMPTS_MAX,
         osqueue_entrypoint: str = osqueue.ENTRYPOINT,
@@ -109,7 +113,7 @@ class GrpcServer:
         try:
             if self._tls is None:
                 return int(server.add_insecure_port(self._listen))
-            return int(server.add_secure_port(self._listen, self._tls.credentials()))
+            return int(server.add_secure_port(self._listen, server_credentials(self._tls)))
         except RuntimeError as error:
             raise InvalidInputError(
                 f"cannot listen on {self._listen!r}: the port is taken, the address is not this machine's, or the "

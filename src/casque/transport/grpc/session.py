@@ -11,10 +11,11 @@ import msgspec
 
 from casque.errors import CasqueError, InvalidInputError
 from casque.service import QueueService
+from casque.transport.border import Wrapper
 from casque.transport.errors import WireError, to_wire
 from casque.transport.grpc import packets
 from casque.transport.grpc.casque_v1_pb2 import Packet
-from casque.transport.grpc.door import Door, Wrapper
+from casque.transport.grpc.door import Door
 from casque.transport.grpc.packets import (
     AckCall,
     Answer,
