@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import math
+import re
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -665,3 +666,29 @@ async def test_a_watcher_whose_token_is_revoked_is_cut_off(
     await clock.advance(1)
     with pytest.raises(NotAuthenticatedError, match="watcher"):
         await anext(events)
+
+
+# --- What the reference says ---
+
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "limits.md"
+
+
+def test_the_reference_has_every_verb_under_its_scope() -> None:
+    rows = dict(re.findall(r"^\| `(\w+)` \| (.*) \|$", PAGE.read_text(), re.MULTILINE))
+    for verb, scope in NEEDS.items():
+        assert f"`{verb}`" in rows[scope.value], verb
+
+
+def test_the_reference_has_the_limits_that_are_kept() -> None:
+    rows = dict(re.findall(r"^\| ([^|]*) \| ([^|]*) \|$", PAGE.read_text(), re.MULTILINE))
+    limits = Limits()
+    assert rows["a payload"].startswith(f"{limits.payload_bytes >> 20} MiB")
+    assert rows["jobs in one `enqueue`"] == f"{limits.jobs_per_enqueue:,}"
+    assert rows["jobs in one `dequeue`"] == f"{limits.jobs_per_dequeue:,}"
+    assert rows["entrypoints in one `dequeue`"] == f"{limits.entrypoints_per_dequeue:,}"
+    assert rows["leases in one `heartbeats`"] == f"{limits.leases_per_heartbeat:,}"
+    assert rows["`wait` of a `dequeue`"].startswith(f"{limits.wait_s / 60:g} minutes")
+    assert rows["the `result` of an `ack`"] == f"{limits.result_bytes >> 10} KiB"
+    assert rows["the `error` of a `nack`"].startswith(f"{checks.ERROR_MAX:,} characters")
+    assert rows["a unique key"] == f"{checks.KEY_MAX:,} printable characters"
+    assert rows["headers of a job"] == f"{checks.HEADERS_MAX}, of together {checks.HEADERS_CHARACTERS_MAX:,} characters"

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from casque import __version__
-from casque.cli import convert, tail, verify
+from casque.cli import convert, tail, token, verify
 from casque.cli.demo import demo
 from casque.cli.doctor import doctor
 from casque.cli.running import help_of
@@ -21,11 +21,16 @@ app = typer.Typer(
 )
 queue = typer.Typer(name="queue", help="Look after one queue.", no_args_is_help=True, rich_markup_mode="rich")
 queue.command(help=help_of(verify.verify), epilog=verify.EXAMPLES)(verify.verify)
+tokens = typer.Typer(name="token", help="Who may call a broker.", no_args_is_help=True, rich_markup_mode="rich")
+tokens.command(help=help_of(token.new), epilog=token.EXAMPLES_NEW)(token.new)
+tokens.command("list", help=help_of(token.list_))(token.list_)
+tokens.command(help=help_of(token.revoke))(token.revoke)
 app.command()(demo)
 app.command()(doctor)
 app.command(help=help_of(tail.tail), epilog=tail.EXAMPLES)(tail.tail)
 app.command(help=help_of(convert.convert), epilog=convert.EXAMPLES)(convert.convert)
 app.add_typer(queue)
+app.add_typer(tokens)
 
 
 def _show_version(wanted: bool) -> None:

@@ -1,0 +1,172 @@
+"""`casque token new|list|revoke`: who may call a broker, and what for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Annotated, TypeVar
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from casque.cli.running import EXIT_CANNOT_TELL, Json
+from casque.clock import SystemClock
+from casque.errors import CasqueError, InvalidInputError
+from casque.transport import tokenfile
+from casque.transport.scopes import Scope
+from casque.transport.tokenfile import StoredToken
+
+R = TypeVar("R")
+
+EXAMPLES_NEW = """
+[bold]Examples[/]
+
+  casque token new --file tokens.json --name billing --scope produce --entrypoint 'mail.*'
+
+  casque token new --file tokens.json --name mailer --scope work --scope read --expires 90d
+"""
+UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+FOREVER_DAYS = 365 * 100
+
+File = Annotated[
+    Path, typer.Option("--file", "-f", help="The token file, as in `casque serve --tokens FILE`.", show_default=False)
+]
+
+
+class Shown(msgspec.Struct, frozen=True):
+    """A token as it is listed: everything but what nobody needs to see."""
+
+    id: str
+    name: str
+    scopes: tuple[Scope, ...]
+    entrypoints: tuple[str, ...] | None
+    zones: tuple[str, ...] | None
+    created: datetime
+    expires: datetime | None
+    expired: bool
+
+
+def new(
+    file: File,
+    name: Annotated[str, typer.Option("--name", "-n", help="Whose it is; for lists and logs.", show_default=False)],
+    scope: Annotated[list[Scope], typer.Option("--scope", "-s", help="What it is for; may be repeated.")],
+    entrypoint: Annotated[
+        list[str] | None,
+        typer.Option("--entrypoint", "-e", help="Only jobs of this entrypoint, or of prefix.*; may be repeated."),
+    ] = None,
+    zone: Annotated[
+        list[str] | None, typer.Option("--zone", "-z", help="Only jobs of this zone; may be repeated.")
+    ] = None,
+    expires: Annotated[
+        str | None,
+        typer.Option("--expires", metavar="90d|12h|DATE", help="When it ends: after a time, or on a day (UTC)."),
+    ] = None,
+) -> None:
+    """Make a token and print it. This is the only time that it is shown: the file keeps a hash.
+
+    A running broker knows it within a second. Scopes: produce (enqueue), work (dequeue, ack, nack, heartbeat), read
+    (look, list, count, watch), admin (all of that, and cancel, retry, purge).
+
+    Exit code 0: made. 2: nothing was changed.
+    """
+
+    def make() -> str:
+        now = _now()
+        return tokenfile.add(
+            file,
+            name=name,
+            scopes=scope,
+            entrypoints=entrypoint or None,
+            zones=zone or None,
+            created=now,
+            expires=None if expires is None else _moment(expires, now),
+        )
+
+    token = _or_exit(make)
+    Console(stderr=True).print(
+        f"The token {name!r}. Keep it now: it is not shown again.", markup=False, highlight=False, soft_wrap=True
+    )
+    print(token)
+
+
+def list_(file: File, json: Json = False) -> None:
+    """Show every token in a file: name, id, what it is for and when it ends. Never a secret; the file has none.
+
+    Exit code 0: shown. 2: there is no such file, or it is broken.
+    """
+    now = _now()
+    shown = [_shown(token, now) for token in _or_exit(lambda: tokenfile.read(file))]
+    if json:
+        typer.echo(msgspec.json.encode(shown).decode())
+        return
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = 10_000  # a pipe has no edge at which a line would have to be cut
+    table = Table(box=None)
+    for heading in ("name", "id", "scopes", "entrypoints", "zones", "created", "expires"):
+        table.add_column(heading, no_wrap=True)
+    for token in shown:
+        table.add_row(
+            escape(token.name),
+            token.id,
+            " ".join(token.scopes),
+            escape(" ".join(token.entrypoints or ["all"])),
+            escape(" ".join(token.zones or ["all"])),
+            f"{token.created:%Y-%m-%d %H:%M}",
+            "never" if token.expires is None else f"{token.expires:%Y-%m-%d %H:%M}{' (over)' * token.expired}",
+        )
+    console.print(table)
+
+
+def revoke(
+    file: File,
+    name: Annotated[str, typer.Option("--name", "-n", help="The name of the token, or its id.", show_default=False)],
+) -> None:
+    """Take a token back. A running broker refuses it within a second, and ends what it is watching.
+
+    Exit code 0: revoked. 2: there is no such token, nothing was changed.
+    """
+    gone = _or_exit(lambda: tokenfile.revoke(file, name))
+    Console().print(f"revoked {gone.name!r} ({gone.id})", markup=False, highlight=False, soft_wrap=True)
+
+
+def _or_exit(work: Callable[[], R]) -> R:
+    try:
+        return work()
+    except CasqueError as error:
+        Console(stderr=True).print(str(error), markup=False, style="red", highlight=False, soft_wrap=True)
+        raise typer.Exit(EXIT_CANNOT_TELL) from None
+
+
+def _shown(token: StoredToken, now: datetime) -> Shown:
+    over = token.expires is not None and token.expires <= now
+    return Shown(token.id, token.name, token.scopes, token.entrypoints, token.zones, token.created, token.expires, over)
+
+
+def _moment(text: str, now: datetime) -> datetime:
+    """`90d` from now, a day, or a moment with its time zone."""
+    if span := re.fullmatch(r"([0-9]{1,6})([mhdw])", text):
+        length = timedelta(**{UNITS[span[2]]: int(span[1])})
+        if not timedelta(0) < length <= timedelta(days=FOREVER_DAYS):
+            raise InvalidInputError("--expires must be more than nothing and at most a hundred years")
+        return now + length
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise InvalidInputError(
+            f"--expires takes a time from now (30m, 12h, 90d, 4w), a day (2027-01-31) or a moment "
+            f"(2027-01-31T18:00:00+01:00), not {text!r}"
+        ) from None
+    moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+    if moment <= now:
+        raise InvalidInputError(f"--expires {text} is over already")
+    return moment
+
+
+def _now() -> datetime:
+    return datetime.fromtimestamp(SystemClock().wall_ms() // 1000, UTC)
