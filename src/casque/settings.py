@@ -75,6 +75,29 @@ class QueueSettings:
         return replace(self, **dict[str, Any](changes))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerSettings:
+    """How a broker behaves among others."""
+
+    heartbeat: timedelta = timedelta(seconds=2)
+    """How often a leader that commits nothing shows that it lives."""
+    lease: timedelta = timedelta(seconds=8)
+    """How long a leader may show no sign of life before another broker takes over."""
+    poll: timedelta = timedelta(milliseconds=500)
+    """How often a broker that stands by looks at the queue: so soon it takes over from one that resigns."""
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if not isinstance(value, timedelta) or value <= timedelta(0):
+                raise InvalidInputError(f"{field.name} must be a timedelta of more than zero, not {value!r}")
+        if self.lease < 2 * self.heartbeat:
+            raise InvalidInputError(
+                f"lease must be at least twice the heartbeat, or a leader that is well seems dead: it is {self.lease}, "
+                f"and the heartbeat {self.heartbeat}"
+            )
+
+
 class SettingsChanges(TypedDict, total=False):
     """The same names as keyword arguments; a test keeps the two alike."""
 

@@ -15,10 +15,10 @@ from typing import Any
 
 import msgspec
 
+from casque.codec.head import Owner
 from casque.codec.log import (
     LogHead,
     Mode,
-    Owner,
     SnapshotRef,
     Tip,
     View,

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from casque.codec.head import KEY
-from casque.codec.log import LogHead, Mode, Owner, Segment, View, segment_key
+from casque.codec.head import KEY, Owner
+from casque.codec.log import LogHead, Mode, Segment, View, segment_key
 from casque.engine.committer import Committer
 from casque.journal.log import collector, journal, replica
 from casque.journal.log.follower import Follower

@@ -17,7 +17,8 @@ from casque import CASConflictError, InvalidInputError, JobState, Queue, QueueLe
 from casque.clock import Random
 from casque.codec import snapshot
 from casque.codec.digest import state_digest
-from casque.codec.log import Mode, Owner, decode_head, encode_head, segment_key
+from casque.codec.head import Owner
+from casque.codec.log import Mode, decode_head, encode_head, segment_key
 from casque.errors import UnknownOutcomeError
 from casque.journal.chosen import ChosenJournal
 from casque.journal.convert import Converted, Converter

@@ -24,7 +24,8 @@ from casque import (
     SyncQueue,
 )
 from casque.clock import Random
-from casque.codec.log import Mode, Owner, decode_head, digest, encode_head, encode_segment, segment_key
+from casque.codec.head import Owner
+from casque.codec.log import Mode, decode_head, digest, encode_head, encode_segment, segment_key
 from casque.journal.log import pace, solitude
 from casque.state import Added
 from casque.storage.memory import MemoryStore

@@ -13,7 +13,7 @@ import pytest
 
 from casque import LeadershipLostError, Queue, QueueLedError
 from casque.clock import Random
-from casque.codec.log import Owner
+from casque.codec.head import Owner
 from casque.journal.log import LogJournal, pace, snapshots
 from casque.journal.log.solitude import ALONE_COMMITS
 from casque.journal.port import Batch, Landed
@@ -139,10 +139,16 @@ class Broker:
     async def lead(self) -> bool:
         self.state = await self.journal.load()
         owner = Owner(self._name, f"nonce of {self._name}", f"{self._name}:7700")
-        led = await self.journal.lead(self.state, owner, self.batch())
+        led = await self.journal.lead(self.state, owner, self.batch(), lease_ms=8_000, seen=None)
         if led is not None:
             self.state = led.state
         return led is not None
+
+    async def beat(self) -> None:
+        await self.journal.beat(self.state, self.batch())
+
+    async def resign(self) -> None:
+        await self.journal.resign(self.state, self.batch())
 
     async def enqueue(self, job_id: str) -> None:
         self.state.execute(Enqueue((JobSpec(job_id, "send", b""),)), 1_700_000_000_000)
@@ -204,19 +210,19 @@ async def test_a_leader_notices_by_its_own_heartbeat_that_it_was_deposed(store: 
     a, b = Broker(store, "a"), Broker(store, "b")
     assert await a.lead()
     version = (await head_of(store))["version"]
-    await a.journal.beat("a")
+    await a.beat()
     assert (await head_of(store))["version"] == version + 1
     assert await b.lead()
     with pytest.raises(LeadershipLostError, match="b:7700"):
-        await a.journal.beat("a")
+        await a.beat()
 
 
 async def test_a_leader_that_resigns_leaves_no_owner(store: MemoryStore) -> None:
     a = Broker(store, "a")
     assert await a.lead()
-    await a.journal.resign("a")
+    await a.resign()
     head = await head_of(store)
-    assert (head["mode"], head["epoch"], head["owner"]) == ("led", 1, None)
+    assert (head["mode"], head["epoch"], head["owner"]) == ("open", 2, None)
 
 
 # --- Collection ---

@@ -14,7 +14,7 @@ from datetime import datetime
 
 import msgspec
 
-from casque.codec.head import FORMAT, Head, not_a_queue, read_layout
+from casque.codec.head import FORMAT, Head, Owner, not_a_queue, read_layout
 from casque.codec.stored import (
     EPOCH,
     StoredJob,
@@ -51,8 +51,26 @@ class _ForeignJob(msgspec.Struct):
         )
 
 
+class Leadership(msgspec.Struct, frozen=True):
+    """Who leads, as a document says it. Nobody does in epoch 0, and in one that somebody resigned from."""
+
+    epoch: int = 0
+    owner: Owner | None = None
+    heartbeat_ms: int = 0
+    """When the leader last wrote, by its own clock: for people, and never compared with another clock."""
+
+
+NOBODY = Leadership()
+
+
 class _Document(Head, frozen=True):
     version: int = 0
+    epoch: int = 0
+    broker: str | None = None
+    """Where the leader can be reached."""
+    broker_heartbeat: int = msgspec.field(default=0, name="brokerHeartbeat")
+    broker_id: str | None = msgspec.field(default=None, name="brokerId")
+    broker_nonce: str = msgspec.field(default="", name="brokerNonce")
     counters: Counters | None = None
     writers: dict[str, int] = msgspec.field(default_factory=dict)
     requests: list[StoredRequest] = msgspec.field(default_factory=list)
@@ -70,6 +88,8 @@ class DocumentCodec:
     def __init__(self, key: str, queue_id: str) -> None:
         self.key = key
         self.queue_id = queue_id
+        self.leadership = NOBODY
+        """Of the document that was last read or is to be written."""
         self._lines = _Lines()
         self._changed: dict[str, None] = {}  # in the order the jobs changed, so that new lines keep it
 
@@ -88,9 +108,17 @@ class DocumentCodec:
         self._changed.clear()
         requests = stored_requests(state.requests)
         head = (
-            b'{"format": %d, "layout": "document", "queue_id": %b,\n"version": %d,\n"counters": %b,\n'
+            b'{"format": %d, "layout": "document", "queue_id": %b,\n"version": %d,\n%b"counters": %b,\n'
             b'"writers": %b,\n"requests": %b,\n"jobs": [\n'
-            % (FORMAT, _encode(self.queue_id), version, _encode(state.counters), _encode(writers), _encode(requests))
+            % (
+                FORMAT,
+                _encode(self.queue_id),
+                version,
+                _led(self.leadership),
+                _encode(state.counters),
+                _encode(writers),
+                _encode(requests),
+            )
         )
         return b"".join((head, lines.joined(), b"\n]}\n"))
 
@@ -120,9 +148,33 @@ class DocumentCodec:
         else:
             self._lines = _Lines()
             self._changed = {job.id: None for job in stored}
+        self.leadership = _leadership(document)
         if len({job.id for job in stored}) != len(stored):
             raise CorruptQueueError(self.key, "two jobs have the same id; remove one of them by hand")
         return _state(document, stored, limits, self.key)
+
+
+def _led(leadership: Leadership) -> bytes:
+    """The lines about brokers: in a document that never had one there are none."""
+    if not leadership.epoch:
+        return b""
+    owner = leadership.owner
+    if owner is None:
+        return b'"epoch": %d,\n' % leadership.epoch
+    return b'"epoch": %d, "broker": %b, "brokerHeartbeat": %d, "brokerId": %b, "brokerNonce": %b,\n' % (
+        leadership.epoch,
+        _encode(owner.address),
+        leadership.heartbeat_ms,
+        _encode(owner.id),
+        _encode(owner.nonce),
+    )
+
+
+def _leadership(document: _Document) -> Leadership:
+    if document.broker_id is None:
+        return Leadership(document.epoch)
+    owner = Owner(document.broker_id, document.broker_nonce, document.broker)
+    return Leadership(document.epoch, owner, document.broker_heartbeat)
 
 
 class _Block:

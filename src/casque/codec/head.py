@@ -18,6 +18,14 @@ class Head(msgspec.Struct, frozen=True):
     queue_id: str | None = None
 
 
+class Owner(msgspec.Struct, frozen=True):
+    """Who has the queue for itself. The nonce is made for each claim; the address is where a leader can be reached."""
+
+    id: str
+    nonce: str
+    address: str | None = None
+
+
 _decoder = msgspec.json.Decoder(Head)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from casque.codec.head import FORMAT, Head, check_format, check_layout, read_layout
+from casque.codec.head import FORMAT, Head, Owner, check_format, check_layout, read_layout
 from casque.errors import CorruptQueueError
 from casque.state import Counters, Event, State
 from casque.state.machine import Answered
@@ -48,14 +48,6 @@ class Mode(StrEnum):
     """One embedded writer that found itself alone; whoever else wants to write makes the queue open again first."""
     LED = "led"
     """The leader among the brokers."""
-
-
-class Owner(msgspec.Struct, frozen=True):
-    """Who has the queue for itself. The nonce is made for each claim; the address is where a leader can be reached."""
-
-    id: str
-    nonce: str
-    address: str | None = None
 
 
 class LogHead(Head, frozen=True, kw_only=True):

@@ -6,9 +6,10 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from casque.clock import Clock, Random, new_nonce
+from casque.codec.head import Owner
 from casque.errors import CASConflictError, CasqueError, StorageError, UnknownOutcomeError
 from casque.journal.patience import Patience
-from casque.journal.port import Appended, Batch, Journal, Landed, Refreshed
+from casque.journal.port import Appended, Batch, Journal, Landed, Refreshed, Sighting
 from casque.settings import QueueSettings, milliseconds
 from casque.state import Event, State
 from casque.telemetry import logger
@@ -48,6 +49,10 @@ class Committer:
         self._news: list[Event] | None = None
         self._shared_until_ms = 0
         self._streak = _Streak()
+        self.leads = False
+        """Whether this process leads among brokers, as far as it knows."""
+        self.on_lost: Callable[[], object] = lambda: None
+        """Called when it leads no more."""
 
     @property
     def state(self) -> State:
@@ -59,12 +64,77 @@ class Committer:
             self.known = await self._patience().insist(self._journal.load)
 
     async def refresh(self) -> None:
-        """Take in what others have committed."""
+        """Take in what others have committed.
+
+        Raises:
+            LeadershipLostError: this process led, and somebody else does now.
+        """
         known = self.known
         if known is None:
             await self.open()
-        else:
+            return
+        try:
             self._take(await self._patience().insist(lambda: self._journal.refresh(known)))
+        except UnknownOutcomeError:
+            self._begin_anew()
+            raise
+
+    # --- Leading ---
+
+    @property
+    def sole(self) -> bool:
+        """Whether nobody else can have committed since the last commit of this process."""
+        return self.known is not None and self._journal.sole
+
+    def sighting(self) -> Sighting:
+        return self._journal.sighting(self.state)
+
+    async def lead(self, owner: Owner, *, lease_ms: int, seen: Sighting | None) -> bool:
+        """Take the lead, unless somebody else moves. False if somebody was faster."""
+        await self.open()
+        try:
+            taken = await self._journal.lead(self.state, owner, self._next(), lease_ms=lease_ms, seen=seen)
+        except BaseException:
+            self._begin_anew()
+            raise
+        if taken is None:
+            self._begin_anew()
+            return False
+        self._take(taken)
+        self.leads = True
+        return True
+
+    async def beat(self) -> None:
+        """Show that the leader lives although there is nothing to commit.
+
+        Raises:
+            LeadershipLostError: somebody else leads.
+            StorageError: the store failed. Whether another broker takes over for that, the next commit will tell.
+        """
+        try:
+            self._take(await self._journal.beat(self.state, self._next()))
+        except UnknownOutcomeError:
+            self._begin_anew()
+            raise
+
+    async def resign(self) -> None:
+        """Leave the lead to whoever wants it, after the last commit."""
+        if self.leads and self.known is not None:
+            self.leads = False
+            await self._journal.resign(self.state, self._next())
+
+    def _begin_anew(self) -> None:
+        """What this process knows may not be so: whatever comes next starts from what the store says."""
+        self.known = self._news = None
+        if self.leads:
+            self.leads = False
+            self.on_lost()
+
+    def _next(self) -> Batch:
+        self._batches += 1
+        return Batch(writer=self.writer, number=self._batches, at_ms=self._clock.wall_ms())
+
+    # --- Committing ---
 
     def news(self) -> list[Event] | None:
         """What happened since the last call, by whomever; None if only a look at `state` can tell."""
@@ -83,8 +153,10 @@ class Committer:
         losses, first = 0, self._batches + 1
         # A batch that writes proves by winning that it was decided on the latest state. One that changes nothing
         # proves nothing, so it is decided on a state that was read after its callers asked.
-        current = False
-        if self._journal.whole:
+        current = self._journal.sole
+        if current:
+            pass  # a leader's memory is the latest there is
+        elif self._journal.whole:
             current = await self._be_fair()
         elif (hesitation_s := self._journal.hesitation_s()) > 0:
             await self._clock.sleep(hesitation_s)
@@ -177,9 +249,11 @@ class Committer:
         try:
             return await self._journal.append(state, batch)
         except BaseException as error:
-            # Whatever happened, cancellation included, it may yet land: start from what the store says.
             self._journal.undo(state)
-            self.known = self._news = None
+            # Whatever happened, cancellation included, it may yet land: start from what the store says. A leader whose
+            # write surely did not happen goes on leading: a store that fails for a while is no reason to leave.
+            if doubt or not (self.leads and isinstance(error, StorageError)):
+                self._begin_anew()
             if doubt and isinstance(error, StorageError):
                 raise _unconfirmed(error) from error
             raise

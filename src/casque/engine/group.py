@@ -10,7 +10,7 @@ from typing import Any
 from casque.clock import Clock, Random, Timer, yield_once
 from casque.engine.committer import Committer
 from casque.engine.operation import Look, Operation
-from casque.engine.reaper import Reaper
+from casque.engine.reaper import TICK_MS, Reaper
 from casque.errors import CasqueError, QueueClosedError, UnknownOutcomeError
 from casque.settings import QueueSettings, milliseconds
 from casque.state import Command, Dequeue, Expire, GiveBack, State
@@ -45,6 +45,7 @@ class GroupCommit:
         self._poll_delay_ms = milliseconds(settings.poll_min)
         self._rest_until_ms = 0
         self._maintenance: asyncio.Task[None] | None = None
+        self._beat: asyncio.Future[None] | None = None
 
     # --- Life ---
 
@@ -71,6 +72,28 @@ class GroupCommit:
             for one in ending:
                 one.cancel()
             await asyncio.gather(*ending, return_exceptions=True)
+
+    # --- Leading ---
+
+    async def beat(self) -> None:
+        """Show that the leader lives, between two commits, unless a commit has shown it by then.
+
+        Raises:
+            LeadershipLostError: somebody else leads.
+            StorageError: nobody was shown anything.
+        """
+        if self._beat is None:
+            self._beat = self._future()
+            self._wake.set()
+        await asyncio.shield(self._beat)
+
+    async def _show_life(self, beat: asyncio.Future[None]) -> None:
+        try:
+            await self._committer.beat()
+        except CasqueError as error:
+            beat.set_exception(error)
+        else:
+            beat.set_result(None)
 
     # --- Calls ---
 
@@ -143,8 +166,14 @@ class GroupCommit:
             while not (self._closing and not self._pending):
                 await self._wake.wait()
                 self._wake.clear()
-                while self._pending or self._something_is_due():
-                    await self._turn(self._take())
+                self._reaper.awake()
+                while self._pending or self._beat is not None or self._something_is_due():
+                    if self._pending or self._beat is None:
+                        await self._turn(self._take())
+                    if (beat := self._beat) is not None:
+                        self._beat = None
+                        await self._show_life(beat)
+                    self._reaper.awake()
                     # Those just answered get to ask again before the next batch is taken. Otherwise callers fall
                     # into two groups that never meet, and each pays for the other's write as well as its own.
                     await yield_once()
@@ -161,6 +190,8 @@ class GroupCommit:
             for operation in self._pending:
                 operation.fail(ending)
             self._pending.clear()
+            if self._beat is not None:
+                self._beat.set_exception(ending)
             self._answer_all_parked()
 
     async def _turn(self, batch: list[Operation]) -> None:
@@ -279,8 +310,8 @@ class GroupCommit:
 
     def _pace_polling(self, *, found: bool) -> None:
         self._parked = {key: waiting for key, waiting in self._parked.items() if waiting}
-        if not self._parked:
-            self._poll_at_ms = None
+        if not self._parked or self._committer.leads:
+            self._poll_at_ms = None  # nobody waits, or nobody else could bring what they wait for
             self._poll_delay_ms = milliseconds(self._settings.poll_min)
             return
         if found:
@@ -311,6 +342,8 @@ class GroupCommit:
             self._timer.cancel()
             self._timer = None
         due_in_ms = self._next_due_in_ms()
+        if due_in_ms is not None and self._reaper.next_deadline_ms() is not None:
+            due_in_ms = min(due_in_ms, TICK_MS)
         if due_in_ms is not None and not self._closing:
             self._timer = self._clock.call_later(max(due_in_ms, 0) / 1000 + 0.001, self._wake.set)
 

@@ -19,6 +19,9 @@ from casque.types import JobRecord, JobState
 _BEGUN = frozenset({Claimed, Beaten})
 _ENDED = frozenset({Acked, Nacked, Returned, Expired, Died, Cancelled})
 TAKEN_BACK_AT_ONCE = 1_000
+TICK_MS = 1_000
+"""How often whoever watches leases looks at the clock."""
+LATE_MS = 2_000
 
 
 class _Watch(msgspec.Struct, frozen=True, gc=False):
@@ -34,6 +37,19 @@ class Reaper:
         self._rng = rng
         self._lease_ms = lease_ms
         self._by_length: dict[int, OrderedDict[str, _Watch]] = {}
+        self._awake_ms = clock.monotonic_ms()
+
+    def awake(self) -> None:
+        """This process runs. Time in which it did not, stopped or busy, does not count: nobody could have renewed a
+        lease here meanwhile."""
+        now_ms = self._clock.monotonic_ms()
+        late_ms = now_ms - self._awake_ms - TICK_MS
+        self._awake_ms = now_ms
+        if late_ms > LATE_MS:
+            for length, watches in self._by_length.items():
+                self._by_length[length] = OrderedDict(
+                    (job_id, _Watch(watch.lease, watch.deadline_ms + late_ms)) for job_id, watch in watches.items()
+                )
 
     def observe(self, events: Iterable[Event], state: State) -> None:
         """Take note of commits of this process."""

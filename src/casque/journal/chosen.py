@@ -7,12 +7,12 @@ from typing import Any
 
 from casque.clock import Clock, Random
 from casque.codec.document import LAYOUT as DOCUMENT
-from casque.codec.head import KEY, Head, check_layout, check_same_queue, read_layout
+from casque.codec.head import KEY, Head, Owner, check_layout, check_same_queue, read_layout
 from casque.codec.log import LAYOUT as LOG
 from casque.errors import CorruptQueueError
 from casque.journal.document import DocumentJournal
 from casque.journal.log import LogJournal
-from casque.journal.port import Appended, Batch, Journal, Refreshed
+from casque.journal.port import Appended, Batch, Journal, Refreshed, Sighting
 from casque.settings import QueueSettings
 from casque.state import State
 from casque.storage.port import Store, Stored
@@ -77,6 +77,24 @@ class ChosenJournal:
 
     def maintenance(self, state: State, writer: str) -> Coroutine[Any, Any, None] | None:
         return self._chosen.maintenance(state, writer)
+
+    @property
+    def sole(self) -> bool:
+        return self._chosen.sole
+
+    def sighting(self, state: State) -> Sighting:
+        return self._chosen.sighting(state)
+
+    async def lead(
+        self, state: State, owner: Owner, batch: Batch, *, lease_ms: int, seen: Sighting | None
+    ) -> Refreshed | None:
+        return await self._chosen.lead(state, owner, batch, lease_ms=lease_ms, seen=seen)
+
+    async def beat(self, state: State, batch: Batch) -> Refreshed:
+        return await self._chosen.beat(state, batch)
+
+    async def resign(self, state: State, batch: Batch) -> None:
+        await self._chosen.resign(state, batch)
 
     def undo(self, state: State) -> None:
         self._chosen.undo(state)

@@ -16,12 +16,11 @@ from casque.clock import Clock, Random, new_id, new_nonce
 from casque.codec.digest import state_digest
 from casque.codec.document import LAYOUT as DOCUMENT
 from casque.codec.document import DocumentCodec
-from casque.codec.head import FORMAT, KEY, read_layout
+from casque.codec.head import FORMAT, KEY, Owner, read_layout
 from casque.codec.log import LAYOUT as LOG
 from casque.codec.log import (
     LogHead,
     Mode,
-    Owner,
     SnapshotRef,
     Tip,
     View,
@@ -142,7 +141,7 @@ class Converter:
         # From here on nobody can commit without having changed the head first, and then the switch fails.
         self._say("closing the log with a fence")
         batch = Batch(owner.id, 1, self._clock.wall_ms())
-        taken = await journal.lead(state, owner, batch, mode=Mode.EXCLUSIVE)
+        taken = await journal.claim(state, owner, batch, Mode.EXCLUSIVE)
         closed = await self._read()
         if taken is None or decode_head(KEY, closed.body).owner != owner:
             raise CASConflictError(REFUSED)

@@ -8,12 +8,21 @@ from __future__ import annotations
 
 from typing import assert_never
 
+import msgspec
+
 from casque.clock import Clock, Random, new_id
-from casque.codec.document import LAYOUT, DocumentCodec
-from casque.codec.head import KEY, check_layout, check_same_queue, gone, read_layout
-from casque.errors import StorageError, StoreAccessError, UnknownOutcomeError, UnsafeStoreError
+from casque.codec.document import LAYOUT, DocumentCodec, Leadership
+from casque.codec.head import KEY, Owner, check_layout, check_same_queue, gone, read_layout
+from casque.errors import (
+    LeadershipLostError,
+    QueueLedError,
+    StorageError,
+    StoreAccessError,
+    UnknownOutcomeError,
+    UnsafeStoreError,
+)
 from casque.journal.patience import Patience
-from casque.journal.port import Appended, Batch, Conflict, Landed, Refreshed
+from casque.journal.port import Appended, Batch, Conflict, Landed, Refreshed, Sighting
 from casque.journal.tries import Tries
 from casque.settings import QueueSettings
 from casque.state import Limits, State
@@ -43,13 +52,23 @@ class DocumentJournal:
         self._codec = DocumentCodec(KEY, new_id(rng))
         self._etag: str | None = None
         self._queue_id: str | None = None
+        self._mine: Leadership | None = None
+        """The lead of this process, while it has it."""
+        self._lease_ms = 0
+        self._seen_ms = 0
 
     async def load(self, found: Stored | None = None) -> State:
         """`found` is the document, if somebody has just read it."""
+        # Whatever this process was before: somebody who starts again is one of many.
+        self._mine = None
         return await self._read(None) if found is None else self._adopt(found)
 
     async def refresh(self, state: State) -> Refreshed:
-        return Refreshed(await self._read(state))
+        began_ms = self._clock.monotonic_ms()
+        fresh = await self._read(state)
+        self._check_lead()
+        self._seen_ms = began_ms
+        return Refreshed(fresh)
 
     def maintenance(self, state: State, writer: str) -> None:
         """Every commit writes the whole queue: nothing is ever left to tidy."""
@@ -58,10 +77,94 @@ class DocumentJournal:
         return 0  # whoever writes whole queues has more to be fair about: see the committer
 
     async def append(self, state: State, batch: Batch) -> Appended:
+        """
+        Raises:
+            QueueLedError: a broker leads this queue, and it is not this one.
+            LeadershipLostError: this broker led it until just now.
+        """
+        leader = self._codec.leadership.owner
+        if self._mine is None and leader is not None:
+            raise QueueLedError(leader.address)
+        began_ms = self._clock.monotonic_ms()
+        if self._mine is not None:
+            self._codec.leadership = msgspec.structs.replace(self._mine, heartbeat_ms=batch.at_ms)
         appended = await self._append(state, batch)
         if isinstance(appended, Conflict):
             self.undo(state)
+            if self._mine is not None:
+                # Only somebody who took over writes what a leader leads, or somebody who knows nothing of leaders.
+                fresh = await self._patience().insist(lambda: self._read(None))
+                self._check_lead()
+                return Conflict(Refreshed(fresh))
+        elif self._mine is not None and appended.state is state:
+            self._seen_ms = began_ms
         return appended
+
+    # --- Leading ---
+
+    @property
+    def sole(self) -> bool:
+        # Others take over after a whole lease without a sign of life: half of it leaves room for clocks that differ.
+        return self._mine is not None and self._clock.monotonic_ms() - self._seen_ms < self._lease_ms / 2
+
+    def sighting(self, state: State) -> Sighting:
+        leadership = self._codec.leadership
+        return Sighting(leadership.epoch, state.position, state.position, leadership.owner)
+
+    async def lead(
+        self, state: State, owner: Owner, batch: Batch, *, lease_ms: int, seen: Sighting | None
+    ) -> Refreshed | None:
+        began_ms = self._clock.monotonic_ms()
+        state = await self._patience().insist(lambda: self._read(state))
+        if seen is not None and self.sighting(state) != seen:
+            return None  # whoever changed it is alive
+        claim = Leadership(self._codec.leadership.epoch + 1, owner, batch.at_ms)
+        landed = await self._sign(state, batch, claim)
+        if landed is None or self._codec.leadership.owner != owner:
+            return None
+        self._mine, self._lease_ms, self._seen_ms = claim, lease_ms, began_ms
+        return Refreshed(landed)
+
+    async def beat(self, state: State, batch: Batch) -> Refreshed:
+        assert self._mine is not None, "only a leader shows signs of life"
+        began_ms = self._clock.monotonic_ms()
+        landed = await self._sign(state, batch, msgspec.structs.replace(self._mine, heartbeat_ms=batch.at_ms))
+        if landed is None:
+            landed = await self._patience().insist(lambda: self._read(None))
+        self._check_lead()
+        self._seen_ms = began_ms
+        return Refreshed(landed)
+
+    async def resign(self, state: State, batch: Batch) -> None:
+        if self._mine is not None:
+            epoch, self._mine = self._mine.epoch, None
+            await self._sign(state, batch, Leadership(epoch + 1))
+
+    async def _sign(self, state: State, batch: Batch, leadership: Leadership) -> State | None:
+        """A commit that changes nothing but who leads; None if somebody else was faster."""
+        assert not state.events
+        before, self._codec.leadership = self._codec.leadership, leadership
+        try:
+            appended = await self._append(state, batch)
+        except BaseException:
+            self._codec.leadership = before
+            raise
+        return appended.state if isinstance(appended, Landed) else None
+
+    def _check_lead(self) -> None:
+        """What was just read says who leads.
+
+        Raises:
+            LeadershipLostError: this process did, and does no more. One that jqueue wrote names nobody at all.
+        """
+        if self._mine is None:
+            return
+        now = self._codec.leadership
+        if (now.epoch, now.owner) != (self._mine.epoch, self._mine.owner):
+            self._mine = None
+            raise LeadershipLostError(now.owner.address if now.owner is not None else None)
+
+    # --- Writing ---
 
     async def _append(self, state: State, batch: Batch) -> Appended:
         self._touch(state)

@@ -7,6 +7,7 @@ from typing import Any, Protocol, TypeAlias
 
 import msgspec
 
+from casque.codec.head import Owner
 from casque.state import Event, State
 
 
@@ -46,6 +47,16 @@ class Batch(msgspec.Struct, frozen=True):
     at_ms: int
 
 
+class Sighting(msgspec.Struct, frozen=True):
+    """What can be seen of whoever leads. As long as it changes, the leader lives."""
+
+    epoch: int = 0
+    version: int = 0
+    position: int = 0
+    owner: Owner | None = None
+    """None if nobody leads."""
+
+
 class Journal(Protocol):
     """One queue's history on a store. Not for concurrent use: the engine has one operation in flight."""
 
@@ -82,6 +93,40 @@ class Journal(Protocol):
 
     def maintenance(self, state: State, writer: str) -> Coroutine[Any, Any, None] | None:
         """Work that may go on beside later commits, if any is due. Called on a committed state."""
+        ...
+
+    # --- Leading: the part of brokers ---
+
+    @property
+    def sole(self) -> bool:
+        """Whether the state in memory is the latest there is: that of a leader who knows that it was one just now."""
+        ...
+
+    def sighting(self, state: State) -> Sighting:
+        """What the last read showed."""
+        ...
+
+    async def lead(
+        self, state: State, owner: Owner, batch: Batch, *, lease_ms: int, seen: Sighting | None
+    ) -> Refreshed | None:
+        """Take the lead, unless the queue looks different from what was `seen`. None if somebody else was faster.
+
+        Raises:
+            StorageError: the store failed. Who leads is as open as before.
+        """
+        ...
+
+    async def beat(self, state: State, batch: Batch) -> Refreshed:
+        """Show that the leader lives although there is nothing to commit.
+
+        Raises:
+            LeadershipLostError: somebody else leads.
+            StorageError: nobody was shown anything.
+        """
+        ...
+
+    async def resign(self, state: State, batch: Batch) -> None:
+        """Leave the lead to whoever wants it. Nothing may be appended afterwards."""
         ...
 
     def undo(self, state: State) -> None:

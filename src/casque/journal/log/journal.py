@@ -16,11 +16,10 @@ from collections.abc import Coroutine
 from typing import Any
 
 from casque.clock import Clock, Random, new_id, new_nonce
-from casque.codec.head import FORMAT
+from casque.codec.head import FORMAT, Owner
 from casque.codec.log import (
     LogHead,
     Mode,
-    Owner,
     View,
     decode_segment,
     digest,
@@ -42,7 +41,7 @@ from casque.journal.log.replica import Replica, Stance
 from casque.journal.log.slot import place
 from casque.journal.log.snapshots import SnapshotWriter, naming
 from casque.journal.log.solitude import Solitude
-from casque.journal.port import Appended, Batch, Conflict, Landed, Refreshed
+from casque.journal.port import Appended, Batch, Conflict, Landed, Refreshed, Sighting
 from casque.settings import QueueSettings, milliseconds
 from casque.state import Event, Limits, State
 from casque.storage.port import Store, Stored
@@ -60,6 +59,7 @@ class LogJournal(Replica):
         self._snapshots = SnapshotWriter(store, clock=clock, rng=rng)
         self._pace = Pace(clock, rng)
         self._solitude = Solitude(clock, rng)
+        self._lease_ms = 0
 
     # --- Following ---
 
@@ -104,7 +104,7 @@ class LogJournal(Replica):
         state.commit(writer=batch.writer, batch=batch.number, at_ms=batch.at_ms)
         self._tip.chain, self._tip.epoch = digest(body), epoch
         self._pace.grew(len(body))
-        self._verified = position
+        self._verified, self._seen_ms = position, began_ms
         self._solitude.committed(began_ms)
         return Landed(state)
 
@@ -236,20 +236,41 @@ class LogJournal(Replica):
         """Alone for a while: take the queue for myself, unless that turns out to be difficult."""
         self._solitude.claimed()
         try:
-            taken = await self.lead(state, Owner(batch.writer, new_nonce(self._rng)), batch, mode=Mode.EXCLUSIVE)
+            taken = await self.claim(state, Owner(batch.writer, new_nonce(self._rng)), batch, Mode.EXCLUSIVE)
         except (StorageError, UnknownOutcomeError):
             taken = None
         return taken if taken is not None else Refreshed(await self.load())
 
     # --- Leading ---
 
-    async def lead(self, state: State, owner: Owner, batch: Batch, *, mode: Mode = Mode.LED) -> Refreshed | None:
-        """Take the lead: claim the head, follow the log to its end, put a fence there, look at the head again.
+    @property
+    def sole(self) -> bool:
+        # Others take over after a whole lease without a sign of life: half of it leaves room for clocks that differ.
+        return self._stance is Stance.LEADING and self._clock.monotonic_ms() - self._seen_ms < self._lease_ms / 2
+
+    def sighting(self, state: State) -> Sighting:
+        head = self._head.known
+        if head is None:
+            return Sighting()
+        return Sighting(head.epoch, head.version, state.position, head.owner if head.mode is Mode.LED else None)
+
+    async def lead(
+        self, state: State, owner: Owner, batch: Batch, *, lease_ms: int, seen: Sighting | None
+    ) -> Refreshed | None:
+        self._lease_ms = lease_ms
+        return await self.claim(state, owner, batch, Mode.LED, seen)
+
+    async def claim(
+        self, state: State, owner: Owner, batch: Batch, mode: Mode, seen: Sighting | None = None
+    ) -> Refreshed | None:
+        """Claim the head, follow the log to its end, put a fence there, look at the head again.
 
         None if somebody else was faster: `load` next, and wait before trying again.
         """
         await self._be_there(batch)
-        head = await self._head.read()
+        head, began_ms = await self._head.read(), self._clock.monotonic_ms()
+        if seen is not None and (head.epoch, head.version) != (seen.epoch, seen.version):
+            return None  # whoever changed it is alive
         # The head first: from now on whoever led can neither publish a snapshot nor raise the floor.
         claim = head.next(batch.writer, epoch=head.epoch + 1, mode=mode, owner=owner)
         if not await self._head.replace(claim):
@@ -264,6 +285,7 @@ class LogJournal(Replica):
         self._pass(state, fence)
         self._verified = state.position
         self._stance = Stance.LEADING if mode is Mode.LED else Stance.HOLDING
+        self._seen_ms = began_ms
         return Refreshed(state, events)
 
     async def _fence_at_the_end(self, state: State, epoch: int, batch: Batch, events: list[Event]) -> bytes | None:
@@ -278,22 +300,21 @@ class LogJournal(Replica):
             events += self._apply(state, others.found)
         return None
 
-    async def beat(self, writer: str) -> None:
-        """Show that the leader lives although there is nothing to commit.
-
-        Raises:
-            LeadershipLostError: somebody else leads.
-        """
+    async def beat(self, state: State, batch: Batch) -> Refreshed:
+        began_ms = self._clock.monotonic_ms()
         head = await self._head.read()
         self._heed(head)
-        await self._head.replace(head.next(writer))
+        self._seen_ms = began_ms
+        await self._head.replace(head.next(batch.writer))
+        return Refreshed(state)
 
-    async def resign(self, writer: str) -> None:
-        """Leave the lead to whoever wants it. Nothing may be appended afterwards."""
+    async def resign(self, state: State, batch: Batch) -> None:  # noqa: ARG002  one port for all layouts
         head = await self._head.read()
         if self._stance is Stance.LEADING and head.epoch == self._epoch:
             self._stance = Stance.OPEN
-            await self._head.replace(head.next(writer, owner=None))
+            # Open to anybody, brokers or not. A new epoch, so that whoever writes next puts a fence first: a request
+            # of this leader may still be on its way.
+            await self._head.replace(head.next(batch.writer, epoch=head.epoch + 1, mode=Mode.OPEN, owner=None))
 
     # --- Beside the commits ---
 

@@ -49,6 +49,8 @@ class Replica:
         self._tip = Tip()
         self._verified = 0
         """Up to where the state is known to be the history."""
+        self._seen_ms = 0
+        """When the head, or a slot that only a leader wins, last confirmed where this process stands."""
 
     async def load(self, found: Stored | None = None) -> State:
         """`found` is the head, if somebody has just read it."""
@@ -91,7 +93,7 @@ class Replica:
         if self._head.known is None and await self._head.find() is None:
             return Refreshed(state)
         # What was applied without a look at the head is not certain yet.
-        base = self._verified
+        base, began_ms = self._verified, self._clock.monotonic_ms()
         tail = await self._reader.tail(self._head.queue_id, state.position, self._tip.chain)
         # The head comes last: only it can tell whether the slots just read are still the ones that were written first.
         head = await self._head.read()
@@ -100,6 +102,7 @@ class Replica:
             return Refreshed(await self.load())
         events = self._apply(state, tail.found)
         self._verified = state.position
+        self._seen_ms = began_ms
         return Refreshed(state, events)
 
     async def _whole(self, tail: Tail, head: LogHead) -> bool:

@@ -29,6 +29,8 @@ class Layout:
     """The state that a process finds which knows nothing but the bucket."""
     onlooker: Callable[[History], Onlooker]
     """Knows what such a bucket may look like, and what may be done to it."""
+    epoch: Callable[[bytes], int]
+    """Of the head."""
     parts: Mapping[str, Any] = field(default_factory=dict)
     """What `Parts` has to be told to make queues of this layout."""
     led: bool = False
@@ -76,9 +78,31 @@ def _part(objects: Mapping[str, Stored], key: str) -> bytes:
     return objects[key].body
 
 
-DOCUMENT = Layout("document", _recover_document, DocumentOnlooker, {"layout": "document"}, followed=False)
-LOG = Layout("log", _recover_log, LogOnlooker, {"layout": "log"})
-LED = Layout("led", _recover_log, LogOnlooker, {"layout": "log"}, led=True, duration_s=16.0)
+def _document_epoch(body: bytes) -> int:
+    codec = DocumentCodec(KEY, "")
+    codec.decode(body, Limits())
+    return codec.leadership.epoch
+
+
+def _log_epoch(body: bytes) -> int:
+    return decode_head(KEY, body).epoch
+
+
+DOCUMENT = Layout(
+    "document", _recover_document, DocumentOnlooker, _document_epoch, {"layout": "document"}, followed=False
+)
+LOG = Layout("log", _recover_log, LogOnlooker, _log_epoch, {"layout": "log"})
+LED = Layout("led", _recover_log, LogOnlooker, _log_epoch, {"layout": "log"}, led=True, duration_s=16.0)
+LED_DOCUMENT = Layout(
+    "led-document",
+    _recover_document,
+    DocumentOnlooker,
+    _document_epoch,
+    {"layout": "document"},
+    led=True,
+    followed=False,
+    duration_s=16.0,
+)
 HURRIED = {
     "casque.journal.log.pace.SNAPSHOT_SEGMENTS": 5,
     "casque.journal.log.snapshots.PART_BYTES": 2_000,
@@ -89,7 +113,7 @@ HURRIED = {
     "casque.journal.log.solitude.REST_MAX_MS": 2_000,
 }
 """What takes hundreds of commits or minutes elsewhere happens all the time here."""
-LAYOUTS = {layout.name: layout for layout in (DOCUMENT, LOG, LED)}
+LAYOUTS = {layout.name: layout for layout in (DOCUMENT, LOG, LED, LED_DOCUMENT)}
 
 
 @contextmanager

@@ -12,12 +12,15 @@ from casque.client.payloads import BytesCodec
 from casque.client.queue import Queue
 from casque.client.small import BrokerQueue, DirectQueue
 from casque.clock import Random
+from casque.codec.head import Owner
 from casque.engine.committer import Committer, Decide
 from casque.engine.direct import DirectCommit
 from casque.engine.embedded import EmbeddedService
-from casque.errors import CasqueError, QueueLedError, UnknownOutcomeError
+from casque.errors import CasqueError, UnknownOutcomeError
+from casque.journal.port import Sighting
+from casque.service import QueueService
 from casque.state import State
-from casque.testing.world.broker import Broker
+from casque.testing.world.broker import ANYBODY, SimulatedBroker
 from casque.testing.world.clock import LifeClock, MachineClock
 from casque.testing.world.crew import Crew
 from casque.testing.world.invariants import Invariant
@@ -101,9 +104,9 @@ class Life:
         self._held: list[Callable[[], object]] = []
         self.line = Line(world.bucket, self, Random(f"{world.seed}/{self.name}/line"))
         self.queue = Queue(_WatchedParts(self, self.line, "queue", self.name), BytesCodec(), worker=self.name)
-        self.broker: Broker | None = None
+        self.broker: SimulatedBroker | None = None
         if world.layout.led:
-            self.broker = Broker(self, self.line)
+            self.broker = SimulatedBroker(self, _WatchedParts(self, self.line, "broker", ANYBODY).committer())
             self.queue._embedded = Wire(self)  # type: ignore[assignment]  # noqa: SLF001
         self.direct: DirectCommit | None = None
         self.small = self._small_queue(self.line)
@@ -135,12 +138,10 @@ class Life:
         """A task that belongs to this process, whoever asks for it."""
         return self._context.copy().run(self.world.loop.create_task, coro)
 
-    def leading(self) -> EmbeddedService:
+    def leading(self) -> QueueService:
         """What a broker offers while it leads."""
         assert self.broker is not None
-        if self.broker.service is None:
-            raise QueueLedError(self.broker.leader_address())
-        return self.broker.service
+        return self.broker.service()
 
     async def _live(self) -> None:
         try:
@@ -171,7 +172,7 @@ class Life:
         if self.broker is None:
             await self.queue.__aexit__(None, None, None)
         else:
-            await self.broker.resign()
+            await self.broker.stop()
         if isinstance(self.small, BrokerQueue):
             await self.small.__aexit__(None, None, None)
         self.world.trace.note(self.name, "closed")
@@ -253,7 +254,7 @@ class Life:
     def watch(self, committer: Committer, worker: str | None) -> Committer:
         """Every state that it accepts is held against the history."""
         self.writers[committer.writer] = worker
-        commit, refresh, load = committer.commit, committer.refresh, committer.open
+        commit, refresh, load, lead = committer.commit, committer.refresh, committer.open, committer.lead
 
         async def watched_commit(decide: Decide) -> None:
             try:
@@ -277,6 +278,14 @@ class Life:
                 await load()
                 self._accepted(committer.state, landed)
 
+        async def watched_lead(owner: Owner, *, lease_ms: int, seen: Sighting | None) -> bool:
+            leads = await lead(owner, lease_ms=lease_ms, seen=seen)
+            if leads:
+                self.world.trace.note(self.name, f"leads epoch {committer.sighting().epoch}")
+                self._accepted(committer.state)
+            return leads
+
+        committer.lead = watched_lead  # type: ignore[method-assign]
         committer.commit = watched_commit  # type: ignore[method-assign]
         committer.refresh = watched_refresh  # type: ignore[method-assign]
         committer.open = watched_open  # type: ignore[method-assign]

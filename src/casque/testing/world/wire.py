@@ -11,7 +11,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 from casque.clock import Random
-from casque.errors import CasqueError, QueueLedError, UnknownOutcomeError
+from casque.errors import CasqueError, NoLeaderError, QueueLedError, UnknownOutcomeError
 from casque.testing.world.asked import Call
 from casque.testing.world.profile import Fault
 
@@ -45,8 +45,9 @@ class Wire:
             node = self._leader or self._rng.choice(nodes)
             try:
                 answer = await _Message(self._life, node, self._rng, verb, args, kwargs).sent()
-            except QueueLedError as error:
-                self._leader = next((n for n in nodes if n.name == error.address and n is not node), None)
+            except (QueueLedError, NoLeaderError) as error:
+                address = error.address if isinstance(error, QueueLedError) else None
+                self._leader = next((n for n in nodes if n.name == address and n is not node), None)
                 await self._life.clock.sleep(self._rng.uniform(0.05, 0.3))
             except UnknownOutcomeError:
                 self._leader = None

@@ -10,7 +10,6 @@ from typing import Any
 
 from casque.clock import Random
 from casque.codec.head import KEY
-from casque.codec.log import decode_head
 from casque.testing.world.answers import Answers
 from casque.testing.world.broker import LEASE_S
 from casque.testing.world.bucket import Bucket
@@ -174,14 +173,11 @@ class World:
         self.loop.call_later(seconds, watched)
 
     def _check_one_leads(self) -> None:
-        head = decode_head(KEY, self.bucket.objects[KEY].body)
+        epoch = self.layout.epoch(self.bucket.objects[KEY].body)
         leaders = [
             node.name
             for node in self.nodes
-            if node.life is not None
-            and node.life.broker is not None
-            and node.life.broker.service is not None
-            and node.life.broker.epoch == head.epoch
+            if node.life is not None and node.life.broker is not None and node.life.broker.epoch == epoch
         ]
         self.history.demand(
             len(leaders) == 1, Invariant.LIVE, lambda: f"three leases after the last fault, {leaders or 'nobody'} led"

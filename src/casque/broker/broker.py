@@ -1,0 +1,213 @@
+"""One broker's life: it stands by, leads, loses the lead and stands by again, until it is stopped."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from casque.broker.election import Elected, Election, OtherLeader
+from casque.clock import Clock, Random, new_id
+from casque.engine.committer import Committer
+from casque.engine.embedded import EmbeddedService
+from casque.engine.group import GroupCommit
+from casque.engine.history import History
+from casque.errors import CasqueError, CorruptQueueError, NoLeaderError, QueueLedError, StorageError
+from casque.service import QueueService, Role, Standing
+from casque.settings import BrokerSettings, QueueSettings
+from casque.telemetry import logger
+
+log = logger("broker")
+
+Wrap = Callable[[EmbeddedService], QueueService]
+
+
+class Broker:
+    """Satisfies `casque.service.Host`. Run it as a task; `stop` ends it."""
+
+    def __init__(
+        self,
+        committer: Committer,
+        history: History | None = None,
+        *,
+        address: str,
+        queue: QueueSettings,
+        settings: BrokerSettings,
+        clock: Clock,
+        rng: Random,
+        wrap: Wrap | None = None,
+    ) -> None:
+        self._committer = committer
+        self._history = history
+        self._address = address
+        self._queue = queue
+        self._settings = settings
+        self._clock = clock
+        self._rng = rng
+        self._wrap: Wrap = wrap or (lambda service: service)
+        self.election = Election(committer, name=new_id(rng), address=address, settings=settings, clock=clock, rng=rng)
+        self._service: QueueService | None = None
+        self._role = Role.STARTING
+        self._problem: str | None = None
+        self._wake = asyncio.Event()
+        self._stopping = False
+        self._changed = asyncio.Event()
+        committer.on_lost = self._wake.set
+
+    # --- What a server asks ---
+
+    def service(self) -> QueueService:
+        service = self._service
+        if service is not None:
+            return service
+        leader = self._leader_elsewhere()
+        if self._stopping or leader is None:
+            raise NoLeaderError("this broker is stopping" if self._stopping else "the brokers are electing one")
+        raise QueueLedError(leader)
+
+    def standing(self) -> Standing:
+        known = self._committer.known
+        if known is None:
+            return Standing(self._role, problem=self._problem)
+        seen = self._committer.sighting()
+        leader = seen.owner.address if seen.owner is not None else None
+        return Standing(self._role, seen.epoch, leader, known.position, self._problem)
+
+    async def changed(self) -> Standing:
+        """Wait until the role, the leader or the problem is another one."""
+        await self._changed.wait()
+        self._changed.clear()
+        return self.standing()
+
+    def _leader_elsewhere(self) -> str | None:
+        if self._committer.known is None or (owner := self._committer.sighting().owner) is None:
+            return None
+        return owner.address if owner.id != self.election.id else None
+
+    # --- Life ---
+
+    async def run(self) -> None:
+        """Until `stop`.
+
+        Raises:
+            StoreAccessError: the store refused at the start: the bucket is not there, or the credentials are wrong.
+            CorruptQueueError: what is stored there is no queue. While a broker runs, both are waited out instead.
+        """
+        try:
+            await self._committer.open()
+            self._become(Role.STANDBY)
+            while not self._stopping:
+                if await self._stand_by():
+                    await self._lead()
+        finally:
+            self._become(Role.STOPPING)
+
+    def stop(self) -> None:
+        """Take no more calls, finish those that were taken, resign. `run` returns when that is done."""
+        self._stopping = True
+        self._wake.set()
+
+    async def _stand_by(self) -> bool:
+        """Wait for an occasion to lead; True if this broker leads now."""
+        self._become(Role.STANDBY)
+        leader: OtherLeader | None = None
+        while not self._stopping:
+            try:
+                result = await self.election.try_elect()
+            except CasqueError as error:
+                self._trouble(error)
+            else:
+                self._well()
+                if isinstance(result, Elected):
+                    log.info("leads as %s, epoch %d", self._address, result.epoch)
+                    return True
+                if isinstance(result, OtherLeader) and result != leader:
+                    leader = result
+                    log.info("stands by: %s leads", result.leader.address)
+                    self._changed.set()
+                self._warn_of_twin()
+            await self._pause(self._settings.poll.total_seconds() * self._rng.uniform(0.5, 1.0))
+        return False
+
+    async def _lead(self) -> None:
+        group = GroupCommit(self._committer, settings=self._queue, clock=self._clock, rng=self._rng)
+        await group.start()
+        self._service = self._wrap(EmbeddedService(group, self._queue, self._history))
+        self._become(Role.LEADER)
+        try:
+            await self._show_life(group)
+        finally:
+            self._service = None
+            if self._stopping:
+                self._become(Role.STOPPING)
+            await group.stop()
+            await self._resign()
+
+    async def _show_life(self, group: GroupCommit) -> None:
+        """Commits are signs of life; without any, the head says so. Ends with the lead."""
+        committer = self._committer
+        while not self._is_over():
+            position = committer.state.position
+            await self._pause(self._settings.heartbeat.total_seconds())
+            if self._is_over():
+                break
+            try:
+                if committer.state.position == position or not committer.sole:
+                    await group.beat()
+            except StorageError as error:
+                # No reason to leave: whoever takes over for that will be in the way of the next commit.
+                self._trouble(error)
+            except CasqueError as error:
+                log.warning("leads no more: %s", error)
+                break
+            else:
+                self._well()
+
+    def _is_over(self) -> bool:
+        return self._stopping or not self._committer.leads
+
+    async def _resign(self) -> None:
+        if not self._committer.leads:
+            return
+        try:
+            await self._committer.resign()
+            log.info("resigned")
+        except CasqueError as error:
+            log.warning("could not resign; others take over when the lease is over: %s", error)
+
+    async def _pause(self, seconds: float) -> None:
+        """So long, or until something happens."""
+        timer = self._clock.call_later(seconds, self._wake.set)
+        try:
+            await self._wake.wait()
+        finally:
+            timer.cancel()
+            self._wake.clear()
+
+    # --- Saying how it stands ---
+
+    def _become(self, role: Role) -> None:
+        if self._role is not role:
+            self._role = role
+            self._changed.set()
+
+    def _trouble(self, error: CasqueError) -> None:
+        if self._problem is None:
+            log.warning("in trouble, and goes on trying: %s", error)
+            self._changed.set()
+        self._problem = str(error)
+
+    def _well(self) -> None:
+        if self._problem is not None:
+            log.info("well again")
+            self._problem = None
+            self._changed.set()
+
+    def _warn_of_twin(self) -> None:
+        if self.election.twin is not None:
+            self._trouble(
+                CorruptQueueError(
+                    "--advertise",
+                    f"another broker that is alive advertises {self._address} too. Give each broker an address of its "
+                    "own: callers who are sent to the leader may come here",
+                )
+            )

@@ -1,0 +1,96 @@
+"""Who leads: a broker tries to, and learns what came of it.
+
+Nothing that another machine wrote is compared with a clock here. Another leader counts as alive as long as something
+about it changes: its epoch, the version of the head, the end of the log.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import msgspec
+
+from casque.clock import Clock, Random, new_nonce
+from casque.codec.head import Owner
+from casque.engine.committer import Committer
+from casque.errors import StorageError
+from casque.journal.port import Sighting
+from casque.settings import BrokerSettings, milliseconds
+
+
+class Elected(msgspec.Struct, frozen=True, tag="elected"):
+    """This broker leads from now on."""
+
+    epoch: int
+
+
+class AlreadyLeader(msgspec.Struct, frozen=True, tag="already_leader"):
+    """This broker leads, and did so before."""
+
+
+class OtherLeader(msgspec.Struct, frozen=True, tag="other_leader"):
+    """Another broker leads, and shows signs of life."""
+
+    leader: Owner
+
+
+class Conflict(msgspec.Struct, frozen=True, tag="conflict"):
+    """Nobody was seen to lead, and somebody else was faster."""
+
+
+ElectionResult: TypeAlias = Elected | AlreadyLeader | OtherLeader | Conflict
+
+
+class Election:
+    """One broker's candidacy. Its id is made anew at every start; its address is only where it can be reached."""
+
+    def __init__(
+        self, committer: Committer, *, name: str, address: str, settings: BrokerSettings, clock: Clock, rng: Random
+    ) -> None:
+        self.id = name
+        self._committer = committer
+        self._address = address
+        self._lease_ms = milliseconds(settings.lease)
+        self._clock = clock
+        self._rng = rng
+        self._seen: Sighting | None = None
+        self._since_ms = 0
+        self.twin: Owner | None = None
+        """Another broker that shows signs of life under this broker's address."""
+
+    async def try_elect(self) -> ElectionResult:
+        """Look, and lead if nobody else does.
+
+        Raises:
+            StorageError: the store did not answer.
+            CorruptQueueError: what it holds is not this queue.
+        """
+        if self._committer.leads:
+            return AlreadyLeader()
+        try:
+            await self._committer.refresh()
+        except StorageError:
+            self._seen = None  # who sees nothing has not seen that nothing changes
+            raise
+        seen, leader = self._look(), self._committer.sighting().owner
+        if leader is not None and leader.id != self.id and not self._is_silent():
+            return OtherLeader(leader)
+        owner = Owner(self.id, new_nonce(self._rng), self._address)
+        if await self._committer.lead(owner, lease_ms=self._lease_ms, seen=seen):
+            self._seen = self.twin = None
+            return Elected(self._committer.sighting().epoch)
+        self._seen = None
+        return Conflict()
+
+    def _look(self) -> Sighting:
+        seen, before = self._committer.sighting(), self._seen
+        if seen != before:
+            self._seen, self._since_ms = seen, self._clock.monotonic_ms()
+            # One that died under this address is ordinary: this broker was started again. One that moves is not.
+            if before is not None and seen.owner is not None and seen.owner == before.owner:
+                self.twin = seen.owner if seen.owner.address == self._address else None
+        return seen
+
+    def _is_silent(self) -> bool:
+        """Whether nothing has changed for a lease, by this machine's own clock."""
+        return self._clock.monotonic_ms() - self._since_ms >= self._lease_ms
