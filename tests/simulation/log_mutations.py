@@ -17,7 +17,7 @@ from casque.journal.log.journal import LogJournal
 from casque.journal.log.reader import Reader, Tail
 from casque.journal.log.register import HeadRegister
 from casque.journal.log.snapshots import naming
-from casque.journal.port import Batch, Conflict, Refreshed
+from casque.journal.port import Batch, Conflict, Refreshed, Sighting
 from casque.state import State
 from casque.storage.port import Store, Won
 
@@ -101,23 +101,25 @@ def head_read_before_the_tail(patch: pytest.MonkeyPatch) -> None:
 def log_probed_before_the_head_is_claimed(patch: pytest.MonkeyPatch) -> None:
     """Whoever takes the queue puts its fence first, and claims the head then."""
 
-    async def lead(
-        self: LogJournal, state: State, owner: Owner, batch: Batch, *, mode: Mode = Mode.LED
+    async def claim(
+        self: LogJournal, state: State, owner: Owner, batch: Batch, mode: Mode, seen: Sighting | None = None
     ) -> Refreshed | None:
+        await self._be_there(batch)
         head = await self._head.read()
         self._epoch = head.epoch + 1
         fence = await self._fence_at_the_end(state, self._epoch, batch, [])
-        claim = msgspec.structs.replace(
+        taken = msgspec.structs.replace(
             head, version=head.version + 1, writer=batch.writer, epoch=self._epoch, mode=mode, owner=owner
         )
-        if fence is None or not await self._head.replace(claim):
+        if fence is None or not await self._head.replace(taken):
             return None
         self._pass(state, fence)
         self._verified, self._mode = state.position, mode
         self._stance = replica.Stance.LEADING if mode is Mode.LED else replica.Stance.HOLDING
+        self._seen_ms = self._clock.monotonic_ms()
         return Refreshed(state)
 
-    patch.setattr(LogJournal, "lead", lead)
+    patch.setattr(LogJournal, "claim", claim)
 
 
 def no_fence_after_a_change_of_epoch(patch: pytest.MonkeyPatch) -> None:
@@ -155,20 +157,22 @@ def deposed_leader_goes_on(patch: pytest.MonkeyPatch) -> None:
 def leader_without_a_fence(patch: pytest.MonkeyPatch) -> None:
     """It claims the head, reads the log to its end and begins, with nothing in its predecessor's way."""
 
-    async def lead(
-        self: LogJournal, state: State, owner: Owner, batch: Batch, *, mode: Mode = Mode.LED
+    async def claim(
+        self: LogJournal, state: State, owner: Owner, batch: Batch, mode: Mode, seen: Sighting | None = None
     ) -> Refreshed | None:
+        await self._be_there(batch)
         head = await self._head.read()
-        claim = msgspec.structs.replace(
+        taken = msgspec.structs.replace(
             head, version=head.version + 1, writer=batch.writer, epoch=head.epoch + 1, mode=mode, owner=owner
         )
-        if not await self._head.replace(claim):
+        if not await self._head.replace(taken):
             return None
         fresh = await self.load()
         self._stance = replica.Stance.LEADING if mode is Mode.LED else replica.Stance.HOLDING
+        self._seen_ms = self._clock.monotonic_ms()
         return Refreshed(fresh)
 
-    patch.setattr(LogJournal, "lead", lead)
+    patch.setattr(LogJournal, "claim", claim)
 
 
 def follower_that_never_looks_at_the_floor(patch: pytest.MonkeyPatch) -> None:

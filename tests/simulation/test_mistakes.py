@@ -12,9 +12,9 @@ from datetime import timedelta
 import pytest
 
 from casque.testing.world import CALM, ROUGH, Invariant, Profile, simulate
-from casque.testing.world.layout import DOCUMENT, LED, LOG, Layout
+from casque.testing.world.layout import DOCUMENT, LED, LED_DOCUMENT, LOG, Layout
 from casque.testing.world.profile import Fault
-from tests.simulation import log_mutations, mutations
+from tests.simulation import broker_mutations, log_mutations, mutations
 
 Mutation = Callable[[pytest.MonkeyPatch], None]
 
@@ -24,6 +24,8 @@ SLEEPY = replace(ROUGH, name="sleepy", every_s={Fault.PAUSE: 4.0, Fault.CRASH: 2
 PAIR = replace(CALM, name="pair", nodes=2, every_s={Fault.PAUSE: 5.0})
 """Two who take turns at having the queue for themselves, and oversleep."""
 TRIO = replace(PAIR, name="trio", nodes=3)
+WATCHES = replace(TRIO, name="watches", skew_s=1200.0, every_s={Fault.CLOCK_JUMP: 3.0})
+"""Nothing goes wrong but the clocks."""
 JUMPY = replace(ROUGH, name="jumpy", skew_s=1200.0, every_s={Fault.CLOCK_JUMP: 3.0, Fault.CRASH: 8.0})
 DEAF = replace(
     ROUGH,
@@ -78,6 +80,12 @@ RULES = [
     (log_mutations.leader_without_a_fence, LED, TRIO, Invariant.SAME_STATE),
     (log_mutations.deleted_before_the_floor_is_raised, LED, SLEEPY, Invariant.KEPT),
     (log_mutations.fences_collected, LED, SLEEPY, Invariant.KEPT),
+    (broker_mutations.healthy_leader_evicted, LED, TRIO, Invariant.HEALTHY),
+    (broker_mutations.healthy_leader_evicted, LED_DOCUMENT, TRIO, Invariant.HEALTHY),
+    (broker_mutations.takeover_by_wall_clock, LED_DOCUMENT, WATCHES, Invariant.HEALTHY),
+    (broker_mutations.registers_again_on_conflict, LED, TRIO, Invariant.HEALTHY),
+    (broker_mutations.registers_again_on_conflict, LED_DOCUMENT, TRIO, Invariant.HEALTHY),
+    (broker_mutations.deposed_document_leader_goes_on, LED_DOCUMENT, TRIO, Invariant.CURRENT),
 ]
 
 MENDED = [
@@ -119,6 +127,10 @@ def test_a_mistake_is_found(
         (LOG, IMPATIENT),
         (LED, SLEEPY),
         (LED, TRIO),
+        (LED, WATCHES),
+        (LED_DOCUMENT, SLEEPY),
+        (LED_DOCUMENT, TRIO),
+        (LED_DOCUMENT, WATCHES),
     ],
     ids=lambda value: value.name,
 )

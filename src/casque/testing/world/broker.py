@@ -12,6 +12,7 @@ from casque.engine.committer import Committer
 from casque.errors import CasqueError
 from casque.service import QueueService, Role
 from casque.settings import BrokerSettings
+from casque.testing.world.invariants import Invariant
 
 if TYPE_CHECKING:
     from casque.testing.world.life import Life
@@ -47,6 +48,8 @@ class SimulatedBroker:
         except CasqueError as error:
             self._life.world.trace.note(self._life.name, f"its broker ends: {type(error).__name__}")
             self._life.world.loop.call_soon(self._life.node.crash)
+        except Exception as error:  # noqa: BLE001  a bug: nobody waits for this task
+            self._life.world.found(Invariant.EXPECTED, f"the broker of {self._life.name} failed: {error!r}")
         finally:
             self._ended.set()
 

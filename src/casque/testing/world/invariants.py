@@ -21,6 +21,7 @@ class Invariant(StrEnum):
     REPLAY = "10 snapshot and tail are the full replay"
     KEPT = "10 the floor never falls; no head, no fence and nothing above the floor is deleted"
     LIVE = "11 after the faults every ready job is claimed and every lost lease recovered"
+    HEALTHY = "11 a leader that shows signs of life is not deposed"
     LEASE = "a lease lasts its length"
     GIVEN_BACK = "a claim whose caller left goes back"
     CAUSED = "nothing happens that nobody asked for"

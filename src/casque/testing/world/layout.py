@@ -10,8 +10,8 @@ from types import ModuleType
 from typing import Any
 
 from casque.codec.document import DocumentCodec
-from casque.codec.head import KEY
-from casque.codec.log import START, decode_head, decode_segment, digest, replay, segment_key
+from casque.codec.head import KEY, Owner
+from casque.codec.log import START, Mode, decode_head, decode_segment, digest, replay, segment_key
 from casque.codec.snapshot import decode_snapshot
 from casque.errors import CorruptQueueError
 from casque.state import Limits, State
@@ -29,8 +29,8 @@ class Layout:
     """The state that a process finds which knows nothing but the bucket."""
     onlooker: Callable[[History], Onlooker]
     """Knows what such a bucket may look like, and what may be done to it."""
-    epoch: Callable[[bytes], int]
-    """Of the head."""
+    leader: Callable[[bytes], tuple[int, Owner | None]]
+    """The epoch, and who leads, as the head has it."""
     parts: Mapping[str, Any] = field(default_factory=dict)
     """What `Parts` has to be told to make queues of this layout."""
     led: bool = False
@@ -78,26 +78,27 @@ def _part(objects: Mapping[str, Stored], key: str) -> bytes:
     return objects[key].body
 
 
-def _document_epoch(body: bytes) -> int:
+def _document_leader(body: bytes) -> tuple[int, Owner | None]:
     codec = DocumentCodec(KEY, "")
     codec.decode(body, Limits())
-    return codec.leadership.epoch
+    return codec.leadership.epoch, codec.leadership.owner
 
 
-def _log_epoch(body: bytes) -> int:
-    return decode_head(KEY, body).epoch
+def _log_leader(body: bytes) -> tuple[int, Owner | None]:
+    head = decode_head(KEY, body)
+    return head.epoch, head.owner if head.mode is Mode.LED else None
 
 
 DOCUMENT = Layout(
-    "document", _recover_document, DocumentOnlooker, _document_epoch, {"layout": "document"}, followed=False
+    "document", _recover_document, DocumentOnlooker, _document_leader, {"layout": "document"}, followed=False
 )
-LOG = Layout("log", _recover_log, LogOnlooker, _log_epoch, {"layout": "log"})
-LED = Layout("led", _recover_log, LogOnlooker, _log_epoch, {"layout": "log"}, led=True, duration_s=16.0)
+LOG = Layout("log", _recover_log, LogOnlooker, _log_leader, {"layout": "log"})
+LED = Layout("led", _recover_log, LogOnlooker, _log_leader, {"layout": "log"}, led=True, duration_s=16.0)
 LED_DOCUMENT = Layout(
     "led-document",
     _recover_document,
     DocumentOnlooker,
-    _document_epoch,
+    _document_leader,
     {"layout": "document"},
     led=True,
     followed=False,

@@ -21,6 +21,7 @@ from casque.testing.world.life import Life, Node, task_factory
 from casque.testing.world.loop import VirtualLoop
 from casque.testing.world.onlooker import Effect
 from casque.testing.world.profile import Fault, Profile
+from casque.testing.world.reigns import Reigns
 from casque.testing.world.steps import Steps
 from casque.testing.world.trace import Trace
 from casque.types import JobState
@@ -50,6 +51,7 @@ class World:
         self.violation: Violation | None = None
         self._healed_at: float | None = None
         self._steps = Steps(self.history, layout)
+        self._reigns = Reigns(self.history, layout)
         self._rng = Random(f"{seed}/world")
         self.nodes = [Node(self, number) for number in range(1, profile.nodes + 1)]
 
@@ -82,6 +84,8 @@ class World:
     def _landed(self, key: str, sender: Life) -> None:
         with self.watching():
             self._steps.landed(self.bucket.objects, key, sender)
+            if self.layout.led:
+                self._reigns.landed(key, self.bucket.objects[key].body, self.loop.time())
         self.trace.note(sender.name, f"landed {key} {self.history.state.position} {self.bucket.objects[key].etag}")
 
     def _deleted(self, key: str, sender: Life) -> None:
@@ -93,8 +97,13 @@ class World:
         error = context.get("exception")
         if isinstance(error, Violation) or "never retrieved" in context["message"] or self.violation is not None:
             return  # noted already; or an answer to a caller that has gone
-        self.violation = Violation(Invariant.EXPECTED, f"{context['message']}: {error!r}")
-        self.loop.stop()
+        self.found(Invariant.EXPECTED, f"{context['message']}: {error!r}")
+
+    def found(self, invariant: Invariant, detail: str) -> None:
+        """Something is wrong, and nobody is there to be told but the end of the run."""
+        if self.violation is None:
+            self.violation = Violation(invariant, detail)
+            self.loop.stop()
 
     # --- What befalls nodes ---
 
@@ -173,7 +182,7 @@ class World:
         self.loop.call_later(seconds, watched)
 
     def _check_one_leads(self) -> None:
-        epoch = self.layout.epoch(self.bucket.objects[KEY].body)
+        epoch, _ = self.layout.leader(self.bucket.objects[KEY].body)
         leaders = [
             node.name
             for node in self.nodes

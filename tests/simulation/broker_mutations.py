@@ -1,0 +1,54 @@
+"""Mistakes that brokers of other queues have made, each made by ours for the length of a test."""
+
+from __future__ import annotations
+
+import pytest
+
+from casque.broker.election import Elected, Election, ElectionResult
+from casque.clock import new_nonce
+from casque.codec.head import Owner
+from casque.journal.document import DocumentJournal
+
+
+def healthy_leader_evicted(patch: pytest.MonkeyPatch) -> None:
+    """Any new broker takes over, whoever leads."""
+    patch.setattr(Election, "_is_silent", lambda self: True)
+
+
+def takeover_by_wall_clock(patch: pytest.MonkeyPatch) -> None:
+    """The time that the leader wrote is compared with this machine's clock."""
+
+    def is_silent(self: Election) -> bool:
+        journal = self._committer._journal._chosen  # type: ignore[attr-defined]
+        assert isinstance(journal, DocumentJournal)
+        return self._clock.wall_ms() - journal._codec.leadership.heartbeat_ms >= self._lease_ms
+
+    patch.setattr(Election, "_is_silent", is_silent)
+
+
+def registers_again_on_conflict(patch: pytest.MonkeyPatch) -> None:
+    """A leader that finds another in its place puts itself back there."""
+    try_elect = Election.try_elect
+    was_leader: dict[str, bool] = {}
+
+    async def again(self: Election) -> ElectionResult:
+        if was_leader.get(self.id):
+            await self._committer.refresh()
+            owner = Owner(self.id, new_nonce(self._rng), self._address)
+            if await self._committer.lead(owner, lease_ms=self._lease_ms, seen=None):
+                return Elected(self._committer.sighting().epoch)
+        result = await try_elect(self)
+        was_leader[self.id] = was_leader.get(self.id, False) or isinstance(result, Elected)
+        return result
+
+    patch.setattr(Election, "try_elect", again)
+
+
+def deposed_document_leader_goes_on(patch: pytest.MonkeyPatch) -> None:
+    """A leader that finds another's name in the document writes its own over it."""
+
+    def check_lead(self: DocumentJournal) -> None:
+        if self._mine is not None:
+            self._codec.leadership = self._mine
+
+    patch.setattr(DocumentJournal, "_check_lead", check_lead)
