@@ -644,6 +644,25 @@ async def test_a_session_ends_with_its_token_even_if_another_of_the_name_is_made
         session(queue)
 
 
+async def test_a_worker_whose_token_is_revoked_while_it_waits_gets_nothing(
+    queue: QueueService, tokens: Path, clock: ManualClock
+) -> None:
+    token = new_token(tokens, "worker", Scope.WORK)
+    border = admit(TokenBook(tokens, clock=clock))(token)(queue)
+    waiting = asyncio.create_task(border.dequeue(entrypoints=("new",), limit=1, wait_s=60))
+    await clock.advance(1)
+    tokenfile.revoke(tokens, "worker")
+    await clock.advance(1)
+    await queue.enqueue([JobSpec("n", "new", b"")])
+
+    with pytest.raises(NotAuthenticatedError):
+        await waiting
+
+    job = await queue.find("n")
+    assert job is not None
+    assert (job.state, job.attempts) == (JobState.READY, 0)
+
+
 async def test_a_watcher_whose_token_changes_is_cut_off(queue: QueueService, tokens: Path, clock: ManualClock) -> None:
     token = new_token(tokens, "watcher", Scope.READ)
     events = admit(TokenBook(tokens, clock=clock))(token)(queue).events(from_position=0, follow=False)

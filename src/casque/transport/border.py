@@ -214,8 +214,19 @@ class Border:
             wait_s=wait_s,
             request_id=request_id,
         )
+        if claimed and wait_s > 0 and self._book is not None:
+            await self._take_back_if_revoked(self._book, claimed)
         # Somebody else's request id would be answered with somebody else's claims.
         return [job for job in claimed if self._reaches(job)] if self._limited else claimed
+
+    async def _take_back_if_revoked(self, book: TokenBook, claimed: list[JobRecord]) -> None:
+        """A token may be taken back while its worker waits for a job."""
+        try:
+            book.current(self.principal)
+        except NotAuthenticatedError:
+            for job in claimed:
+                await self.service.give_back(job.spec.id, token=job.token)
+            raise
 
     def _check_entrypoints(self, entrypoints: Any) -> None:
         if not isinstance(entrypoints, tuple) or not 1 <= len(entrypoints) <= self._limits.entrypoints_per_dequeue:

@@ -38,6 +38,8 @@ from casque.types import JobRecord
 log = logger("transport.grpc")
 
 METHOD = "/casque.v1.Queue/Exchange"
+WELCOME = ("casque-welcome", "1")
+"""What a server says first to those whom it lets in."""
 PACKET_BYTES = 1024 * 1024
 """About where a packet ends and the next begins."""
 PACKET_CALLS = 4096
@@ -149,6 +151,8 @@ class Line:
             # Nothing is sent before the server has let us in: whatever fails until then has surely not been done.
             async with asyncio.timeout(self._connect_s):
                 await stream.wait_for_connection()
+                if WELCOME not in tuple(await stream.initial_metadata() or ()):
+                    await self._read(stream)  # which says why not
             await self._talk(stream)
         except grpc.aio.AioRpcError as error:
             ending = self._reason(error)

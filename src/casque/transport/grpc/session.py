@@ -16,6 +16,7 @@ from casque.transport.errors import WireError, to_wire
 from casque.transport.grpc import packets
 from casque.transport.grpc.casque_v1_pb2 import Packet
 from casque.transport.grpc.door import Door
+from casque.transport.grpc.line import WELCOME
 from casque.transport.grpc.packets import (
     AckCall,
     Answer,
@@ -72,7 +73,7 @@ class Session:
             InvalidInputError: bytes that are no packet.
         """
         # The client takes this for "you are in", and sends nothing before.
-        await self._context.send_initial_metadata(())
+        await self._context.send_initial_metadata((WELCOME,))
         reading = asyncio.create_task(self._read())
         writing = asyncio.create_task(self._write())
         closing = asyncio.create_task(self._door.closing.wait())
