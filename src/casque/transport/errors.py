@@ -60,12 +60,16 @@ def http_status(error: CasqueError) -> int:
     return _row(type(error))[1]
 
 
+def name_of(error: CasqueError) -> str:
+    """Its name on the wire and in metrics: one of the table's, never one that an application made up."""
+    return _known(type(error)).__name__
+
+
 def to_wire(error: CasqueError) -> WireError:
-    kind = _known(type(error))
     arguments = list(error.__reduce__()[1])
     if isinstance(error, errors.StorageError):
         arguments = [str(error)]  # its cause is an exception of this process
-    return WireError(kind.__name__, str(error), arguments)
+    return WireError(name_of(error), str(error), arguments)
 
 
 def from_wire(wire: WireError) -> CasqueError:

@@ -1,0 +1,178 @@
+"""Numbers for people who operate casque: counters, gauges and histograms, written as Prometheus reads them.
+
+Names are in base units (seconds, bytes), and what only rises ends in `_total`. A family is made once and found again by
+its name, so that parts need not hand them to each other.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from typing import TypeVar
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+"""From a commit to memory to a long poll."""
+
+
+class Number:
+    """One number of a family: that of one set of labels."""
+
+    __slots__ = ("value",)
+
+    def __init__(self) -> None:
+        self.value = 0.0
+
+    def add(self, amount: float = 1.0) -> None:
+        self.value += amount
+
+
+class Spread:
+    """How often which size was seen."""
+
+    __slots__ = ("bounds", "counts", "sum")
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self.bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        self.sum = 0.0
+
+    def observe(self, size: float) -> None:
+        # A size that is exactly a bound belongs below it.
+        self.counts[bisect_left(self.bounds, size)] += 1
+        self.sum += size
+
+
+class _Family:
+    kind = ""
+
+    def __init__(self, name: str, about: str, labels: tuple[str, ...]) -> None:
+        self.name = name
+        self.about = about
+        self.labels = labels
+
+    def lines(self) -> Iterator[str]:
+        yield f"# HELP {self.name} {_escaped(self.about)}"
+        yield f"# TYPE {self.name} {self.kind}"
+        yield from self._samples()
+
+    def _samples(self) -> Iterator[str]:
+        raise NotImplementedError
+
+    def _label_text(self, values: tuple[str, ...], more: str = "") -> str:
+        pairs = [f'{name}="{_quoted(value)}"' for name, value in zip(self.labels, values, strict=True)]
+        text = ",".join([*pairs, more] if more else pairs)
+        return f"{{{text}}}" if text else ""
+
+
+class _Numbers(_Family):
+    def __init__(self, name: str, about: str, labels: tuple[str, ...] = ()) -> None:
+        super().__init__(name, about, labels)
+        self._numbers: dict[tuple[str, ...], Number] = {}
+
+    def of(self, *values: str) -> Number:
+        """The number of these label values, in the order of the family's labels."""
+        number = self._numbers.get(values)
+        if number is None:
+            assert len(values) == len(self.labels), (self.name, values)
+            number = self._numbers[values] = Number()
+        return number
+
+    def forget(self) -> None:
+        """What is no longer known must not be shown as if it were."""
+        self._numbers.clear()
+
+    def _samples(self) -> Iterator[str]:
+        for values, number in self._numbers.items():
+            yield f"{self.name}{self._label_text(values)} {_number(number.value)}"
+
+
+class Counter(_Numbers):
+    """Only rises, from 0 at the start of the process unless its text says otherwise."""
+
+    kind = "counter"
+
+
+class Gauge(_Numbers):
+    """Rises and falls."""
+
+    kind = "gauge"
+
+
+class Histogram(_Family):
+    kind = "histogram"
+
+    def __init__(
+        self, name: str, about: str, labels: tuple[str, ...] = (), *, bounds: Sequence[float] = SECONDS
+    ) -> None:
+        super().__init__(name, about, labels)
+        self._bounds = tuple(bounds)
+        self._spreads: dict[tuple[str, ...], Spread] = {}
+
+    def of(self, *values: str) -> Spread:
+        spread = self._spreads.get(values)
+        if spread is None:
+            assert len(values) == len(self.labels), (self.name, values)
+            spread = self._spreads[values] = Spread(self._bounds)
+        return spread
+
+    def _samples(self) -> Iterator[str]:
+        for values, spread in self._spreads.items():
+            below = 0
+            for bound, count in zip([*map(_number, self._bounds), "+Inf"], spread.counts, strict=True):
+                below += count
+                edge = f'le="{bound}"'
+                yield f"{self.name}_bucket{self._label_text(values, edge)} {below}"
+            yield f"{self.name}_sum{self._label_text(values)} {_number(spread.sum)}"
+            yield f"{self.name}_count{self._label_text(values)} {below}"
+
+
+F = TypeVar("F", bound=_Family)
+
+
+class Metrics:
+    """The numbers of one process, or of one part of it.
+
+    >>> metrics = Metrics()
+    >>> metrics.counter("casque_calls_total", "Calls.", ("verb",)).of("ack").add()
+    >>> print(metrics.text(), end="")
+    # HELP casque_calls_total Calls.
+    # TYPE casque_calls_total counter
+    casque_calls_total{verb="ack"} 1
+    """
+
+    def __init__(self) -> None:
+        self._families: dict[str, _Family] = {}
+
+    def counter(self, name: str, about: str, labels: tuple[str, ...] = ()) -> Counter:
+        return self._family(Counter, name, about, labels)
+
+    def gauge(self, name: str, about: str, labels: tuple[str, ...] = ()) -> Gauge:
+        return self._family(Gauge, name, about, labels)
+
+    def histogram(self, name: str, about: str, labels: tuple[str, ...] = ()) -> Histogram:
+        return self._family(Histogram, name, about, labels)
+
+    def text(self) -> str:
+        """Everything, as Prometheus reads it."""
+        lines = [line for family in self._families.values() for line in family.lines()]
+        return "".join(f"{line}\n" for line in lines)
+
+    def _family(self, kind: type[F], name: str, about: str, labels: tuple[str, ...]) -> F:
+        family = self._families.get(name)
+        if family is None:
+            family = self._families[name] = kind(name, about, labels)
+        assert isinstance(family, kind), f"{name} is a {family.kind}"
+        return family
+
+
+def _number(value: float) -> str:
+    return str(int(value)) if value == int(value) else repr(value)
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("\n", "\\n")
+
+
+def _quoted(text: str) -> str:
+    return _escaped(text).replace('"', '\\"')

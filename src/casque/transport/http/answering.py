@@ -1,0 +1,70 @@
+"""From an outcome to an HTTP response, errors included."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from casque.errors import CasqueError, LeadershipLostError, NotAuthenticatedError, QueueLedError
+from casque.transport.errors import http_status, to_wire
+from casque.transport.http.reading import GoneError
+from casque.transport.http.routes import JSON
+
+T = TypeVar("T")
+
+RETRY_AFTER_S = 1
+_encoder = msgspec.json.Encoder()
+
+
+def answer(message: Any) -> Response:
+    return Response(status_code=204) if message is None else Response(_encoder.encode(message), media_type=JSON)
+
+
+def refusal(
+    error: CasqueError, *, path: str, status: int | None = None, headers: dict[str, str] | None = None
+) -> Response:
+    status = status or http_status(error)
+    all_headers = dict(headers or {})
+    if isinstance(error, NotAuthenticatedError):
+        all_headers["WWW-Authenticate"] = "Bearer"
+    if status == 503:
+        all_headers["Retry-After"] = str(RETRY_AFTER_S)
+    if isinstance(error, QueueLedError | LeadershipLostError) and (there := _elsewhere(error.address, path)):
+        all_headers["Location"] = there
+    return Response(_encoder.encode(to_wire(error)), status, all_headers, media_type=JSON)
+
+
+def _elsewhere(address: str | None, path: str) -> str | None:
+    """The same question at the leader, if it gave an address for HTTP. Most give that of their gRPC port."""
+    if address is None or not address.startswith(("http://", "https://")) or not address.isascii():
+        return None
+    return address.rstrip("/") + path
+
+
+async def unless_gone(request: Request, call: Coroutine[Any, Any, T]) -> T:
+    """The outcome of a call, which is cancelled if the client leaves first.
+
+    Raises:
+        GoneError: it left.
+    """
+    calling = asyncio.create_task(call)
+    gone = asyncio.create_task(_gone(request))
+    try:
+        await asyncio.wait({calling, gone}, return_when=asyncio.FIRST_COMPLETED)
+        if not calling.done():
+            raise GoneError
+        return calling.result()
+    finally:
+        gone.cancel()
+        calling.cancel()
+        await asyncio.gather(calling, gone, return_exceptions=True)
+
+
+async def _gone(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass

@@ -1,0 +1,343 @@
+"""A queue behind one HTTP address, as a `QueueService`.
+
+It follows nobody and repeats nothing: a call that could not be sent is refused with BrokerUnreachableError, and one
+whose answer was lost with UnknownOutcomeError. Whoever stands above decides what to do about it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from datetime import datetime
+from typing import Any, Self, TypeVar
+from urllib.parse import quote, urlencode, urlsplit
+
+import msgspec
+from msgspec import UNSET
+
+from casque.errors import (
+    BrokerUnreachableError,
+    CasqueError,
+    InvalidInputError,
+    JobNotFoundError,
+    UnknownOutcomeError,
+)
+from casque.service import ArchivedJob, Lease, QueueEvent, Stats
+from casque.transport.errors import WireError, from_wire
+from casque.transport.http.connections import Answer, Connections, Headers
+from casque.transport.http.messages import (
+    PAGE_MAX,
+    AckRequest,
+    Beats,
+    Claim,
+    GiveBackRequest,
+    HeartbeatRequest,
+    HeartbeatsRequest,
+    Job,
+    Jobs,
+    JobsPage,
+    LeaseOf,
+    MaybeJob,
+    NackRequest,
+    Nothing,
+    Purged,
+    PurgeRequest,
+    from_backoff,
+    from_job,
+    from_spec,
+)
+from casque.transport.http.sse import Reader, to_event
+from casque.types import Backoff, JobRecord, JobSpec, JobState
+
+T = TypeVar("T")
+
+MARGIN_S = 30.0
+"""How much longer than a call may wait its answer may take: a commit on a slow store, and the way there and back."""
+SILENCE_S = 60.0
+"""A feed that is silent for so long is dead: a server that lives says so every few seconds."""
+Query = list[tuple[str, str]]
+
+
+class HttpService:
+    """Satisfies `QueueService` against one broker.
+
+    `address` is `host:port` or a URL. `tls` is a context for clients: with the broker's authority, and with a
+    certificate of its own where the broker asks for one.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        *,
+        token: str | None = None,
+        tls: ssl.SSLContext | None = None,
+        margin_s: float = MARGIN_S,
+    ) -> None:
+        self._url = _url(address, secure=tls is not None)
+        self._margin_s = margin_s
+        headers = [(b"Accept", b"application/json, text/event-stream, application/jsonl")]
+        if token is not None:
+            headers.append((b"Authorization", f"Bearer {_printable(token)}".encode()))
+        self._connections = Connections(self._url, tls, headers)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        await self._connections.close()
+
+    # --- Producing ---
+
+    async def enqueue(self, specs: Sequence[JobSpec], *, request_id: str | None = None) -> Sequence[JobRecord]:
+        if not specs:
+            return ()
+        answer = await self._post("/v1/jobs", [from_spec(spec) for spec in specs], Jobs, request_id)
+        return _records(answer)
+
+    # --- Working ---
+
+    async def dequeue(
+        self,
+        *,
+        entrypoints: tuple[str, ...] | None,
+        limit: int,
+        lease_ms: int | None = None,
+        worker: str | None = None,
+        wait_s: float = 0.0,
+        request_id: str | None = None,
+    ) -> list[JobRecord]:
+        names = None if entrypoints is None else list(entrypoints)
+        lease = None if lease_ms is None else lease_ms / 1000
+        loop = asyncio.get_running_loop()
+        ends = loop.time() + wait_s
+        while True:
+            claim = Claim(names, limit, max(wait_s, 0.0), lease, worker)
+            found = _records(await self._post("/v1/jobs/claim", claim, Jobs, request_id, wait_s=claim.wait))
+            # A server waits no longer than it likes, lest a proxy cut the line; the rest of the wait is another call.
+            wait_s = ends - loop.time()
+            if found or wait_s <= 0:
+                return found
+
+    async def ack(
+        self, job_id: str, *, token: int | None = None, result: bytes | None = None, request_id: str | None = None
+    ) -> None:
+        body = AckRequest(token, UNSET if result is None else result)
+        await self._post(_of(job_id, "ack"), body, None, request_id)
+
+    async def nack(
+        self,
+        job_id: str,
+        *,
+        token: int | None = None,
+        delay_ms: int | None = None,
+        backoff: Backoff | None = None,
+        error: str | None = None,
+        request_id: str | None = None,
+    ) -> JobRecord | None:
+        if delay_ms is None and backoff is None:
+            delay_ms = 0  # said explicitly: what is left out, the broker fills in
+        body = NackRequest(
+            token,
+            None if delay_ms is None else delay_ms / 1000,
+            None if backoff is None else from_backoff(backoff),
+            error,
+        )
+        return _maybe(await self._post(_of(job_id, "nack"), body, MaybeJob, request_id))
+
+    async def heartbeat(self, job_id: str, *, token: int | None = None) -> JobRecord:
+        return from_job(await self._post(_of(job_id, "heartbeat"), HeartbeatRequest(token), Job))
+
+    async def heartbeats(self, leases: Sequence[Lease]) -> list[JobRecord | CasqueError]:
+        body = HeartbeatsRequest([LeaseOf(lease.job_id, lease.token) for lease in leases])
+        answer = await self._post("/v1/heartbeats", body, Beats)
+        return [_beaten(beat.job, beat.error) for beat in answer.answers]
+
+    async def give_back(self, job_id: str, *, token: int) -> None:
+        await self._post(_of(job_id, "give-back"), GiveBackRequest(token), None)
+
+    # --- Managing ---
+
+    async def cancel(self, job_id: str, *, request_id: str | None = None) -> None:
+        await self._post(_of(job_id, "cancel"), Nothing(), None, request_id)
+
+    async def retry(self, job_id: str, *, request_id: str | None = None) -> JobRecord | None:
+        return _maybe(await self._post(_of(job_id, "retry"), Nothing(), MaybeJob, request_id))
+
+    async def purge(self, *, entrypoint: str | None = None, request_id: str | None = None) -> int:
+        return (await self._post("/v1/purge", PurgeRequest(entrypoint), Purged, request_id)).purged
+
+    # --- Looking ---
+
+    async def find(self, job_id: str) -> JobRecord | None:
+        try:
+            return from_job(await self._get(_of(job_id), Job))
+        except JobNotFoundError:
+            return None
+
+    async def jobs(
+        self,
+        *,
+        states: frozenset[JobState] | None = None,
+        entrypoint: str | None = None,
+        limit: int | None = None,
+        after: int = 0,
+    ) -> list[JobRecord]:
+        found: list[JobRecord] = []
+        if states is not None and not states:
+            return found
+        query = _query(states, entrypoint)
+        while True:
+            size = PAGE_MAX if limit is None else min(PAGE_MAX, limit - len(found))
+            page = await self._get("/v1/jobs", JobsPage, [*query, ("limit", str(size)), ("after", str(after))])
+            found += [from_job(job) for job in page.jobs]
+            if page.next is None or len(found) == limit:
+                return found
+            after = page.next
+
+    async def stats(self) -> Stats:
+        return await self._get("/v1/stats", Stats)
+
+    async def events(self, *, from_position: int | None = None, follow: bool = True) -> AsyncGenerator[QueueEvent]:
+        query = [("follow", "true" if follow else "false")]
+        if from_position is not None:
+            query.append(("from_position", str(from_position)))
+        async with self._asked("GET", _with("/v1/events", query), patience_s=SILENCE_S) as answer:
+            reader = Reader()
+            async for piece in answer.pieces():
+                for frame in reader.feed(piece):
+                    if frame.event == "end":
+                        return
+                    if frame.event == "failure":
+                        raise from_wire(_decoded(frame.data.encode(), WireError))
+                    if (event := to_event(frame)) is not None:
+                        yield event
+        raise UnknownOutcomeError(f"{self._url} ended the feed without a word; go on from the last position")
+
+    async def archive(
+        self,
+        *,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        entrypoint: str | None = None,
+        states: frozenset[JobState] | None = None,
+    ) -> AsyncGenerator[ArchivedJob]:
+        if states is not None and not states:
+            return
+        query = _query(states, entrypoint)
+        query += [(name, _text(moment)) for name, moment in (("since", since), ("until", until)) if moment is not None]
+        rest = b""
+        async with self._asked("GET", _with("/v1/archive", query)) as answer:
+            async for piece in answer.pieces():
+                *lines, rest = (rest + piece).split(b"\n")
+                for line in lines:
+                    yield _decoded(line, ArchivedJob)
+
+    # --- The wire ---
+
+    async def _post(
+        self, path: str, body: Any, kind: type[T] | None, request_id: str | None = None, *, wait_s: float = 0.0
+    ) -> T:
+        headers = [(b"Content-Type", b"application/json")]
+        if request_id is not None:
+            headers.append((b"Idempotency-Key", request_id.encode()))
+        patience_s = wait_s + self._margin_s
+        async with self._asked("POST", path, headers, msgspec.json.encode(body), patience_s=patience_s) as answer:
+            raw = await answer.whole()
+        return _decoded(raw, kind)
+
+    async def _get(self, path: str, kind: type[T], query: Query | None = None) -> T:
+        async with self._asked("GET", _with(path, query or [])) as answer:
+            raw = await answer.whole()
+        return _decoded(raw, kind)
+
+    @asynccontextmanager
+    async def _asked(
+        self,
+        method: str,
+        target: str,
+        headers: Headers | None = None,
+        body: bytes = b"",
+        *,
+        patience_s: float | None = None,
+    ) -> AsyncIterator[Answer]:
+        """The answer, if it is not a refusal."""
+        patience_s = self._margin_s if patience_s is None else patience_s
+        async with self._connections.exchange(method, target, headers or [], body, patience_s=patience_s) as answer:
+            if not 200 <= answer.status < 300:
+                raise self._refusal(answer.status, await answer.whole())
+            yield answer
+
+    def _refusal(self, status: int, body: bytes) -> CasqueError:
+        try:
+            return from_wire(msgspec.json.decode(body, type=WireError))
+        except msgspec.DecodeError:
+            pass
+        said = f"it answered with the status {status}, and not as a broker does"
+        if status >= 500:
+            return UnknownOutcomeError(f"{self._url}: {said}; something on the way may have passed the call on")
+        return BrokerUnreachableError(self._url, said)
+
+
+def _url(address: str, *, secure: bool) -> str:
+    url = address if "://" in address else f"{'https' if secure else 'http'}://{address}"
+    parts = urlsplit(url)
+    if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query or parts.fragment:
+        raise InvalidInputError(f"address must be host:port, or a URL with http or https, not {address!r}")
+    if secure and parts.scheme == "http":
+        raise InvalidInputError(f"{address!r} is without TLS, but TLS parameters are given: write https://")
+    return url.rstrip("/")
+
+
+def _of(job_id: str, verb: str | None = None) -> str:
+    if not job_id:
+        raise JobNotFoundError(job_id)
+    # A path may not have segments of dots alone: everybody on the way would resolve them.
+    segment = quote(job_id, safe="") if job_id.strip(".") else job_id.replace(".", "%2E")
+    return f"/v1/jobs/{segment}" if verb is None else f"/v1/jobs/{segment}/{verb}"
+
+
+def _query(states: frozenset[JobState] | None, entrypoint: str | None) -> Query:
+    query = [("state", state.value) for state in sorted(states or ())]
+    return query if entrypoint is None else [*query, ("entrypoint", entrypoint)]
+
+
+def _with(path: str, query: Query) -> str:
+    return f"{path}?{urlencode(query)}" if query else path
+
+
+def _printable(token: str) -> str:
+    if not token.isascii() or not token.isprintable() or not token or " " in token:
+        raise InvalidInputError("token must be printable ASCII without spaces")
+    return token
+
+
+def _text(moment: datetime) -> str:
+    return moment.isoformat()
+
+
+def _decoded(raw: bytes, kind: type[T] | None) -> T:
+    if kind is None:
+        return None  # type: ignore[return-value]  # whoever asks for nothing takes nothing
+    try:
+        return msgspec.json.decode(raw, type=kind)
+    except msgspec.DecodeError as error:
+        raise UnknownOutcomeError(f"the answer is not what a broker sends: {error}") from error
+
+
+def _records(answer: Jobs) -> list[JobRecord]:
+    return [from_job(job) for job in answer.jobs]
+
+
+def _maybe(answer: MaybeJob) -> JobRecord | None:
+    return None if answer.job is None else from_job(answer.job)
+
+
+def _beaten(job: Job | None, error: WireError | None) -> JobRecord | CasqueError:
+    if job is not None:
+        return from_job(job)
+    return from_wire(error) if error is not None else UnknownOutcomeError("the broker gave no answer to a heartbeat")

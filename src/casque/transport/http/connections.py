@@ -1,0 +1,173 @@
+"""HTTP/1.1 to one address, over as many connections as there are callers at the same time.
+
+h11 knows the protocol; here is only what a queue's client needs besides: connections are kept for the next caller, a
+caller that leaves closes its own (which is how the server learns of it), and what goes wrong is told apart by whether
+anything can have been sent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from urllib.parse import urlsplit
+
+import h11
+
+from casque.errors import BrokerUnreachableError, InvalidInputError, UnknownOutcomeError
+
+CONNECT_S = 5.0
+CLOSE_S = 1.0
+IDLE_S = 30.0
+"""How long an idle connection is kept; servers keep theirs longer, so that none is closed just as it is used again."""
+IDLE_MAX = 200
+_PIECE = 256 * 1024
+
+Headers = list[tuple[bytes, bytes]]
+
+
+class Connections:
+    """Where one address is reached. `url` has a scheme, a host and perhaps a port and a path."""
+
+    def __init__(self, url: str, tls: ssl.SSLContext | None, headers: Headers) -> None:
+        parts = urlsplit(url)
+        try:
+            port = parts.port
+        except ValueError as error:
+            raise InvalidInputError(f"address must have a port from 1 to 65535: {url!r}") from error
+        assert parts.hostname is not None
+        self._url = url
+        self._host = parts.hostname
+        self._port = port or (443 if parts.scheme == "https" else 80)
+        self._prefix = parts.path
+        self._tls = (tls or ssl.create_default_context()) if parts.scheme == "https" else None
+        self._headers = [(b"Host", parts.netloc.rpartition("@")[2].encode()), *headers]
+        self._idle: list[tuple[float, _Line]] = []
+        self._closed = False
+
+    async def close(self) -> None:
+        self._closed = True
+        idle, self._idle = self._idle, []
+        await asyncio.gather(*(line.end() for _, line in idle))
+
+    @asynccontextmanager
+    async def exchange(
+        self, method: str, target: str, headers: Headers, body: bytes, *, patience_s: float
+    ) -> AsyncIterator[Answer]:
+        """An answer whose body is yet to be read. Each step of the exchange may take `patience_s`.
+
+        Raises:
+            BrokerUnreachableError: nothing was sent.
+            UnknownOutcomeError: the connection broke, or the answer did not come.
+        """
+        line = await self._line()
+        request = h11.Request(
+            method=method,
+            target=self._prefix + target,
+            headers=[*self._headers, *headers, (b"Content-Length", b"%d" % len(body))],
+        )
+        kept = False
+        try:
+            with self._translated():
+                answer = await line.ask(request, body, patience_s)
+                yield answer
+            kept = line.is_free()
+        finally:
+            if kept and not self._closed and len(self._idle) < IDLE_MAX:
+                self._idle.append((asyncio.get_running_loop().time(), line))
+            else:
+                line.close()
+
+    async def _line(self) -> _Line:
+        now = asyncio.get_running_loop().time()
+        while self._idle:
+            since, line = self._idle.pop()
+            if now - since < IDLE_S and not line.is_broken():
+                return line
+            line.close()
+        try:
+            async with asyncio.timeout(CONNECT_S):
+                streams = await asyncio.open_connection(self._host, self._port, ssl=self._tls)
+        except TimeoutError as error:
+            raise BrokerUnreachableError(self._url, f"no connection within {CONNECT_S:g} seconds") from error
+        except OSError as error:  # that of TLS too
+            raise BrokerUnreachableError(self._url, error.strerror or str(error)) from error
+        return _Line(*streams)
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except (OSError, h11.ProtocolError) as error:
+            said = "the answer did not come in time" if isinstance(error, TimeoutError) else str(error)
+            raise UnknownOutcomeError(
+                f"the connection to {self._url} broke before the whole answer was there "
+                f"({said or type(error).__name__}); the call may have been carried out: repeat it with the same "
+                "request_id, or look first"
+            ) from error
+
+
+class Answer:
+    """A status, and a body that comes in pieces."""
+
+    def __init__(self, line: _Line, response: h11.Response, patience_s: float) -> None:
+        self._line = line
+        self._patience_s = patience_s
+        self.status = response.status_code
+
+    async def pieces(self) -> AsyncIterator[bytes]:
+        while not isinstance(event := await self._line.next_event(self._patience_s), h11.EndOfMessage):
+            assert isinstance(event, h11.Data)
+            yield bytes(event.data)
+
+    async def whole(self) -> bytes:
+        return b"".join([piece async for piece in self.pieces()])
+
+
+class _Line:
+    """One connection, with one exchange at a time."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._protocol = h11.Connection(h11.CLIENT)
+
+    async def ask(self, request: h11.Request, body: bytes, patience_s: float) -> Answer:
+        pieces = [self._protocol.send(request), self._protocol.send(h11.Data(data=body))]
+        pieces.append(self._protocol.send(h11.EndOfMessage()))
+        self._writer.writelines([piece for piece in pieces if piece])
+        try:
+            async with asyncio.timeout(patience_s):
+                await self._writer.drain()
+        except ConnectionError:
+            pass  # it may have refused the rest and said why
+        while not isinstance(event := await self.next_event(patience_s), h11.Response):
+            assert isinstance(event, h11.InformationalResponse)
+        return Answer(self, event, patience_s)
+
+    async def next_event(self, patience_s: float) -> object:
+        while (event := self._protocol.next_event()) is h11.NEED_DATA:
+            async with asyncio.timeout(patience_s):
+                self._protocol.receive_data(await self._reader.read(_PIECE))
+        if isinstance(event, h11.ConnectionClosed):
+            raise ConnectionResetError("it was closed")
+        return event
+
+    def is_free(self) -> bool:
+        """Whether the exchange is over and the connection good for another."""
+        if self._protocol.our_state is h11.DONE and self._protocol.their_state is h11.DONE:
+            self._protocol.start_next_cycle()
+        return self._protocol.states == {h11.CLIENT: h11.IDLE, h11.SERVER: h11.IDLE}
+
+    def is_broken(self) -> bool:
+        return self._reader.at_eof() or self._reader.exception() is not None or self._writer.is_closing()
+
+    def close(self) -> None:
+        self._writer.close()
+
+    async def end(self) -> None:
+        self._writer.close()
+        with suppress(OSError, TimeoutError):
+            async with asyncio.timeout(CLOSE_S):  # TLS says goodbye, and not everybody answers
+                await self._writer.wait_closed()

@@ -1,0 +1,315 @@
+"""What travels as JSON, and how it becomes the values of a `QueueService` and back.
+
+Requests are strict: a field that is not known is refused, because a misspelt option that is silently passed over costs
+an evening. Answers only ever gain fields.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from casque import checks
+from casque.codec.stored import from_ms, to_ms
+from casque.errors import InvalidInputError
+from casque.transport.errors import WireError
+from casque.types import Backoff, JobRecord, JobSpec, JobState
+
+INT64_MAX = 2**63 - 1
+PAGE = 100
+PAGE_MAX = 1000
+BASE64 = "^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"
+
+_PRINTABLE = {"format": "printable"}
+Name = Annotated[str, Meta(min_length=1, max_length=checks.NAME_MAX, extra_json_schema=_PRINTABLE)]
+Key = Annotated[str, Meta(min_length=1, max_length=checks.KEY_MAX, extra_json_schema=_PRINTABLE)]
+Seconds = Annotated[float, Meta(ge=0, le=checks.LONGEST_S)]
+Moment = Annotated[datetime, Meta(tz=True, extra_json_schema={"format": "date-time"})]
+Natural = Annotated[int, Meta(ge=0, le=INT64_MAX)]
+Base64 = Annotated[bytes, Meta(extra_json_schema={"pattern": BASE64})]
+
+# --- What is asked ---
+
+
+class NewJob(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A job to be added. Its payload is given in one of three ways, or is empty."""
+
+    entrypoint: Name
+    payload: Base64 | UnsetType = UNSET
+    """Bytes, as base64."""
+    payload_text: str | UnsetType = UNSET
+    """A text, kept as UTF-8."""
+    payload_json: msgspec.Raw | UnsetType = UNSET
+    """Any JSON, kept as compact JSON."""
+    id: Name | UnsetType = UNSET
+    priority: Annotated[int, Meta(ge=-INT64_MAX - 1, le=INT64_MAX)] = 0
+    delay: Seconds | None = None
+    run_at: Moment | None = None
+    max_attempts: Annotated[int, Meta(ge=1, le=INT64_MAX)] | UnsetType | None = UNSET
+    """Left out: the broker's own limit. null: no limit."""
+    key: Key | None = None
+    headers: dict[str, str] | None = None
+    zone: Name | None = None
+
+
+class Claim(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Jobs to be claimed: of these entrypoints, or of any."""
+
+    entrypoints: Annotated[list[Name], Meta(min_length=1, max_length=checks.BATCH_MAX)] | None = None
+    limit: Annotated[int, Meta(ge=1, le=checks.BATCH_MAX)] = 1
+    wait: Seconds = 0.0
+    """How long to wait for a first job. A broker may answer earlier, with none."""
+    lease: Seconds | None = None
+    worker: Name | None = None
+
+
+class AckRequest(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    token: Natural | None = None
+    result: Base64 | UnsetType = UNSET
+    result_text: str | UnsetType = UNSET
+    result_json: msgspec.Raw | UnsetType = UNSET
+
+
+class BackoffRequest(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Doubles from `base` with every attempt, up to `cap`, less up to half of it by chance."""
+
+    base: Seconds
+    cap: Seconds
+    spread: Annotated[float, Meta(ge=0, lt=1)] | UnsetType = UNSET
+    """Left out: drawn by the broker."""
+
+
+class NackRequest(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """With neither `delay` nor `backoff` the job waits as the broker's settings say."""
+
+    token: Natural | None = None
+    delay: Seconds | None = None
+    backoff: BackoffRequest | None = None
+    error: str | None = None
+
+
+class HeartbeatRequest(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    token: Natural | None = None
+
+
+class LeaseOf(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    job_id: str
+    token: Natural | None = None
+
+
+class HeartbeatsRequest(Struct, frozen=True, forbid_unknown_fields=True):
+    leases: Annotated[list[LeaseOf], Meta(max_length=checks.BATCH_MAX)]
+
+
+class GiveBackRequest(Struct, frozen=True, forbid_unknown_fields=True):
+    token: Natural
+
+
+class Nothing(Struct, frozen=True, forbid_unknown_fields=True):
+    """No body, or an empty object."""
+
+
+class PurgeRequest(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    entrypoint: Name | None = None
+
+
+# --- What is asked in a query. Values are texts there, so that nothing may be null. ---
+
+
+class JobsQuery(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    state: list[JobState] | UnsetType = UNSET
+    entrypoint: Name | UnsetType = UNSET
+    limit: Annotated[int, Meta(ge=1, le=PAGE_MAX)] = PAGE
+    after: Natural = 0
+    """The `next` of the page before."""
+
+
+class EventsQuery(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    from_position: Natural | UnsetType = UNSET
+    """Begin after this commit; left out: now. A `Last-Event-ID` is stronger."""
+    follow: bool = True
+
+
+class ArchiveQuery(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    since: Moment | UnsetType = UNSET
+    until: Moment | UnsetType = UNSET
+    entrypoint: Name | UnsetType = UNSET
+    state: list[JobState] | UnsetType = UNSET
+
+
+# --- What is answered ---
+
+
+class Job(Struct, frozen=True, omit_defaults=True):
+    """A job as it stood when the call was committed."""
+
+    id: str
+    entrypoint: str
+    payload: Base64
+    state: JobState
+    sequence: int
+    """Its place in enqueue order."""
+    created_at: datetime
+    due_at: datetime
+    attempts: int = 0
+    priority: int = 0
+    token: int = 0
+    """Of its lease: send it with ack, nack, heartbeat and give-back."""
+    lease: float = 0.0
+    """Seconds that the lease holds without a heartbeat."""
+    worker: str | None = None
+    claimed_at: datetime | None = None
+    heartbeat_at: datetime | None = None
+    error: str | None = None
+    """Of the last attempt that failed."""
+    max_attempts: int | None = None
+    run_at: datetime | None = None
+    key: str | None = None
+    headers: dict[str, str] | None = None
+    zone: str | None = None
+
+
+class Jobs(Struct, frozen=True):
+    jobs: list[Job]
+
+
+class JobsPage(Struct, frozen=True):
+    jobs: list[Job]
+    next: int | None = None
+    """Give it as `after` to get the next page; null: there is none."""
+
+
+class MaybeJob(Struct, frozen=True):
+    job: Job | None
+    """null if the job is no longer in the queue, which a repeated request may find."""
+
+
+class Beat(Struct, frozen=True, omit_defaults=True):
+    """The job, or why its lease could not be renewed."""
+
+    job: Job | None = None
+    error: WireError | None = None
+
+
+class Beats(Struct, frozen=True):
+    answers: list[Beat]
+    """One for each lease, in order."""
+
+
+class Purged(Struct, frozen=True):
+    purged: int
+
+
+class EventLine(Struct, frozen=True):
+    """The data of one server-sent event. Later releases may add kinds."""
+
+    position: int
+    index: int
+    at: datetime
+    kind: str
+    job_id: str | None
+    fields: dict[str, Any]
+
+
+# --- There and back ---
+
+
+def to_job(record: JobRecord) -> Job:
+    spec = record.spec
+    return Job(
+        id=spec.id,
+        entrypoint=spec.entrypoint,
+        payload=spec.payload,
+        state=record.state,
+        sequence=record.sequence,
+        created_at=from_ms(record.created_ms),
+        due_at=from_ms(record.due_ms),
+        attempts=record.attempts,
+        priority=spec.priority,
+        token=record.token,
+        lease=record.lease_ms / 1000,
+        worker=record.worker,
+        claimed_at=_moment(record.claimed_ms),
+        heartbeat_at=_moment(record.beat_ms),
+        error=record.error,
+        max_attempts=spec.attempts_max,
+        run_at=_moment(spec.run_at_ms),
+        key=spec.key,
+        headers=spec.headers,
+        zone=spec.zone,
+    )
+
+
+def from_job(job: Job) -> JobRecord:
+    spec = JobSpec(
+        job.id,
+        job.entrypoint,
+        job.payload,
+        job.priority,
+        _ms(job.run_at),
+        job.max_attempts,
+        job.key,
+        job.headers,
+        job.zone,
+    )
+    return JobRecord(
+        spec,
+        job.sequence,
+        to_ms(job.created_at),
+        job.state,
+        to_ms(job.due_at),
+        job.token,
+        job.attempts,
+        job.worker,
+        round(job.lease * 1000),
+        _ms(job.claimed_at),
+        _ms(job.heartbeat_at),
+        job.error,
+    )
+
+
+def from_spec(spec: JobSpec) -> NewJob:
+    return NewJob(
+        spec.entrypoint,
+        payload=spec.payload,
+        id=spec.id,
+        priority=spec.priority,
+        run_at=_moment(spec.run_at_ms),
+        max_attempts=spec.attempts_max,
+        key=spec.key,
+        headers=spec.headers,
+        zone=spec.zone,
+    )
+
+
+def to_backoff(asked: BackoffRequest, drawn: float) -> Backoff:
+    spread = drawn if asked.spread is UNSET else asked.spread
+    return Backoff(checks.span_ms("base", asked.base), checks.span_ms("cap", asked.cap), spread)
+
+
+def from_backoff(backoff: Backoff) -> BackoffRequest:
+    return BackoffRequest(backoff.base_ms / 1000, backoff.cap_ms / 1000, backoff.spread)
+
+
+def given_bytes(
+    what: str, base64: bytes | UnsetType, text: str | UnsetType, json: msgspec.Raw | UnsetType
+) -> bytes | None:
+    """Bytes that may be given in three ways; None if in none of them."""
+    if sum(way is not UNSET for way in (base64, text, json)) > 1:
+        raise InvalidInputError(f"give one of {what}, {what}_text and {what}_json, not several")
+    if base64 is not UNSET:
+        return base64
+    if text is not UNSET:
+        return text.encode()
+    return None if json is UNSET else msgspec.json.format(bytes(json), indent=-1)
+
+
+def _moment(ms: int | None) -> datetime | None:
+    return None if ms is None else from_ms(ms)
+
+
+def _ms(moment: datetime | None) -> int | None:
+    return None if moment is None else to_ms(moment)

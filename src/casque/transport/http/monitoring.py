@@ -1,0 +1,69 @@
+"""What operators and their tools ask: is it alive, is it ready, how is it doing."""
+
+from __future__ import annotations
+
+import asyncio
+
+from casque.errors import CasqueError
+from casque.service import Host, Role, Standing, Stats
+from casque.telemetry.metrics import Metrics
+
+STATS_LIMIT_S = 2.0
+"""How long a scrape waits for a queue whose storage is slow; then it goes without the jobs."""
+
+
+def is_ready(standing: Standing) -> bool:
+    if standing.problem is not None:
+        return False
+    return standing.role is Role.LEADER or (standing.role is Role.STANDBY and standing.leader is not None)
+
+
+class Gauges:
+    """How the broker and its queue stand, taken at the moment of a scrape."""
+
+    def __init__(self, host: Host, metrics: Metrics, version: str) -> None:
+        self._host = host
+        self._metrics = metrics
+        metrics.gauge("casque_build_info", "1, with the version of casque as a label.", ("version",)).of(
+            version
+        ).value = 1
+        self._role = metrics.gauge("casque_broker_role", "1 for the role that this broker has.", ("role",))
+        self._ready = metrics.gauge("casque_broker_ready", "1 if /readyz says so.")
+        self._epoch = metrics.gauge("casque_broker_epoch", "The number of the leadership that this broker knows.")
+        self._position = metrics.gauge("casque_commit_position", "The number of the last commit that is known here.")
+        self._readable = metrics.gauge("casque_queue_readable", "1 if the jobs could be counted. Only a leader counts.")
+        self._jobs = metrics.gauge("casque_jobs", "Jobs in the queue by state.", ("state",))
+        self._finished = metrics.counter(
+            "casque_jobs_finished_total", "Jobs that left the queue, since it was made, by state.", ("state",)
+        )
+        self._enqueued = metrics.counter("casque_jobs_enqueued_total", "Jobs added to the queue since it was made.")
+
+    async def take(self) -> None:
+        standing = self._host.standing()
+        for role in Role:
+            self._role.of(role.value).value = role is standing.role
+        self._ready.of().value = is_ready(standing)
+        self._epoch.of().value = standing.epoch
+        stats = await self._stats()
+        self._position.of().value = standing.position if stats is None else max(standing.position, stats.position)
+        self._readable.of().value = stats is not None
+        self._count(stats)
+
+    async def _stats(self) -> Stats | None:
+        try:
+            async with asyncio.timeout(STATS_LIMIT_S):
+                return await self._host.service().stats()
+        except (CasqueError, TimeoutError):
+            return None
+
+    def _count(self, stats: Stats | None) -> None:
+        if stats is None:
+            for family in (self._jobs, self._finished, self._enqueued):
+                family.forget()
+            return
+        totals = stats.totals
+        for state in ("ready", "delayed", "running", "dead"):
+            self._jobs.of(state).value = getattr(totals, state)
+        for state in ("done", "cancelled"):
+            self._finished.of(state).value = getattr(totals, state)
+        self._enqueued.of().value = totals.enqueued

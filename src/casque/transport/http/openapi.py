@@ -1,0 +1,166 @@
+"""The OpenAPI document, made from the table of routes and the types of the messages, so that it cannot fall behind."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Any
+
+import msgspec
+
+from casque.errors import CasqueError
+from casque.service import Standing
+from casque.transport.errors import TABLE, WireError
+from casque.transport.http.routes import COMMON, EVENTS, JSON, ROUTES, Route
+
+TEMPLATE = "#/components/schemas/{name}"
+SCHEME = {"bearer": {"type": "http", "scheme": "bearer"}}
+
+# Rules that types cannot say: fields that exclude each other.
+EXCLUSIVE = {
+    "NewJob": (("payload", "payload_text", "payload_json"), ("delay", "run_at")),
+    "AckRequest": (("result", "result_text", "result_json"),),
+}
+
+
+def describe(routes: tuple[Route, ...] = ROUTES, *, version: str, needs_token: bool) -> dict[str, Any]:
+    types = [kind for route in routes for kind in (route.body, route.answer) if kind is not None]
+    schemas, components = msgspec.json.schema_components([*types, WireError, Standing], ref_template=TEMPLATE)
+    found = iter(schemas)
+    paths: dict[str, dict[str, Any]] = {}
+    for route in routes:
+        body = next(found) if route.body is not None else None
+        answer = next(found) if route.answer is not None else None
+        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, body, answer)
+    paths |= _monitoring()
+    document: dict[str, Any] = {
+        "openapi": "3.1.0",
+        "info": {"title": "casque", "version": version, "summary": "A durable job queue whose storage is a bucket"},
+        "paths": paths,
+        "components": {"schemas": _completed(components), "securitySchemes": SCHEME},
+    }
+    if needs_token:
+        document["security"] = [{"bearer": []}]
+    return document
+
+
+def _operation(route: Route, body: dict[str, Any] | None, answer: dict[str, Any] | None) -> dict[str, Any]:
+    operation: dict[str, Any] = {"operationId": route.verb, "summary": route.summary}
+    if parameters := [*_path(route), *_query(route), *_headers(route)]:
+        operation["parameters"] = parameters
+    if body is not None:
+        operation["requestBody"] = {"required": not route.body_optional, "content": {JSON: {"schema": body}}}
+    operation["responses"] = _success(route, answer) | _refusals(route)
+    return operation
+
+
+def _path(route: Route) -> list[dict[str, Any]]:
+    if "{id}" not in route.path:
+        return []
+    return [{"name": "id", "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}]
+
+
+def _query(route: Route) -> list[dict[str, Any]]:
+    if route.query is None:
+        return []
+    _, components = msgspec.json.schema_components([route.query], ref_template=TEMPLATE)
+    properties = components[route.query.__name__]["properties"]
+    return [{"name": name, "in": "query", "schema": schema} for name, schema in properties.items()]
+
+
+def _headers(route: Route) -> list[dict[str, Any]]:
+    headers = []
+    if route.repeatable:
+        headers.append(
+            {
+                "name": "Idempotency-Key",
+                "in": "header",
+                "description": "A name for this request: sent again under the same name, it acts once",
+                "schema": {"type": "string", "minLength": 1, "maxLength": 256, "format": "printable"},
+            }
+        )
+    if route.resumable:
+        headers.append(
+            {
+                "name": "Last-Event-ID",
+                "in": "header",
+                "description": "The id of the last event that was seen: go on behind it",
+                "schema": {"type": "string", "pattern": r"^[0-9]{1,19}(\.[0-9]{1,19})?$"},
+            }
+        )
+    return headers
+
+
+def _success(route: Route, answer: dict[str, Any] | None) -> dict[str, Any]:
+    if answer is None:
+        return {"204": {"description": "Done"}}
+    # Streams are texts to a generic reader; what one of their pieces holds is said beside it.
+    schema = answer if route.media == JSON else {"type": "string"}
+    content: dict[str, Any] = {"schema": schema}
+    if route.media != JSON:
+        content["x-item-schema"] = answer
+    described = "Events, for as long as the connection lasts" if route.media == EVENTS else "The answer"
+    return {"200": {"description": described, "content": {route.media: content}}}
+
+
+def _refusals(route: Route) -> dict[str, Any]:
+    by_status: dict[int, list[str]] = {}
+    for kind in (*COMMON, *route.refusals):
+        by_status.setdefault(_status(kind), []).append(kind.__name__)
+    if route.body is not None:
+        by_status[413] = by_status[415] = ["InvalidInputError"]
+    return {str(status): _error(status, names) for status, names in sorted(by_status.items())}
+
+
+def _error(status: int, names: list[str]) -> dict[str, Any]:
+    return {
+        "description": f"{HTTPStatus(status).phrase}: {', '.join(names)}",
+        "content": {JSON: {"schema": {"$ref": TEMPLATE.format(name="WireError")}}},
+    }
+
+
+def _status(kind: type[CasqueError]) -> int:
+    return TABLE[kind][1]
+
+
+def _monitoring() -> dict[str, Any]:
+    text = {"text/plain": {"schema": {"type": "string"}}}
+    standing = {JSON: {"schema": {"$ref": TEMPLATE.format(name="Standing")}}}
+    return {
+        "/healthz": {
+            "get": {
+                "operationId": "healthz",
+                "summary": "The process is alive",
+                "security": [],
+                "responses": {"200": {"description": "It is", "content": text}},
+            }
+        },
+        "/readyz": {
+            "get": {
+                "operationId": "readyz",
+                "summary": "This broker leads, or stands by and knows who does",
+                "security": [],
+                "responses": {
+                    "200": {"description": "Ready", "content": standing},
+                    "503": {"description": "Not ready; `problem` says why", "content": standing},
+                },
+            }
+        },
+        "/metrics": {
+            "get": {
+                "operationId": "metrics",
+                "summary": "Numbers for Prometheus",
+                "security": [],
+                "responses": {"200": {"description": "The numbers", "content": text}},
+            }
+        },
+    }
+
+
+def _completed(components: dict[str, Any]) -> dict[str, Any]:
+    for name, groups in EXCLUSIVE.items():
+        rules = []
+        for group in groups:
+            pairs = [(one, other) for number, one in enumerate(group) for other in group[number + 1 :]]
+            rules += [{"not": {"required": list(pair)}} for pair in pairs]
+        components[name]["allOf"] = rules
+    return components

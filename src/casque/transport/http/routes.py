@@ -1,0 +1,238 @@
+"""The table of what can be asked: what the server serves and what the OpenAPI document describes."""
+
+from __future__ import annotations
+
+from typing import Any, get_args, get_origin
+
+import msgspec
+from msgspec import UnsetType
+
+from casque import errors
+from casque.errors import CasqueError
+from casque.service import ArchivedJob, Stats
+from casque.transport.http.messages import (
+    AckRequest,
+    ArchiveQuery,
+    Beats,
+    Claim,
+    EventLine,
+    EventsQuery,
+    GiveBackRequest,
+    HeartbeatRequest,
+    HeartbeatsRequest,
+    Job,
+    Jobs,
+    JobsPage,
+    JobsQuery,
+    MaybeJob,
+    NackRequest,
+    NewJob,
+    Nothing,
+    Purged,
+    PurgeRequest,
+)
+
+JSON = "application/json"
+EVENTS = "text/event-stream"
+LINES = "application/jsonl"
+
+LEASE = (errors.JobNotFoundError, errors.LeaseLostError)
+HISTORY = (errors.NoHistoryError, errors.HistoryGoneError)
+
+
+def _is_list(kind: Any) -> bool:
+    return any(get_origin(one) is list for one in (get_args(kind) or (kind,)) if one is not UnsetType)
+
+
+class Route(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that can be asked."""
+
+    method: str
+    path: str
+    verb: str
+    summary: str
+    answer: Any = None
+    """The type of the answer; None: nothing but a status."""
+    media: str = JSON
+    body: Any = None
+    body_optional: bool = False
+    query: Any = None
+    repeatable: bool = False
+    """Whether an `Idempotency-Key` makes it safe to repeat."""
+    resumable: bool = False
+    """Whether a `Last-Event-ID` says where to go on."""
+    refusals: tuple[type[CasqueError], ...] = ()
+    """Errors beyond those that every call may meet."""
+    decoder: msgspec.json.Decoder[Any] | None = None
+    query_lists: frozenset[str] = frozenset()
+
+    def __post_init__(self) -> None:
+        if self.body is not None:
+            msgspec.structs.force_setattr(self, "decoder", msgspec.json.Decoder(self.body))
+        if self.query is not None:
+            lists = [field.name for field in msgspec.structs.fields(self.query) if _is_list(field.type)]
+            msgspec.structs.force_setattr(self, "query_lists", frozenset(lists))
+
+
+ROUTES = (
+    Route(
+        method="POST",
+        path="/v1/jobs",
+        verb="enqueue",
+        summary="Add one job, or an array of jobs: all of them or none",
+        body=NewJob | list[NewJob],
+        answer=Jobs,
+        repeatable=True,
+        refusals=(errors.DuplicateKeyError, errors.JobStateError),
+    ),
+    Route(
+        method="GET",
+        path="/v1/jobs",
+        verb="jobs",
+        summary="List unfinished and dead jobs in enqueue order, a page at a time",
+        query=JobsQuery,
+        answer=JobsPage,
+    ),
+    Route(
+        method="POST",
+        path="/v1/jobs/claim",
+        verb="claim",
+        summary="Claim due jobs, or wait for a first one",
+        body=Claim,
+        body_optional=True,
+        answer=Jobs,
+        repeatable=True,
+    ),
+    Route(
+        method="GET",
+        path="/v1/jobs/{id}",
+        verb="find",
+        summary="A job that is in the queue: waiting, running or dead",
+        answer=Job,
+        refusals=(errors.JobNotFoundError,),
+    ),
+    Route(
+        method="POST",
+        path="/v1/jobs/{id}/ack",
+        verb="ack",
+        summary="The job is done",
+        body=AckRequest,
+        body_optional=True,
+        repeatable=True,
+        refusals=(*LEASE, errors.JobStateError),
+    ),
+    Route(
+        method="POST",
+        path="/v1/jobs/{id}/nack",
+        verb="nack",
+        summary="The job failed: again later, or dead if this was its last attempt",
+        body=NackRequest,
+        body_optional=True,
+        answer=MaybeJob,
+        repeatable=True,
+        refusals=(*LEASE, errors.JobStateError),
+    ),
+    Route(
+        method="POST",
+        path="/v1/jobs/{id}/heartbeat",
+        verb="heartbeat",
+        summary="Still at it: the lease starts again at full length",
+        body=HeartbeatRequest,
+        body_optional=True,
+        answer=Job,
+        refusals=LEASE,
+    ),
+    Route(
+        method="POST",
+        path="/v1/jobs/{id}/give-back",
+        verb="give_back",
+        summary="Return a claim that was not worked on; it does not count as an attempt",
+        body=GiveBackRequest,
+        refusals=LEASE,
+    ),
+    Route(
+        method="POST",
+        path="/v1/jobs/{id}/cancel",
+        verb="cancel",
+        summary="Take a waiting or running job out of the queue",
+        body=Nothing,
+        body_optional=True,
+        repeatable=True,
+        refusals=(errors.JobNotFoundError, errors.JobStateError),
+    ),
+    Route(
+        method="POST",
+        path="/v1/jobs/{id}/retry",
+        verb="retry",
+        summary="Give a dead job a fresh set of attempts",
+        body=Nothing,
+        body_optional=True,
+        answer=MaybeJob,
+        repeatable=True,
+        refusals=(errors.JobNotFoundError, errors.JobStateError, errors.DuplicateKeyError),
+    ),
+    Route(
+        method="POST",
+        path="/v1/heartbeats",
+        verb="heartbeats",
+        summary="Renew many leases at once; each has an answer of its own",
+        body=HeartbeatsRequest,
+        answer=Beats,
+    ),
+    Route(
+        method="POST",
+        path="/v1/purge",
+        verb="purge",
+        summary="Remove dead jobs for good, of one entrypoint or all",
+        body=PurgeRequest,
+        body_optional=True,
+        answer=Purged,
+        repeatable=True,
+    ),
+    Route(
+        method="GET",
+        path="/v1/stats",
+        verb="stats",
+        summary="Jobs by state, and the position of the last commit",
+        answer=Stats,
+    ),
+    Route(
+        method="GET",
+        path="/v1/events",
+        verb="events",
+        summary="What happens to the queue, as server-sent events",
+        query=EventsQuery,
+        answer=EventLine,
+        media=EVENTS,
+        resumable=True,
+        refusals=HISTORY,
+    ),
+    Route(
+        method="GET",
+        path="/v1/archive",
+        verb="archive",
+        summary="Finished jobs, one line of JSON each",
+        query=ArchiveQuery,
+        answer=ArchivedJob,
+        media=LINES,
+        refusals=HISTORY,
+    ),
+)
+
+COMMON: tuple[type[CasqueError], ...] = (
+    errors.InvalidInputError,
+    errors.NotAuthenticatedError,
+    errors.NotAllowedError,
+    errors.ReadOnlyError,
+    errors.QueueLedError,
+    errors.NoLeaderError,
+    errors.QueueClosedError,
+    errors.CASConflictError,
+    errors.StorageError,
+    errors.StoreAccessError,
+    errors.UnknownOutcomeError,
+    errors.LeadershipLostError,
+    errors.QueueReplacedError,
+    errors.CorruptQueueError,
+)
+"""What any call may meet."""

@@ -1,0 +1,322 @@
+"""The HTTP server: starlette finds the route, uvicorn speaks to the network, in the caller's own event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import aclosing
+from datetime import timedelta
+from email.utils import formatdate
+from importlib.metadata import version
+from typing import TypeAlias
+
+import msgspec
+import uvicorn
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.routing import Route as Served
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from casque.clock import Clock, Random, SystemClock, system_random
+from casque.errors import CasqueError, InvalidInputError, UnknownOutcomeError
+from casque.service import Host, QueueService
+from casque.settings import QueueSettings
+from casque.telemetry import logger
+from casque.telemetry.metrics import CONTENT_TYPE, Metrics
+from casque.transport.http import streams
+from casque.transport.http.answering import answer, refusal, unless_gone
+from casque.transport.http.messages import Jobs
+from casque.transport.http.monitoring import Gauges, is_ready
+from casque.transport.http.network import QuietServer, bound
+from casque.transport.http.openapi import describe
+from casque.transport.http.reading import (
+    GoneError,
+    RefusedError,
+    header_text,
+    read_body,
+    read_job_id,
+    read_query,
+    read_request_id,
+)
+from casque.transport.http.routes import EVENTS, JSON, ROUTES, Route
+from casque.transport.http.verbs import Call, Verbs
+from casque.transport.measured import Measured
+
+log = logger("http")
+
+Admit: TypeAlias = Callable[[str | None], Callable[[QueueService], QueueService]]
+"""From the Authorization header to what its bearer may do, as a wrapper around the service.
+Raises NotAuthenticatedError."""
+
+BODY_MAX = 64 * 1024 * 1024
+DEFAULTS = QueueSettings(max_attempts=25)
+KEPT_ALIVE_S = 75
+"""Longer than clients keep an idle connection, so that none is closed just as it is used again."""
+
+
+class HttpServer:
+    """Offers a host's queue over HTTP and JSON.
+
+    `listen` is `host:port`; port 0 takes a free one, and `port` tells which. `tls` is a context for servers, with
+    `verify_mode` for mutual TLS. `admit` decides who may do what; without it everybody may do everything.
+    `settings` fill in what a caller leaves out: the back-off of failed jobs, and the limit of their attempts.
+
+    `/healthz`, `/readyz`, `/metrics` and the description need no token; `guarded` asks one for `/metrics` and
+    `/readyz` as well.
+    """
+
+    def __init__(
+        self,
+        host: Host,
+        *,
+        listen: str,
+        tls: ssl.SSLContext | None = None,
+        admit: Admit | None = None,
+        metrics: Metrics | None = None,
+        settings: QueueSettings = DEFAULTS,
+        guarded: bool = False,
+        body_max: int = BODY_MAX,
+        wait_max: timedelta = timedelta(seconds=50),
+        keep_alive: timedelta = timedelta(seconds=15),
+        clock: Clock | None = None,
+        rng: Random | None = None,
+    ) -> None:
+        self._host = host
+        self._listen = listen
+        self._admit = admit
+        self._tls = tls
+        self._guarded = guarded
+        self._body_max = body_max
+        self._quiet_s = keep_alive.total_seconds()
+        self._clock = clock or SystemClock()
+        self._leaving = asyncio.Event()
+        self._verbs = Verbs(
+            settings,
+            self._clock,
+            rng or system_random(),
+            # Proxies commonly cut a request that is silent for a minute.
+            wait_max_s=wait_max.total_seconds(),
+            leaving=self._leaving,
+        )
+        self.metrics = metrics or Metrics()
+        self._gauges = Gauges(host, self.metrics, version("casque"))
+        self._requests = self.metrics.counter(
+            "casque_http_requests_total", "HTTP requests that were answered.", ("method", "route", "status")
+        )
+        self._server: QuietServer | None = None
+        self._serving: asyncio.Task[None] | None = None
+        self._port = 0
+
+    @property
+    def port(self) -> int:
+        """The port it listens on, once it has started."""
+        return self._port
+
+    async def start(self) -> None:
+        """Listen.
+
+        Raises:
+            InvalidInputError: the address is not one, or is taken.
+        """
+        listening = bound(self._listen)
+        self._port = listening.getsockname()[1]
+        config = uvicorn.Config(
+            self._app(),
+            http="h11",
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            date_header=False,
+            timeout_keep_alive=KEPT_ALIVE_S,
+        )
+        config.load()
+        config.ssl = self._tls
+        self._server = QuietServer(config, self._leaving)
+        self._serving = asyncio.create_task(self._server.serve([listening]), name="casque http")
+        ready = asyncio.create_task(self._server.ready.wait())
+        await asyncio.wait({self._serving, ready}, return_when=asyncio.FIRST_COMPLETED)
+        ready.cancel()
+        if self._serving.done():
+            listening.close()
+            self._serving.result()
+
+    async def stop(self, grace: float = 5.0) -> None:
+        """Stop listening. Waiting claims are answered with no jobs and feeds end; other calls have `grace` seconds."""
+        if self._server is None or self._serving is None:
+            return
+        self._server.config.timeout_graceful_shutdown = max(1, round(grace))
+        self._server.should_exit = True
+        self._leaving.set()
+        await self._serving
+        await asyncio.gather(*self._server.server_state.tasks, return_exceptions=True)
+        self._server = self._serving = None
+
+    # --- Routes ---
+
+    def _app(self) -> ASGIApp:
+        by_path: dict[str, dict[str, Route]] = {}
+        for route in ROUTES:
+            by_path.setdefault(route.path, {})[route.method] = route
+        served = [self._served(path, methods) for path, methods in by_path.items()]
+        served += [
+            Served("/", self._page),
+            Served("/healthz", self._healthz),
+            Served("/readyz", self._readyz),
+            Served("/metrics", self._show_metrics),
+            Served("/openapi.json", self._openapi),
+        ]
+        app = Starlette(routes=served, exception_handlers={HTTPException: self._no_such_route})
+        app.router.redirect_slashes = False
+        return self._by_raw_path(app)
+
+    def _by_raw_path(self, app: ASGIApp) -> ASGIApp:
+        """Matches routes on the path as it was sent: decoded, an id with a slash would look like two segments."""
+
+        async def matched(scope: Scope, receive: Receive, send: Send) -> None:
+            await app({**scope, "path": scope["raw_path"].decode("ascii")}, receive, send)
+
+        return matched
+
+    def _served(self, path: str, methods: dict[str, Route]) -> Served:
+        async def endpoint(request: Request) -> Response:
+            return await self._answered(request, methods[request.method])
+
+        served = Served(path, endpoint, methods=list(methods))
+        assert served.methods is not None
+        served.methods.discard("HEAD")
+        return served
+
+    async def _answered(self, request: Request, route: Route) -> Response:
+        try:
+            response = await self._carried_out(request, route)
+        except RefusedError as refused:
+            response = refusal(refused.error, path=route.path, status=refused.status, headers=refused.headers)
+        except CasqueError as error:
+            response = refusal(error, path=request.scope["path"])
+        except GoneError:
+            self._requests.of(route.method, route.path, "gone").add()
+            return Response(status_code=499)  # to nobody
+        except Exception:
+            log.exception("%s %s failed", route.method, route.path)
+            response = refusal(UnknownOutcomeError("the broker failed in this call; its log says how"), path="")
+        response.headers["Date"] = formatdate(self._clock.wall_ms() / 1000, usegmt=True)
+        if self._leaving.is_set():
+            response.headers["Connection"] = "close"  # nobody should ask again by this one
+        self._requests.of(route.method, route.path, str(response.status_code)).add()
+        return response
+
+    async def _carried_out(self, request: Request, route: Route) -> Response:
+        call = await self._call(request, route)
+        if route.verb == "events":
+            feed = streams.feed(call, clock=self._clock, quiet_s=self._quiet_s, leaving=self._leaving)
+            return await _streamed(request, feed, route.media)
+        if route.verb == "archive":
+            return await _streamed(request, streams.archive(call), route.media)
+        message = await unless_gone(request, getattr(self._verbs, route.verb)(call))
+        if isinstance(message, Jobs) and route.verb == "claim" and await request.is_disconnected():
+            await self._verbs.unclaim(call, message)
+            raise GoneError
+        return answer(message)
+
+    async def _call(self, request: Request, route: Route) -> Call:
+        service = self._admitted(request)(self._host.service())
+        last_event_id = request.headers.get("last-event-id") if route.resumable else None
+        query = read_query(request, route)
+        return Call(
+            service=Measured(service, self.metrics),
+            body=await read_body(request, route, self._body_max),
+            query=query,
+            job_id=read_job_id(request),
+            request_id=read_request_id(request) if route.repeatable else None,
+            last_event_id=None if last_event_id is None else header_text(last_event_id),
+        )
+
+    def _admitted(self, request: Request) -> Callable[[QueueService], QueueService]:
+        if self._admit is None:
+            return _as_it_is
+        return self._admit(request.headers.get("authorization"))
+
+    # --- For operators and readers ---
+
+    async def _healthz(self, request: Request) -> Response:  # noqa: ARG002
+        return PlainTextResponse("ok\n")
+
+    async def _readyz(self, request: Request) -> Response:
+        if (refused := self._kept_out(request)) is not None:
+            return refused
+        standing = self._host.standing()
+        return Response(msgspec.json.encode(standing), 200 if is_ready(standing) else 503, media_type=JSON)
+
+    async def _show_metrics(self, request: Request) -> Response:
+        if (refused := self._kept_out(request)) is not None:
+            return refused
+        await self._gauges.take()
+        return Response(self.metrics.text(), headers={"Content-Type": CONTENT_TYPE})
+
+    def _kept_out(self, request: Request) -> Response | None:
+        if self._guarded:
+            try:
+                self._admitted(request)
+            except CasqueError as error:
+                return refusal(error, path="")
+        return None
+
+    async def _openapi(self, request: Request) -> Response:  # noqa: ARG002
+        document = describe(version=version("casque"), needs_token=self._admit is not None)
+        return Response(msgspec.json.encode(document), media_type=JSON)
+
+    async def _page(self, request: Request) -> Response:  # noqa: ARG002
+        rows = "\n".join(f"<tr><td>{r.method}<td><code>{r.path}</code><td>{r.summary}" for r in ROUTES)
+        return HTMLResponse(PAGE.format(version=version("casque"), rows=rows))
+
+    async def _no_such_route(self, request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        what = f"{request.method} {request.scope['path']}"
+        problem = InvalidInputError(f"there is no {what} here; /openapi.json says what there is")
+        return refusal(problem, path="", status=error.status_code, headers=dict(error.headers or {}))
+
+
+async def _streamed(request: Request, pieces: AsyncGenerator[bytes], media: str) -> Response:
+    """A response that has begun well: what is refused is refused before the first piece."""
+    try:
+        first = await unless_gone(request, _first(pieces))
+    except BaseException:
+        await pieces.aclose()
+        raise
+    headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"} if media == EVENTS else {}
+    return StreamingResponse(_all(first, pieces), media_type=media, headers=headers)
+
+
+async def _first(pieces: AsyncGenerator[bytes]) -> bytes | None:
+    return await anext(pieces, None)
+
+
+async def _all(first: bytes | None, pieces: AsyncGenerator[bytes]) -> AsyncIterator[bytes]:
+    async with aclosing(pieces):
+        if first is not None:
+            yield first
+            async for piece in pieces:
+                yield piece
+
+
+def _as_it_is(service: QueueService) -> QueueService:
+    return service
+
+
+PAGE = """<!doctype html>
+<html lang="en"><meta charset="utf-8"><title>casque</title>
+<style>body {{ font: 16px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 52rem; padding: 0 1rem }}
+td {{ padding: .1rem .8rem .1rem 0; vertical-align: top }}</style>
+<h1>casque {version}</h1>
+<p>A durable job queue. <a href="openapi.json">openapi.json</a> describes everything below;
+<a href="healthz">healthz</a>, <a href="readyz">readyz</a> and <a href="metrics">metrics</a> are for operators.</p>
+<table>
+{rows}
+</table>
+</html>
+"""

@@ -1,0 +1,147 @@
+"""Answers that have no end, or a far one: the feed as server-sent events, the archive as lines of JSON.
+
+What goes wrong before the first line is answered with a status, like any other call. Later a feed ends with a
+`failure` event; the archive breaks off without the mark of its end, which no client can take for a whole answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing, suppress
+from typing import TypeVar
+
+import msgspec
+from msgspec import UNSET
+
+from casque.clock import Clock
+from casque.errors import CasqueError, InvalidInputError, NoLeaderError
+from casque.service import QueueEvent
+from casque.transport.errors import to_wire
+from casque.transport.http.messages import ArchiveQuery, EventsQuery
+from casque.transport.http.verbs import Call, given
+
+T = TypeVar("T")
+
+_EVENT_ID = re.compile(r"([0-9]{1,19})(?:\.([0-9]{1,19}))?")
+
+
+class Place(msgspec.Struct, frozen=True):
+    """Where a reader of the feed stands: behind a whole commit, or behind one of its events."""
+
+    position: int
+    index: int | None = None
+
+    def __str__(self) -> str:
+        return str(self.position) if self.index is None else f"{self.position}.{self.index}"
+
+    def is_past(self, event: QueueEvent) -> bool:
+        if event.position != self.position:
+            return event.position < self.position
+        return self.index is None or event.index <= self.index
+
+    @property
+    def from_position(self) -> int:
+        """In the middle of a commit, one has to begin with all of it."""
+        return self.position if self.index is None else max(0, self.position - 1)
+
+
+def place(event_id: str) -> Place:
+    if (found := _EVENT_ID.fullmatch(event_id)) is None:
+        raise InvalidInputError(f"Last-Event-ID is the id of an event, like 17.0, or a position, not {event_id!r}")
+    return Place(int(found[1]), None if found[2] is None else int(found[2]))
+
+
+async def feed(call: Call, *, clock: Clock, quiet_s: float, leaving: asyncio.Event) -> AsyncGenerator[bytes]:
+    """Server-sent events. The first piece comes when it is certain that the feed can be read from there."""
+    asked: EventsQuery = call.query
+    begin = await _begin(call)
+    seen = begin.from_position
+    # What is there already tells whether there is history at all, and how far; only then does it follow.
+    async with aclosing(call.service.events(from_position=seen, follow=False)) as past:
+        first = await anext(past, None)
+        yield _frame(id=str(begin))  # without data: a reader that is cut off before any event goes on from here
+        while first is not None:
+            seen = first.position
+            if not begin.is_past(first):
+                yield _event(first)
+            first = await anext(past, None)
+    if not asked.follow:
+        yield _frame(event="end", data=b"{}")
+        return
+    try:
+        async with aclosing(call.service.events(from_position=seen, follow=True)) as events:
+            async for event in _with_pauses(events, clock, quiet_s, leaving):
+                yield b": still here\n\n" if event is None else _event(event)
+    except CasqueError as error:
+        yield _frame(event="failure", data=msgspec.json.encode(to_wire(error)))
+
+
+async def _begin(call: Call) -> Place:
+    asked: EventsQuery = call.query
+    if call.last_event_id is not None:
+        return place(call.last_event_id)
+    if asked.from_position is not UNSET:
+        return Place(asked.from_position)
+    return Place((await call.service.stats()).position)
+
+
+async def _with_pauses(
+    items: AsyncGenerator[T], clock: Clock, quiet_s: float, leaving: asyncio.Event
+) -> AsyncIterator[T | None]:
+    """The items, and None whenever there was none for a while. Ends with NoLeaderError when the server stops."""
+    stop = asyncio.ensure_future(leaving.wait())
+    item: asyncio.Future[T] | None = None
+    try:
+        while True:
+            item = item or asyncio.ensure_future(anext(items))
+            pause = asyncio.ensure_future(clock.sleep(quiet_s))
+            try:
+                await asyncio.wait((item, pause, stop), return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                pause.cancel()
+            if item.done():
+                taken, item = item, None
+                yield taken.result()
+            elif stop.done():
+                raise NoLeaderError("this broker is stopping")
+            else:
+                yield None
+    except StopAsyncIteration:
+        return
+    finally:
+        stop.cancel()
+        if item is not None:
+            item.cancel()
+            with suppress(asyncio.CancelledError, StopAsyncIteration, CasqueError):
+                await item  # its generator must not be closed under its hands
+
+
+async def archive(call: Call) -> AsyncGenerator[bytes]:
+    """Lines of JSON. The first piece, which is empty if there are none, comes when the archive could be read."""
+    asked: ArchiveQuery = call.query
+    jobs = call.service.archive(
+        since=None if asked.since is UNSET else asked.since,
+        until=None if asked.until is UNSET else asked.until,
+        entrypoint=given(asked.entrypoint),
+        states=None if asked.state is UNSET else frozenset(asked.state),
+    )
+    async with aclosing(jobs):
+        async for job in jobs:
+            yield msgspec.json.encode(job) + b"\n"
+
+
+def _event(event: QueueEvent) -> bytes:
+    here = Place(event.position, event.index)
+    # Unnamed, so that whoever listens for messages gets every kind, those of later releases too.
+    return _frame(id=str(here), data=msgspec.json.encode(event))
+
+
+def _frame(*, id: str | None = None, event: str | None = None, data: bytes | None = None) -> bytes:  # noqa: A002
+    lines = [f"id: {id}".encode()] if id is not None else []
+    if event is not None:
+        lines.append(f"event: {event}".encode())
+    if data is not None:
+        lines.append(b"data: " + data)  # JSON has no line ends of its own
+    return b"\n".join(lines) + b"\n\n"

@@ -1,0 +1,214 @@
+"""The verbs of a queue as HTTP asks for them: a decoded request in, the message that answers it out.
+
+What a caller leaves out is filled in here, from the broker's settings, as an embedded queue would fill it in.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from casque import checks
+from casque.clock import Clock, Random, new_id
+from casque.errors import InvalidInputError, JobNotFoundError
+from casque.service import Lease, QueueService, Stats
+from casque.settings import QueueSettings, milliseconds
+from casque.transport.errors import to_wire
+from casque.transport.http.messages import (
+    AckRequest,
+    Beat,
+    Beats,
+    Claim,
+    GiveBackRequest,
+    HeartbeatRequest,
+    HeartbeatsRequest,
+    Job,
+    Jobs,
+    JobsPage,
+    JobsQuery,
+    MaybeJob,
+    NackRequest,
+    NewJob,
+    Purged,
+    PurgeRequest,
+    given_bytes,
+    to_backoff,
+    to_job,
+)
+from casque.types import Backoff, JobRecord, JobSpec
+
+
+class Call(msgspec.Struct, frozen=True):
+    """One request, read and checked."""
+
+    service: QueueService
+    body: Any = None
+    query: Any = None
+    job_id: str = ""
+    request_id: str | None = None
+    last_event_id: str | None = None
+
+
+class Verbs:
+    """One method per route. `leaving` is set when the server stops: nobody waits for a job any longer then."""
+
+    def __init__(
+        self, settings: QueueSettings, clock: Clock, rng: Random, *, wait_max_s: float, leaving: asyncio.Event
+    ) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._rng = rng
+        self._wait_max_s = wait_max_s
+        self._leaving = leaving
+
+    # --- Producing ---
+
+    async def enqueue(self, call: Call) -> Jobs:
+        asked: NewJob | list[NewJob] = call.body
+        specs = [self._spec(one) for one in (asked if isinstance(asked, list) else [asked])]
+        return _jobs(await call.service.enqueue(specs, request_id=call.request_id))
+
+    def _spec(self, new: NewJob) -> JobSpec:
+        payload = given_bytes("payload", new.payload, new.payload_text, new.payload_json)
+        if new.delay is not None and new.run_at is not None:
+            raise InvalidInputError("give delay or run_at, not both")
+        run_at_ms = None
+        if new.delay is not None:
+            run_at_ms = self._clock.wall_ms() + checks.span_ms("delay", new.delay)
+        elif new.run_at is not None:
+            run_at_ms = checks.moment_ms("run_at", new.run_at)
+        return JobSpec(
+            new_id(self._rng) if new.id is UNSET else checks.name("id", new.id, checks.NAME_MAX),
+            checks.entrypoint(new.entrypoint),
+            payload or b"",
+            new.priority,
+            run_at_ms,
+            self._settings.max_attempts if new.max_attempts is UNSET else new.max_attempts,
+            None if new.key is None else checks.name("key", new.key, checks.KEY_MAX),
+            None if new.headers is None else checks.headers(new.headers),
+            None if new.zone is None else checks.name("zone", new.zone, checks.NAME_MAX),
+        )
+
+    # --- Working ---
+
+    async def claim(self, call: Call) -> Jobs:
+        asked: Claim = call.body
+        claiming = asyncio.ensure_future(
+            call.service.dequeue(
+                entrypoints=checks.entrypoints(asked.entrypoints),
+                limit=asked.limit,
+                lease_ms=None if asked.lease is None else max(1, checks.span_ms("lease", asked.lease)),
+                worker=None if asked.worker is None else checks.name("worker", asked.worker, checks.NAME_MAX),
+                wait_s=min(asked.wait, self._wait_max_s),
+                request_id=call.request_id,
+            )
+        )
+        return _jobs(await (self._until_leaving(claiming) if asked.wait else claiming))
+
+    async def _until_leaving(self, claiming: asyncio.Future[list[JobRecord]]) -> list[JobRecord]:
+        """Its answer, or none if the server stops first. A claim that is cut off is given back by the queue."""
+        leaving = asyncio.ensure_future(self._leaving.wait())
+        try:
+            await asyncio.wait((claiming, leaving), return_when=asyncio.FIRST_COMPLETED)
+            return claiming.result() if claiming.done() else []
+        finally:
+            leaving.cancel()
+            claiming.cancel()
+            await asyncio.gather(claiming, leaving, return_exceptions=True)
+
+    async def unclaim(self, call: Call, claimed: Jobs) -> None:
+        """The client left before its claims could be told: nobody would work on these jobs."""
+        if call.request_id is None:  # whoever repeats the request gets them
+            for job in claimed.jobs:
+                await call.service.give_back(job.id, token=job.token)
+
+    async def ack(self, call: Call) -> None:
+        asked: AckRequest = call.body
+        result = given_bytes("result", asked.result, asked.result_text, asked.result_json)
+        await call.service.ack(call.job_id, token=asked.token, result=result, request_id=call.request_id)
+
+    async def nack(self, call: Call) -> MaybeJob:
+        asked: NackRequest = call.body
+        record = await call.service.nack(
+            call.job_id,
+            token=asked.token,
+            delay_ms=None if asked.delay is None else checks.span_ms("delay", asked.delay),
+            backoff=self._backoff() if asked.backoff is None else to_backoff(asked.backoff, self._rng.random()),
+            error=checks.error_text(asked.error),
+            request_id=call.request_id,
+        )
+        return _maybe(record)
+
+    def _backoff(self) -> Backoff:
+        settings = self._settings
+        return Backoff(milliseconds(settings.backoff_base), milliseconds(settings.backoff_cap), self._rng.random())
+
+    async def heartbeat(self, call: Call) -> Job:
+        asked: HeartbeatRequest = call.body
+        return to_job(await call.service.heartbeat(call.job_id, token=asked.token))
+
+    async def heartbeats(self, call: Call) -> Beats:
+        asked: HeartbeatsRequest = call.body
+        leases = [Lease(checks.job_id(one.job_id), one.token) for one in asked.leases]
+        answers = await call.service.heartbeats(leases)
+        return Beats(
+            [
+                Beat(job=to_job(answer)) if isinstance(answer, JobRecord) else Beat(error=to_wire(answer))
+                for answer in answers
+            ]
+        )
+
+    async def give_back(self, call: Call) -> None:
+        asked: GiveBackRequest = call.body
+        await call.service.give_back(call.job_id, token=asked.token)
+
+    # --- Managing ---
+
+    async def cancel(self, call: Call) -> None:
+        await call.service.cancel(call.job_id, request_id=call.request_id)
+
+    async def retry(self, call: Call) -> MaybeJob:
+        return _maybe(await call.service.retry(call.job_id, request_id=call.request_id))
+
+    async def purge(self, call: Call) -> Purged:
+        asked: PurgeRequest = call.body
+        entrypoint = None if asked.entrypoint is None else checks.entrypoint(asked.entrypoint)
+        return Purged(await call.service.purge(entrypoint=entrypoint, request_id=call.request_id))
+
+    # --- Looking ---
+
+    async def find(self, call: Call) -> Job:
+        record = await call.service.find(call.job_id)
+        if record is None:
+            raise JobNotFoundError(call.job_id)
+        return to_job(record)
+
+    async def jobs(self, call: Call) -> JobsPage:
+        asked: JobsQuery = call.query
+        records = await call.service.jobs(
+            states=None if asked.state is UNSET else frozenset(asked.state),
+            entrypoint=given(asked.entrypoint),
+            limit=asked.limit,
+            after=asked.after,
+        )
+        more = len(records) >= asked.limit
+        return JobsPage([to_job(record) for record in records], records[-1].sequence if more else None)
+
+    async def stats(self, call: Call) -> Stats:
+        return await call.service.stats()
+
+
+def given(name: str | UnsetType) -> str | None:
+    return None if name is UNSET else checks.entrypoint(name)
+
+
+def _jobs(records: Sequence[JobRecord]) -> Jobs:
+    return Jobs([to_job(record) for record in records])
+
+
+def _maybe(record: JobRecord | None) -> MaybeJob:
+    return MaybeJob(None if record is None else to_job(record))
