@@ -11,10 +11,21 @@ from typing import TypeVar
 from casque.errors import CasqueError
 from casque.service import ArchivedJob, Lease, QueueEvent, QueueService, Stats
 from casque.telemetry.metrics import Metrics
+from casque.transport.border import Admit, Wrapper
 from casque.transport.errors import name_of
 from casque.types import Backoff, JobRecord, JobSpec, JobState
 
 T = TypeVar("T")
+
+
+def measuring(admit: Admit, metrics: Metrics) -> Admit:
+    """The same hook for a server, with everything counted that it lets through, and what it refuses to let through."""
+
+    def admitted(authorization: str | None) -> Wrapper:
+        wrapper = admit(authorization)
+        return lambda service: Measured(wrapper(service), metrics)
+
+    return admitted
 
 
 class Measured:

@@ -57,7 +57,7 @@ async def serving(host: Host, **options: Any) -> AsyncIterator[HttpServer]:
     try:
         yield server
     finally:
-        await server.stop(grace=1)
+        await server.stop(grace_s=1)
 
 
 @asynccontextmanager

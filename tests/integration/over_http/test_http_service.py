@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from datetime import timedelta
 
 import pytest
+from tests.integration.over_http.hosts import Leading, Refusing, embedded, over_http, pretending, serving
 
 from casque.errors import (
     BrokerUnreachableError,
@@ -21,7 +22,6 @@ from casque.errors import (
 from casque.service import Lease, QueueService, Role, Standing
 from casque.transport.http.client import HttpService
 from casque.types import Backoff, JobRecord, JobSpec, JobState
-from tests.integration.over_http.hosts import Leading, Refusing, embedded, over_http, pretending, serving
 
 
 @pytest.fixture
@@ -271,7 +271,7 @@ async def test_calls_of_a_server_that_stops_have_an_answer(queue: QueueService) 
         await queue.enqueue([JobSpec("a", "other", b"", run_at_ms=2**50)])
         assert (await anext(feed)).job_id == "a"
 
-        await server.stop(grace=5)
+        await server.stop(grace_s=5)
 
         with pytest.raises(NoLeaderError, match="stopping"):
             await anext(feed)

@@ -9,7 +9,11 @@ broker has those for all of its wires.
 
 from __future__ import annotations
 
-from importlib.util import find_spec
-
-if missing := [name for name in ("h11", "starlette", "uvicorn") if find_spec(name) is None]:
-    raise ModuleNotFoundError(f'HTTP needs {" and ".join(missing)}: pip install "casque[server]"', name=missing[0])
+try:
+    import h11  # noqa: F401
+    import starlette  # noqa: F401
+    import uvicorn  # noqa: F401
+except ImportError as missing:
+    raise ImportError(
+        f'HTTP needs packages that are not installed ({missing.name}): pip install "casque[server]"'
+    ) from missing

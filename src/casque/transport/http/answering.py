@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from casque.errors import CasqueError, LeadershipLostError, NotAuthenticatedError, QueueLedError
 from casque.transport.errors import http_status, to_wire
@@ -23,6 +24,21 @@ _encoder = msgspec.json.Encoder()
 
 def answer(message: Any) -> Response:
     return Response(status_code=204) if message is None else Response(_encoder.encode(message), media_type=JSON)
+
+
+class Told(Response):
+    """An answer that must not be lost in silence: if nobody is there any more to hear it, `unheard` is called."""
+
+    def __init__(self, message: Any, is_gone: Callable[[], bool], unheard: Callable[[], Awaitable[None]]) -> None:
+        super().__init__(_encoder.encode(message), media_type=JSON)
+        self._is_gone = is_gone
+        self._unheard = unheard
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        gone = self._is_gone()
+        await super().__call__(scope, receive, send)  # writes before anybody else has a turn
+        if gone:
+            await self._unheard()
 
 
 def refusal(

@@ -26,7 +26,7 @@ from casque.errors import (
 )
 from casque.service import ArchivedJob, Lease, QueueEvent, Stats
 from casque.transport.errors import WireError, from_wire
-from casque.transport.http.connections import Answer, Connections, Headers
+from casque.transport.http.connections import Answer, Connections, Headers, Unheard
 from casque.transport.http.messages import (
     PAGE_MAX,
     AckRequest,
@@ -75,6 +75,7 @@ class HttpService:
         tls: ssl.SSLContext | None = None,
         margin_s: float = MARGIN_S,
     ) -> None:
+        self.address = address
         self._url = _url(address, secure=tls is not None)
         self._margin_s = margin_s
         headers = [(b"Accept", b"application/json, text/event-stream, application/jsonl")]
@@ -86,9 +87,9 @@ class HttpService:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self.aclose()
+        await self.close()
 
-    async def aclose(self) -> None:
+    async def close(self) -> None:
         await self._connections.close()
 
     # --- Producing ---
@@ -117,11 +118,20 @@ class HttpService:
         ends = loop.time() + wait_s
         while True:
             claim = Claim(names, limit, max(wait_s, 0.0), lease, worker)
-            found = _records(await self._post("/v1/jobs/claim", claim, Jobs, request_id, wait_s=claim.wait))
+            # With a request id, whoever repeats the request gets the claims that this caller did not hear of.
+            unheard = self._give_all_back if request_id is None else None
+            answer = await self._post("/v1/jobs/claim", claim, Jobs, request_id, wait_s=claim.wait, unheard=unheard)
+            found = _records(answer)
             # A server waits no longer than it likes, lest a proxy cut the line; the rest of the wait is another call.
             wait_s = ends - loop.time()
             if found or wait_s <= 0:
                 return found
+
+    async def _give_all_back(self, status: int, body: bytes) -> None:
+        """The caller left while these claims were on their way to it: nobody would work on the jobs."""
+        if status == 200:
+            for job in _decoded(body, Jobs).jobs:
+                await self.give_back(job.id, token=job.token)
 
     async def ack(
         self, job_id: str, *, token: int | None = None, result: bytes | None = None, request_id: str | None = None
@@ -240,13 +250,21 @@ class HttpService:
     # --- The wire ---
 
     async def _post(
-        self, path: str, body: Any, kind: type[T] | None, request_id: str | None = None, *, wait_s: float = 0.0
+        self,
+        path: str,
+        body: Any,
+        kind: type[T] | None,
+        request_id: str | None = None,
+        *,
+        wait_s: float = 0.0,
+        unheard: Unheard | None = None,
     ) -> T:
         headers = [(b"Content-Type", b"application/json")]
         if request_id is not None:
             headers.append((b"Idempotency-Key", request_id.encode()))
         patience_s = wait_s + self._margin_s
-        async with self._asked("POST", path, headers, msgspec.json.encode(body), patience_s=patience_s) as answer:
+        raw = msgspec.json.encode(body)
+        async with self._asked("POST", path, headers, raw, patience_s=patience_s, unheard=unheard) as answer:
             raw = await answer.whole()
         return _decoded(raw, kind)
 
@@ -264,10 +282,13 @@ class HttpService:
         body: bytes = b"",
         *,
         patience_s: float | None = None,
+        unheard: Unheard | None = None,
     ) -> AsyncIterator[Answer]:
         """The answer, if it is not a refusal."""
         patience_s = self._margin_s if patience_s is None else patience_s
-        async with self._connections.exchange(method, target, headers or [], body, patience_s=patience_s) as answer:
+        async with self._connections.exchange(
+            method, target, headers or [], body, patience_s=patience_s, unheard=unheard
+        ) as answer:
             if not 200 <= answer.status < 300:
                 raise self._refusal(answer.status, await answer.whole())
             yield answer

@@ -9,22 +9,25 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
+from typing import Any, TypeAlias
 from urllib.parse import urlsplit
 
 import h11
 
-from casque.errors import BrokerUnreachableError, InvalidInputError, UnknownOutcomeError
+from casque.errors import BrokerUnreachableError, CasqueError, InvalidInputError, UnknownOutcomeError
 
 CONNECT_S = 5.0
 CLOSE_S = 1.0
+LAST_WORDS_S = 0.05
 IDLE_S = 30.0
 """How long an idle connection is kept; servers keep theirs longer, so that none is closed just as it is used again."""
 IDLE_MAX = 200
 _PIECE = 256 * 1024
 
 Headers = list[tuple[bytes, bytes]]
+Unheard: TypeAlias = Callable[[int, bytes], Awaitable[None]]
 
 
 class Connections:
@@ -44,18 +47,30 @@ class Connections:
         self._tls = (tls or ssl.create_default_context()) if parts.scheme == "https" else None
         self._headers = [(b"Host", parts.netloc.rpartition("@")[2].encode()), *headers]
         self._idle: list[tuple[float, _Line]] = []
+        self._listening: set[asyncio.Task[None]] = set()
         self._closed = False
 
     async def close(self) -> None:
         self._closed = True
+        if self._listening:
+            await asyncio.wait(self._listening)
         idle, self._idle = self._idle, []
         await asyncio.gather(*(line.end() for _, line in idle))
 
     @asynccontextmanager
     async def exchange(
-        self, method: str, target: str, headers: Headers, body: bytes, *, patience_s: float
+        self,
+        method: str,
+        target: str,
+        headers: Headers,
+        body: bytes,
+        *,
+        patience_s: float,
+        unheard: Unheard | None = None,
     ) -> AsyncIterator[Answer]:
         """An answer whose body is yet to be read. Each step of the exchange may take `patience_s`.
+
+        A caller that is cancelled leaves at once. If its answer was on the way already, `unheard` gets it.
 
         Raises:
             BrokerUnreachableError: nothing was sent.
@@ -73,8 +88,16 @@ class Connections:
                 answer = await line.ask(request, body, patience_s)
                 yield answer
             kept = line.is_free()
+        except asyncio.CancelledError:
+            if unheard is not None and line.is_owed_an_answer():
+                listening = asyncio.create_task(line.last_words(unheard))
+                self._listening.add(listening)
+                listening.add_done_callback(self._listening.discard)
+            raise
         finally:
-            if kept and not self._closed and len(self._idle) < IDLE_MAX:
+            if line.is_left():
+                pass  # it closes when it has heard what there is to hear
+            elif kept and not self._closed and len(self._idle) < IDLE_MAX:
                 self._idle.append((asyncio.get_running_loop().time(), line))
             else:
                 line.close()
@@ -114,6 +137,7 @@ class Answer:
     def __init__(self, line: _Line, response: h11.Response, patience_s: float) -> None:
         self._line = line
         self._patience_s = patience_s
+        self._read: list[bytes] = []
         self.status = response.status_code
 
     async def pieces(self) -> AsyncIterator[bytes]:
@@ -122,7 +146,10 @@ class Answer:
             yield bytes(event.data)
 
     async def whole(self) -> bytes:
-        return b"".join([piece async for piece in self.pieces()])
+        """Asked again after it was cut off, it goes on."""
+        async for piece in self.pieces():
+            self._read.append(piece)
+        return b"".join(self._read)
 
 
 class _Line:
@@ -132,6 +159,8 @@ class _Line:
         self._reader = reader
         self._writer = writer
         self._protocol = h11.Connection(h11.CLIENT)
+        self._answer: Answer | None = None
+        self._left = False
 
     async def ask(self, request: h11.Request, body: bytes, patience_s: float) -> Answer:
         pieces = [self._protocol.send(request), self._protocol.send(h11.Data(data=body))]
@@ -142,9 +171,13 @@ class _Line:
                 await self._writer.drain()
         except ConnectionError:
             pass  # it may have refused the rest and said why
+        return await self._hear_answer(patience_s)
+
+    async def _hear_answer(self, patience_s: float) -> Answer:
         while not isinstance(event := await self.next_event(patience_s), h11.Response):
             assert isinstance(event, h11.InformationalResponse)
-        return Answer(self, event, patience_s)
+        self._answer = Answer(self, event, patience_s)
+        return self._answer
 
     async def next_event(self, patience_s: float) -> object:
         while (event := self._protocol.next_event()) is h11.NEED_DATA:
@@ -154,10 +187,40 @@ class _Line:
             raise ConnectionResetError("it was closed")
         return event
 
+    def is_owed_an_answer(self) -> bool:
+        return self._protocol.our_state is h11.DONE and self._protocol.their_state is not h11.DONE
+
+    def is_left(self) -> bool:
+        return self._left
+
+    def last_words(self, unheard: Unheard) -> Coroutine[Any, Any, None]:
+        """Hang up, and hear whether the answer was on its way.
+
+        A server that sees the end of what we send either has answered before, or never will. TLS cannot end one
+        direction alone: there only an answer that is as good as here is heard, and then the line is closed.
+        """
+        self._left = True
+        patience_s = CLOSE_S
+        if self._writer.can_write_eof():
+            self._writer.write_eof()
+        else:
+            patience_s = LAST_WORDS_S
+        return self._hear(unheard, patience_s)
+
+    async def _hear(self, unheard: Unheard, patience_s: float) -> None:
+        try:
+            answer = self._answer or await self._hear_answer(patience_s)
+            await unheard(answer.status, await answer.whole())
+        except (OSError, h11.ProtocolError, CasqueError):
+            pass  # there was none
+        finally:
+            await self.end()
+
     def is_free(self) -> bool:
         """Whether the exchange is over and the connection good for another."""
         if self._protocol.our_state is h11.DONE and self._protocol.their_state is h11.DONE:
             self._protocol.start_next_cycle()
+            self._answer = None
         return self._protocol.states == {h11.CLIENT: h11.IDLE, h11.SERVER: h11.IDLE}
 
     def is_broken(self) -> bool:

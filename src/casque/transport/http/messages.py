@@ -15,6 +15,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from casque import checks
 from casque.codec.stored import from_ms, to_ms
 from casque.errors import InvalidInputError
+from casque.transport.border import DEFAULT_LIMITS
 from casque.transport.errors import WireError
 from casque.types import Backoff, JobRecord, JobSpec, JobState
 
@@ -25,6 +26,7 @@ BASE64 = "^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"
 
 _PRINTABLE = {"format": "printable"}
 Name = Annotated[str, Meta(min_length=1, max_length=checks.NAME_MAX, extra_json_schema=_PRINTABLE)]
+Names = Annotated[list[Name], Meta(min_length=1, max_length=DEFAULT_LIMITS.entrypoints_per_dequeue)]
 Key = Annotated[str, Meta(min_length=1, max_length=checks.KEY_MAX, extra_json_schema=_PRINTABLE)]
 Seconds = Annotated[float, Meta(ge=0, le=checks.LONGEST_S)]
 Moment = Annotated[datetime, Meta(tz=True, extra_json_schema={"format": "date-time"})]
@@ -58,7 +60,9 @@ class NewJob(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True
 class Claim(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """Jobs to be claimed: of these entrypoints, or of any."""
 
-    entrypoints: Annotated[list[Name], Meta(min_length=1, max_length=checks.BATCH_MAX)] | None = None
+    entrypoints: Annotated[list[Name], Meta(min_length=1, max_length=DEFAULT_LIMITS.entrypoints_per_dequeue)] | None = (
+        None
+    )
     limit: Annotated[int, Meta(ge=1, le=checks.BATCH_MAX)] = 1
     wait: Seconds = 0.0
     """How long to wait for a first job. A broker may answer earlier, with none."""

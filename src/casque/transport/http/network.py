@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from casque.errors import InvalidInputError
 
@@ -40,6 +41,18 @@ def _listening(found: tuple[Any, ...]) -> socket.socket:
         listening.close()
         raise
     return listening
+
+
+class Connection(H11Protocol):
+    """Uvicorn's connection, known to the requests that came by it: they can see, at the very moment of an answer,
+    whether there is still somebody to hear it. ASGI tells of that only some time later."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.app_state = {**self.app_state, "connection": self}
+
+    def is_gone(self) -> bool:
+        return self.transport.is_closing()
 
 
 class QuietServer(uvicorn.Server):

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import ssl
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from datetime import timedelta
 from email.utils import formatdate
 from importlib.metadata import version
-from typing import TypeAlias
 
 import msgspec
 import uvicorn
@@ -21,16 +19,17 @@ from starlette.routing import Route as Served
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from casque.clock import Clock, Random, SystemClock, system_random
-from casque.errors import CasqueError, InvalidInputError, UnknownOutcomeError
-from casque.service import Host, QueueService
+from casque.errors import CasqueError, InvalidInputError, NotAuthenticatedError, UnknownOutcomeError
+from casque.service import Host
 from casque.settings import QueueSettings
 from casque.telemetry import logger
 from casque.telemetry.metrics import CONTENT_TYPE, Metrics
+from casque.transport.border import Admit, admit
 from casque.transport.http import streams
-from casque.transport.http.answering import answer, refusal, unless_gone
+from casque.transport.http.answering import Told, answer, refusal, unless_gone
 from casque.transport.http.messages import Jobs
 from casque.transport.http.monitoring import Gauges, is_ready
-from casque.transport.http.network import QuietServer, bound
+from casque.transport.http.network import Connection, QuietServer, bound
 from casque.transport.http.openapi import describe
 from casque.transport.http.reading import (
     GoneError,
@@ -44,14 +43,13 @@ from casque.transport.http.reading import (
 from casque.transport.http.routes import EVENTS, JSON, ROUTES, Route
 from casque.transport.http.verbs import Call, Verbs
 from casque.transport.measured import Measured
+from casque.transport.tls import Tls
 
-log = logger("http")
+log = logger("transport.http")
 
-Admit: TypeAlias = Callable[[str | None], Callable[[QueueService], QueueService]]
-"""From the Authorization header to what its bearer may do, as a wrapper around the service.
-Raises NotAuthenticatedError."""
-
-BODY_MAX = 64 * 1024 * 1024
+BODY_MAX = 88 * 1024 * 1024
+"""The largest payload as base64, and room for the rest."""
+EVERYBODY = admit(None)
 DEFAULTS = QueueSettings(max_attempts=25)
 KEPT_ALIVE_S = 75
 """Longer than clients keep an idle connection, so that none is closed just as it is used again."""
@@ -60,12 +58,25 @@ KEPT_ALIVE_S = 75
 class HttpServer:
     """Offers a host's queue over HTTP and JSON.
 
-    `listen` is `host:port`; port 0 takes a free one, and `port` tells which. `tls` is a context for servers, with
-    `verify_mode` for mutual TLS. `admit` decides who may do what; without it everybody may do everything.
-    `settings` fill in what a caller leaves out: the back-off of failed jobs, and the limit of their attempts.
+    `listen` is `host:port`; port 0 takes a free one, and `port` says which. `admit` is asked once per request; without
+    it everybody may do everything. `metrics` may be shared with other parts of the process. `settings` fill in what a
+    caller leaves out: the back-off of failed jobs, and the limit of their attempts.
 
     `/healthz`, `/readyz`, `/metrics` and the description need no token; `guarded` asks one for `/metrics` and
     `/readyz` as well.
+
+    >>> import asyncio
+    >>> from casque.testing.hosting import leading
+    >>> from casque.transport.http.client import HttpService
+    >>> async def main():
+    ...     async with leading("memory://http-example") as host:
+    ...         server = HttpServer(host, listen="127.0.0.1:0")
+    ...         await server.start()
+    ...         async with HttpService(f"127.0.0.1:{server.port}") as client:
+    ...             print((await client.stats()).totals.enqueued)
+    ...         await server.stop(grace_s=1)
+    >>> asyncio.run(main())
+    0
     """
 
     def __init__(
@@ -73,8 +84,8 @@ class HttpServer:
         host: Host,
         *,
         listen: str,
-        tls: ssl.SSLContext | None = None,
-        admit: Admit | None = None,
+        tls: Tls | None = None,
+        admit: Admit = EVERYBODY,
         metrics: Metrics | None = None,
         settings: QueueSettings = DEFAULTS,
         guarded: bool = False,
@@ -125,7 +136,7 @@ class HttpServer:
         self._port = listening.getsockname()[1]
         config = uvicorn.Config(
             self._app(),
-            http="h11",
+            http=Connection,
             ws="none",
             lifespan="off",
             log_config=None,
@@ -135,7 +146,7 @@ class HttpServer:
             timeout_keep_alive=KEPT_ALIVE_S,
         )
         config.load()
-        config.ssl = self._tls
+        config.ssl = None if self._tls is None else self._tls.context
         self._server = QuietServer(config, self._leaving)
         self._serving = asyncio.create_task(self._server.serve([listening]), name="casque http")
         ready = asyncio.create_task(self._server.ready.wait())
@@ -145,11 +156,11 @@ class HttpServer:
             listening.close()
             self._serving.result()
 
-    async def stop(self, grace: float = 5.0) -> None:
-        """Stop listening. Waiting claims are answered with no jobs and feeds end; other calls have `grace` seconds."""
+    async def stop(self, grace_s: float = 30.0) -> None:
+        """Stop listening. Who waits for a job hears that there is none, feeds end, and other calls have the grace."""
         if self._server is None or self._serving is None:
             return
-        self._server.config.timeout_graceful_shutdown = max(1, round(grace))
+        self._server.config.timeout_graceful_shutdown = grace_s  # type: ignore[assignment]  # a float does as well
         self._server.should_exit = True
         self._leaving.set()
         await self._serving
@@ -218,13 +229,12 @@ class HttpServer:
         if route.verb == "archive":
             return await _streamed(request, streams.archive(call), route.media)
         message = await unless_gone(request, getattr(self._verbs, route.verb)(call))
-        if isinstance(message, Jobs) and route.verb == "claim" and await request.is_disconnected():
-            await self._verbs.unclaim(call, message)
-            raise GoneError
+        if isinstance(message, Jobs) and route.verb == "claim":
+            return Told(message, request.state.connection.is_gone, lambda: self._verbs.unclaim(call, message))
         return answer(message)
 
     async def _call(self, request: Request, route: Route) -> Call:
-        service = self._admitted(request)(self._host.service())
+        service = self._admit(request.headers.get("authorization"))(self._host.service())
         last_event_id = request.headers.get("last-event-id") if route.resumable else None
         query = read_query(request, route)
         return Call(
@@ -235,11 +245,6 @@ class HttpServer:
             request_id=read_request_id(request) if route.repeatable else None,
             last_event_id=None if last_event_id is None else header_text(last_event_id),
         )
-
-    def _admitted(self, request: Request) -> Callable[[QueueService], QueueService]:
-        if self._admit is None:
-            return _as_it_is
-        return self._admit(request.headers.get("authorization"))
 
     # --- For operators and readers ---
 
@@ -261,14 +266,21 @@ class HttpServer:
     def _kept_out(self, request: Request) -> Response | None:
         if self._guarded:
             try:
-                self._admitted(request)
+                self._admit(request.headers.get("authorization"))
             except CasqueError as error:
                 return refusal(error, path="")
         return None
 
     async def _openapi(self, request: Request) -> Response:  # noqa: ARG002
-        document = describe(version=version("casque"), needs_token=self._admit is not None)
+        document = describe(version=version("casque"), needs_token=self._needs_token())
         return Response(msgspec.json.encode(document), media_type=JSON)
+
+    def _needs_token(self) -> bool:
+        try:
+            self._admit(None)
+        except NotAuthenticatedError:
+            return True
+        return False
 
     async def _page(self, request: Request) -> Response:  # noqa: ARG002
         rows = "\n".join(f"<tr><td>{r.method}<td><code>{r.path}</code><td>{r.summary}" for r in ROUTES)
@@ -302,10 +314,6 @@ async def _all(first: bytes | None, pieces: AsyncGenerator[bytes]) -> AsyncItera
             yield first
             async for piece in pieces:
                 yield piece
-
-
-def _as_it_is(service: QueueService) -> QueueService:
-    return service
 
 
 PAGE = """<!doctype html>

@@ -107,21 +107,27 @@ class Verbs:
                 request_id=call.request_id,
             )
         )
-        return _jobs(await (self._until_leaving(claiming) if asked.wait else claiming))
+        try:
+            return _jobs(await self._until_leaving(claiming))
+        except asyncio.CancelledError:
+            # The client left. A claim that is not made yet is given back by the queue; one that is made, here.
+            if not claiming.cancelled() and claiming.exception() is None:
+                await self.unclaim(call, _jobs(claiming.result()))
+            raise
 
     async def _until_leaving(self, claiming: asyncio.Future[list[JobRecord]]) -> list[JobRecord]:
-        """Its answer, or none if the server stops first. A claim that is cut off is given back by the queue."""
+        """Its answer, or none if the server stops first."""
         leaving = asyncio.ensure_future(self._leaving.wait())
         try:
             await asyncio.wait((claiming, leaving), return_when=asyncio.FIRST_COMPLETED)
-            return claiming.result() if claiming.done() else []
         finally:
             leaving.cancel()
             claiming.cancel()
             await asyncio.gather(claiming, leaving, return_exceptions=True)
+        return [] if claiming.cancelled() else claiming.result()
 
     async def unclaim(self, call: Call, claimed: Jobs) -> None:
-        """The client left before its claims could be told: nobody would work on these jobs."""
+        """Nobody heard of these claims: the jobs go back, so that others need not wait for the leases to run out."""
         if call.request_id is None:  # whoever repeats the request gets them
             for job in claimed.jobs:
                 await call.service.give_back(job.id, token=job.token)
