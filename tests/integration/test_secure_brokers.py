@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import inspect
+import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
+import grpc
+import httpx
 import pytest
 import pytest_asyncio
 import trustme
@@ -27,8 +30,11 @@ from casque.testing.hosting import leading
 from casque.transport import tokenfile
 from casque.transport.access import TokenBook
 from casque.transport.border import Admit, admit
+from casque.transport.grpc import osqueue_v1_pb2 as osqueue
 from casque.transport.grpc.client import ClientTls, GrpcService
 from casque.transport.grpc.server import GrpcServer
+from casque.transport.http.client import HttpService
+from casque.transport.http.server import HttpServer
 from casque.transport.scopes import Scope
 from casque.transport.tls import Tls, TlsFiles
 from casque.types import JobSpec
@@ -76,7 +82,30 @@ async def grpc_server(host: Host, door: Admit, tls: Tls | None) -> AsyncIterator
         await server.stop(grace_s=1)
 
 
-WIRES = {"grpc": grpc_server}
+@asynccontextmanager
+async def http_server(host: Host, door: Admit, tls: Tls | None) -> AsyncIterator[Client]:
+    server = HttpServer(host, listen="127.0.0.1:0", tls=tls, admit=door)
+    await server.start()
+
+    @asynccontextmanager
+    async def client(token: str | None = None, identity: Identity | None = None) -> AsyncIterator[QueueService]:
+        context = None
+        if identity is not None:
+            context = ssl.create_default_context()
+            if identity.trusts is not None:
+                identity.trusts.configure_trust(context)
+            if identity.cert is not None:
+                identity.cert.configure_cert(context)
+        async with HttpService(f"127.0.0.1:{server.port}", token=token, tls=context) as service:
+            yield service
+
+    try:
+        yield client
+    finally:
+        await server.stop(1)
+
+
+WIRES = {"grpc": grpc_server, "http": http_server}
 over_every_wire = pytest.mark.parametrize("wire", WIRES)
 
 
@@ -231,6 +260,52 @@ async def test_what_is_wrong_with_an_argument_comes_back_by_name(wire: str, host
         for verb, arguments, says in wrong:
             with pytest.raises(InvalidInputError, match=says):
                 await call(service, verb, **arguments)
+
+
+# --- Clients that know nothing of casque ---
+
+
+@pytest.mark.parametrize(
+    ("method", "request_", "needed"),
+    [
+        ("Push", osqueue.PushRequest(data=b"x"), {Scope.PRODUCE}),
+        ("Claim", osqueue.ClaimRequest(worker_id="w"), {Scope.WORK}),
+        ("Heartbeat", osqueue.HeartbeatRequest(job_id="none", worker_id="w"), {Scope.WORK, Scope.READ}),
+        ("Complete", osqueue.CompleteRequest(job_id="none", worker_id="w"), {Scope.WORK, Scope.READ}),
+    ],
+)
+async def test_osqueue_s_clients_need_tokens_too(
+    method: str, request_: Any, needed: set[Scope], host: Host, file: Path
+) -> None:
+    good, poor = new_token(file, "good", *needed), new_token(file, "poor", *({*Scope} - needed - {Scope.ADMIN}))
+    server = GrpcServer(host, listen="127.0.0.1:0", admit=admit(TokenBook(file)))
+    await server.start()
+    codes = []
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel:
+        ask = channel.unary_unary(
+            f"/osqueue.v1.QueueService/{method}", request_serializer=lambda message: message.SerializeToString()
+        )
+        for token in (None, poor, good):
+            call_ = ask(request_, metadata=() if token is None else (("authorization", f"Bearer {token}"),))
+            codes.append(await call_.code())
+    await server.stop(1)
+    assert codes[:2] == [grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED]
+    assert codes[2] in (grpc.StatusCode.OK, grpc.StatusCode.NOT_FOUND)
+
+
+async def test_http_tells_401_from_403_and_health_needs_no_token(host: Host, file: Path) -> None:
+    token = new_token(file, "reader", Scope.READ)
+    server = HttpServer(host, listen="127.0.0.1:0", admit=admit(TokenBook(file)))
+    await server.start()
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{server.port}") as client:
+        nobody = await client.get("/v1/stats")
+        reader = {"Authorization": f"Bearer {token}"}
+        may, may_not = await client.get("/v1/stats", headers=reader), await client.post("/v1/purge", headers=reader)
+        healthy = await client.get("/healthz")
+    await server.stop(1)
+    assert (nobody.status_code, may.status_code, may_not.status_code, healthy.status_code) == (401, 200, 403, 200)
+    assert nobody.headers["www-authenticate"].startswith("Bearer")
+    assert may_not.json()["error"] == "NotAllowedError"
 
 
 # --- TLS ---
