@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, Unpack
@@ -13,6 +14,7 @@ from casque.engine.embedded import EmbeddedService
 from casque.errors import CasqueError
 from casque.service import QueueService, Role, Standing
 from casque.settings import SettingsChanges
+from casque.types import JobRecord
 
 
 class FixedHost:
@@ -39,6 +41,26 @@ class FixedHost:
 
     def standing(self) -> Standing:
         return self.stands
+
+
+class Noticing:
+    """A queue that notices when somebody comes for a job (`came`), and when somebody leaves without one (`left`)."""
+
+    def __init__(self, service: QueueService) -> None:
+        self._service = service
+        self.came = asyncio.Event()
+        self.left = asyncio.Event()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._service, name)
+
+    async def dequeue(self, **asked: Any) -> list[JobRecord]:
+        self.came.set()
+        try:
+            return await self._service.dequeue(**asked)
+        except asyncio.CancelledError:
+            self.left.set()
+            raise
 
 
 @asynccontextmanager

@@ -4,116 +4,121 @@
 # source: casque/v1/queue.proto
 # Protobuf Python Version: 7.35.1
 """Generated protocol buffer code."""
-
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import descriptor_pool as _descriptor_pool
 from google.protobuf import runtime_version as _runtime_version
 from google.protobuf import symbol_database as _symbol_database
 from google.protobuf.internal import builder as _builder
-
-_runtime_version.ValidateProtobufRuntimeVersion(_runtime_version.Domain.PUBLIC, 7, 35, 1, "", "casque/v1/queue.proto")
+_runtime_version.ValidateProtobufRuntimeVersion(
+    _runtime_version.Domain.PUBLIC,
+    7,
+    35,
+    1,
+    '',
+    'casque/v1/queue.proto'
+)
 # @@protoc_insertion_point(imports)
 
 _sym_db = _symbol_database.Default()
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(
-    b'\n\x15\x63\x61sque/v1/queue.proto\x12\tcasque.v1"\xd8\x02\n\x06NewJob\x12\n\n\x02id\x18\x01 \x01(\t\x12\x12\n\nentrypoint\x18\x02 \x01(\t\x12\x0f\n\x07payload\x18\x03 \x01(\x0c\x12\x10\n\x08priority\x18\x04 \x01(\x12\x12\x16\n\trun_at_ms\x18\x05 \x01(\x03H\x00\x88\x01\x01\x12\x15\n\x08\x64\x65lay_ms\x18\x06 \x01(\x03H\x01\x88\x01\x01\x12\x19\n\x0cmax_attempts\x18\x07 \x01(\x03H\x02\x88\x01\x01\x12\x10\n\x03key\x18\x08 \x01(\tH\x03\x88\x01\x01\x12/\n\x07headers\x18\t \x03(\x0b\x32\x1e.casque.v1.NewJob.HeadersEntry\x12\x11\n\x04zone\x18\n \x01(\tH\x04\x88\x01\x01\x1a.\n\x0cHeadersEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x0c\n\n_run_at_msB\x0b\n\t_delay_msB\x0f\n\r_max_attemptsB\x06\n\x04_keyB\x07\n\x05_zone"\xd5\x04\n\x03Job\x12\n\n\x02id\x18\x01 \x01(\t\x12\x12\n\nentrypoint\x18\x02 \x01(\t\x12\x0f\n\x07payload\x18\x03 \x01(\x0c\x12\x10\n\x08priority\x18\x04 \x01(\x12\x12"\n\x05state\x18\x05 \x01(\x0e\x32\x13.casque.v1.JobState\x12\x10\n\x08sequence\x18\x06 \x01(\x03\x12\x15\n\rcreated_at_ms\x18\x07 \x01(\x03\x12\x11\n\tdue_at_ms\x18\x08 \x01(\x03\x12\r\n\x05token\x18\t \x01(\x03\x12\x10\n\x08\x61ttempts\x18\n \x01(\x03\x12\x19\n\x0cmax_attempts\x18\x0b \x01(\x03H\x00\x88\x01\x01\x12\x13\n\x06worker\x18\x0c \x01(\tH\x01\x88\x01\x01\x12\x10\n\x08lease_ms\x18\r \x01(\x03\x12\x1a\n\rclaimed_at_ms\x18\x0e \x01(\x03H\x02\x88\x01\x01\x12\x17\n\nbeat_at_ms\x18\x0f \x01(\x03H\x03\x88\x01\x01\x12\x12\n\x05\x65rror\x18\x10 \x01(\tH\x04\x88\x01\x01\x12\x16\n\trun_at_ms\x18\x11 \x01(\x03H\x05\x88\x01\x01\x12\x10\n\x03key\x18\x12 \x01(\tH\x06\x88\x01\x01\x12,\n\x07headers\x18\x13 \x03(\x0b\x32\x1b.casque.v1.Job.HeadersEntry\x12\x11\n\x04zone\x18\x14 \x01(\tH\x07\x88\x01\x01\x1a.\n\x0cHeadersEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x0f\n\r_max_attemptsB\t\n\x07_workerB\x10\n\x0e_claimed_at_msB\r\n\x0b_beat_at_msB\x08\n\x06_errorB\x0c\n\n_run_at_msB\x06\n\x04_keyB\x07\n\x05_zone"4\n\x05\x45rror\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04\x63ode\x18\x02 \x01(\t\x12\x0f\n\x07message\x18\x03 \x01(\t"E\n\x0e\x45nqueueRequest\x12\x1f\n\x04jobs\x18\x01 \x03(\x0b\x32\x11.casque.v1.NewJob\x12\x12\n\nrequest_id\x18\x02 \x01(\t"/\n\x0f\x45nqueueResponse\x12\x1c\n\x04jobs\x18\x01 \x03(\x0b\x32\x0e.casque.v1.Job"\x9d\x01\n\x0e\x44\x65queueRequest\x12\x13\n\x0b\x65ntrypoints\x18\x01 \x03(\t\x12\r\n\x05limit\x18\x02 \x01(\x05\x12\x0f\n\x07wait_ms\x18\x03 \x01(\x03\x12\x15\n\x08lease_ms\x18\x04 \x01(\x03H\x00\x88\x01\x01\x12\x13\n\x06worker\x18\x05 \x01(\tH\x01\x88\x01\x01\x12\x12\n\nrequest_id\x18\x06 \x01(\tB\x0b\n\t_lease_msB\t\n\x07_worker"/\n\x0f\x44\x65queueResponse\x12\x1c\n\x04jobs\x18\x01 \x03(\x0b\x32\x0e.casque.v1.Job"n\n\nAckRequest\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x12\n\x05token\x18\x02 \x01(\x03H\x00\x88\x01\x01\x12\x13\n\x06result\x18\x03 \x01(\x0cH\x01\x88\x01\x01\x12\x12\n\nrequest_id\x18\x04 \x01(\tB\x08\n\x06_tokenB\t\n\x07_result"\r\n\x0b\x41\x63kResponse"\xc7\x01\n\x0bNackRequest\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x12\n\x05token\x18\x02 \x01(\x03H\x00\x88\x01\x01\x12\x15\n\x08\x64\x65lay_ms\x18\x03 \x01(\x03H\x01\x88\x01\x01\x12(\n\x07\x62\x61\x63koff\x18\x04 \x01(\x0b\x32\x12.casque.v1.BackoffH\x02\x88\x01\x01\x12\x12\n\x05\x65rror\x18\x05 \x01(\tH\x03\x88\x01\x01\x12\x12\n\nrequest_id\x18\x06 \x01(\tB\x08\n\x06_tokenB\x0b\n\t_delay_msB\n\n\x08_backoffB\x08\n\x06_error"*\n\x07\x42\x61\x63koff\x12\x0f\n\x07\x62\x61se_ms\x18\x01 \x01(\x03\x12\x0e\n\x06\x63\x61p_ms\x18\x02 \x01(\x03"8\n\x0cNackResponse\x12 \n\x03job\x18\x01 \x01(\x0b\x32\x0e.casque.v1.JobH\x00\x88\x01\x01\x42\x06\n\x04_job"5\n\x05Lease\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x12\n\x05token\x18\x02 \x01(\x03H\x00\x88\x01\x01\x42\x08\n\x06_token"4\n\x10HeartbeatRequest\x12 \n\x06leases\x18\x01 \x03(\x0b\x32\x10.casque.v1.Lease"\x9f\x01\n\x11HeartbeatResponse\x12\x34\n\x07\x61nswers\x18\x01 \x03(\x0b\x32#.casque.v1.HeartbeatResponse.Answer\x1aT\n\x06\x41nswer\x12\x1d\n\x03job\x18\x01 \x01(\x0b\x32\x0e.casque.v1.JobH\x00\x12!\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x10.casque.v1.ErrorH\x00\x42\x08\n\x06\x61nswer"0\n\x0fGiveBackRequest\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\r\n\x05token\x18\x02 \x01(\x03"\x12\n\x10GiveBackResponse"3\n\rCancelRequest\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x12\n\nrequest_id\x18\x02 \x01(\t"\x10\n\x0e\x43\x61ncelResponse"2\n\x0cRetryRequest\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x12\n\nrequest_id\x18\x02 \x01(\t"9\n\rRetryResponse\x12 \n\x03job\x18\x01 \x01(\x0b\x32\x0e.casque.v1.JobH\x00\x88\x01\x01\x42\x06\n\x04_job"J\n\x0cPurgeRequest\x12\x17\n\nentrypoint\x18\x01 \x01(\tH\x00\x88\x01\x01\x12\x12\n\nrequest_id\x18\x02 \x01(\tB\r\n\x0b_entrypoint"\x1f\n\rPurgeResponse\x12\x0e\n\x06purged\x18\x01 \x01(\x03"\x1d\n\x0b\x46indRequest\x12\x0e\n\x06job_id\x18\x01 \x01(\t"8\n\x0c\x46indResponse\x12 \n\x03job\x18\x01 \x01(\x0b\x32\x0e.casque.v1.JobH\x00\x88\x01\x01\x42\x06\n\x04_job"\x0e\n\x0cStatsRequest"\x93\x01\n\rStatsResponse\x12\x10\n\x08position\x18\x01 \x01(\x03\x12\x10\n\x08\x65nqueued\x18\x02 \x01(\x03\x12\r\n\x05ready\x18\x03 \x01(\x03\x12\x0f\n\x07\x64\x65layed\x18\x04 \x01(\x03\x12\x0f\n\x07running\x18\x05 \x01(\x03\x12\x0c\n\x04\x64one\x18\x06 \x01(\x03\x12\x0c\n\x04\x64\x65\x61\x64\x18\x07 \x01(\x03\x12\x11\n\tcancelled\x18\x08 \x01(\x03"\x88\x01\n\x0bListRequest\x12#\n\x06states\x18\x01 \x03(\x0e\x32\x13.casque.v1.JobState\x12\x17\n\nentrypoint\x18\x02 \x01(\tH\x00\x88\x01\x01\x12\r\n\x05limit\x18\x03 \x01(\x03\x12\r\n\x05\x61\x66ter\x18\x04 \x01(\x03\x12\x0e\n\x06packed\x18\x0f \x01(\x08\x42\r\n\x0b_entrypoint"<\n\x0cListResponse\x12\x1c\n\x04jobs\x18\x01 \x03(\x0b\x32\x0e.casque.v1.Job\x12\x0e\n\x06packed\x18\x0f \x01(\x0c"_\n\x0cWatchRequest\x12\x1a\n\rfrom_position\x18\x01 \x01(\x03H\x00\x88\x01\x01\x12\x11\n\tuntil_now\x18\x02 \x01(\x08\x12\x0e\n\x06packed\x18\x0f \x01(\x08\x42\x10\n\x0e_from_position"u\n\x05\x45vent\x12\x10\n\x08position\x18\x01 \x01(\x03\x12\r\n\x05index\x18\x02 \x01(\x03\x12\r\n\x05\x61t_ms\x18\x03 \x01(\x03\x12\x0c\n\x04kind\x18\x04 \x01(\t\x12\x13\n\x06job_id\x18\x05 \x01(\tH\x00\x88\x01\x01\x12\x0e\n\x06\x66ields\x18\x06 \x01(\tB\t\n\x07_job_id"A\n\rWatchResponse\x12 \n\x06\x65vents\x18\x01 \x03(\x0b\x32\x10.casque.v1.Event\x12\x0e\n\x06packed\x18\x0f \x01(\x0c"\xb5\x01\n\x0e\x41rchiveRequest\x12\x15\n\x08since_ms\x18\x01 \x01(\x03H\x00\x88\x01\x01\x12\x15\n\x08until_ms\x18\x02 \x01(\x03H\x01\x88\x01\x01\x12\x17\n\nentrypoint\x18\x03 \x01(\tH\x02\x88\x01\x01\x12#\n\x06states\x18\x04 \x03(\x0e\x32\x13.casque.v1.JobState\x12\x0e\n\x06packed\x18\x0f \x01(\x08\x42\x0b\n\t_since_msB\x0b\n\t_until_msB\r\n\x0b_entrypoint"\x9d\x05\n\x0b\x41rchivedJob\x12\n\n\x02id\x18\x01 \x01(\t\x12\x12\n\nentrypoint\x18\x02 \x01(\t\x12\x0f\n\x07payload\x18\x03 \x01(\x0c\x12"\n\x05state\x18\x04 \x01(\x0e\x32\x13.casque.v1.JobState\x12\x10\n\x08\x61ttempts\x18\x05 \x01(\x03\x12\x15\n\rcreated_at_ms\x18\x06 \x01(\x03\x12\x11\n\tdue_at_ms\x18\x07 \x01(\x03\x12\x16\n\x0e\x66inished_at_ms\x18\x08 \x01(\x03\x12\x10\n\x08position\x18\t \x01(\x03\x12\x10\n\x08sequence\x18\n \x01(\x03\x12\x1a\n\rclaimed_at_ms\x18\x0b \x01(\x03H\x00\x88\x01\x01\x12\x13\n\x06worker\x18\x0c \x01(\tH\x01\x88\x01\x01\x12\x12\n\x05\x65rror\x18\r \x01(\tH\x02\x88\x01\x01\x12\x13\n\x06result\x18\x0e \x01(\x0cH\x03\x88\x01\x01\x12\x10\n\x08priority\x18\x0f \x01(\x12\x12\x19\n\x0cmax_attempts\x18\x10 \x01(\x03H\x04\x88\x01\x01\x12\r\n\x05token\x18\x11 \x01(\x03\x12\x10\n\x03key\x18\x12 \x01(\tH\x05\x88\x01\x01\x12\x34\n\x07headers\x18\x13 \x03(\x0b\x32#.casque.v1.ArchivedJob.HeadersEntry\x12\x11\n\x04zone\x18\x14 \x01(\tH\x06\x88\x01\x01\x12\x16\n\trun_at_ms\x18\x15 \x01(\x03H\x07\x88\x01\x01\x12\x17\n\nblob_bytes\x18\x16 \x01(\x03H\x08\x88\x01\x01\x1a.\n\x0cHeadersEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x10\n\x0e_claimed_at_msB\t\n\x07_workerB\x08\n\x06_errorB\t\n\x07_resultB\x0f\n\r_max_attemptsB\x06\n\x04_keyB\x07\n\x05_zoneB\x0c\n\n_run_at_msB\r\n\x0b_blob_bytes"G\n\x0f\x41rchiveResponse\x12$\n\x04jobs\x18\x01 \x03(\x0b\x32\x16.casque.v1.ArchivedJob\x12\x0e\n\x06packed\x18\x0f \x01(\x0c"\x16\n\x06Packet\x12\x0c\n\x04\x62ody\x18\x01 \x01(\x0c*\xa9\x01\n\x08JobState\x12\x19\n\x15JOB_STATE_UNSPECIFIED\x10\x00\x12\x13\n\x0fJOB_STATE_READY\x10\x01\x12\x15\n\x11JOB_STATE_DELAYED\x10\x02\x12\x15\n\x11JOB_STATE_RUNNING\x10\x03\x12\x12\n\x0eJOB_STATE_DONE\x10\x04\x12\x12\n\x0eJOB_STATE_DEAD\x10\x05\x12\x17\n\x13JOB_STATE_CANCELLED\x10\x06\x32\xa6\x07\n\x05Queue\x12@\n\x07\x45nqueue\x12\x19.casque.v1.EnqueueRequest\x1a\x1a.casque.v1.EnqueueResponse\x12@\n\x07\x44\x65queue\x12\x19.casque.v1.DequeueRequest\x1a\x1a.casque.v1.DequeueResponse\x12\x34\n\x03\x41\x63k\x12\x15.casque.v1.AckRequest\x1a\x16.casque.v1.AckResponse\x12\x37\n\x04Nack\x12\x16.casque.v1.NackRequest\x1a\x17.casque.v1.NackResponse\x12\x46\n\tHeartbeat\x12\x1b.casque.v1.HeartbeatRequest\x1a\x1c.casque.v1.HeartbeatResponse\x12\x43\n\x08GiveBack\x12\x1a.casque.v1.GiveBackRequest\x1a\x1b.casque.v1.GiveBackResponse\x12=\n\x06\x43\x61ncel\x12\x18.casque.v1.CancelRequest\x1a\x19.casque.v1.CancelResponse\x12:\n\x05Retry\x12\x17.casque.v1.RetryRequest\x1a\x18.casque.v1.RetryResponse\x12:\n\x05Purge\x12\x17.casque.v1.PurgeRequest\x1a\x18.casque.v1.PurgeResponse\x12\x37\n\x04\x46ind\x12\x16.casque.v1.FindRequest\x1a\x17.casque.v1.FindResponse\x12:\n\x05Stats\x12\x17.casque.v1.StatsRequest\x1a\x18.casque.v1.StatsResponse\x12\x39\n\x04List\x12\x16.casque.v1.ListRequest\x1a\x17.casque.v1.ListResponse0\x01\x12<\n\x05Watch\x12\x17.casque.v1.WatchRequest\x1a\x18.casque.v1.WatchResponse0\x01\x12\x42\n\x07\x41rchive\x12\x19.casque.v1.ArchiveRequest\x1a\x1a.casque.v1.ArchiveResponse0\x01\x12\x34\n\x08\x45xchange\x12\x11.casque.v1.Packet\x1a\x11.casque.v1.Packet(\x01\x30\x01\x62\x06proto3'
-)
+
+
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15\x63\x61sque/v1/queue.proto\x12\tcasque.v1\"\xd8\x02\n\x06NewJob\x12\n\n\x02id\x18\x01 \x01(\t\x12\x12\n\nentrypoint\x18\x02 \x01(\t\x12\x0f\n\x07payload\x18\x03 \x01(\x0c\x12\x10\n\x08priority\x18\x04 \x01(\x12\x12\x16\n\trun_at_ms\x18\x05 \x01(\x03H\x00\x88\x01\x01\x12\x15\n\x08\x64\x65lay_ms\x18\x06 \x01(\x03H\x01\x88\x01\x01\x12\x19\n\x0cmax_attempts\x18\x07 \x01(\x03H\x02\x88\x01\x01\x12\x10\n\x03key\x18\x08 \x01(\tH\x03\x88\x01\x01\x12/\n\x07headers\x18\t \x03(\x0b\x32\x1e.casque.v1.NewJob.HeadersEntry\x12\x11\n\x04zone\x18\n \x01(\tH\x04\x88\x01\x01\x1a.\n\x0cHeadersEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x0c\n\n_run_at_msB\x0b\n\t_delay_msB\x0f\n\r_max_attemptsB\x06\n\x04_keyB\x07\n\x05_zone\"\xd5\x04\n\x03Job\x12\n\n\x02id\x18\x01 \x01(\t\x12\x12\n\nentrypoint\x18\x02 \x01(\t\x12\x0f\n\x07payload\x18\x03 \x01(\x0c\x12\x10\n\x08priority\x18\x04 \x01(\x12\x12\"\n\x05state\x18\x05 \x01(\x0e\x32\x13.casque.v1.JobState\x12\x10\n\x08sequence\x18\x06 \x01(\x03\x12\x15\n\rcreated_at_ms\x18\x07 \x01(\x03\x12\x11\n\tdue_at_ms\x18\x08 \x01(\x03\x12\r\n\x05token\x18\t \x01(\x03\x12\x10\n\x08\x61ttempts\x18\n \x01(\x03\x12\x19\n\x0cmax_attempts\x18\x0b \x01(\x03H\x00\x88\x01\x01\x12\x13\n\x06worker\x18\x0c \x01(\tH\x01\x88\x01\x01\x12\x10\n\x08lease_ms\x18\r \x01(\x03\x12\x1a\n\rclaimed_at_ms\x18\x0e \x01(\x03H\x02\x88\x01\x01\x12\x17\n\nbeat_at_ms\x18\x0f \x01(\x03H\x03\x88\x01\x01\x12\x12\n\x05\x65rror\x18\x10 \x01(\tH\x04\x88\x01\x01\x12\x16\n\trun_at_ms\x18\x11 \x01(\x03H\x05\x88\x01\x01\x12\x10\n\x03key\x18\x12 \x01(\tH\x06\x88\x01\x01\x12,\n\x07headers\x18\x13 \x03(\x0b\x32\x1b.casque.v1.Job.HeadersEntry\x12\x11\n\x04zone\x18\x14 \x01(\tH\x07\x88\x01\x01\x1a.\n\x0cHeadersEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x0f\n\r_max_attemptsB\t\n\x07_workerB\x10\n\x0e_claimed_at_msB\r\n\x0b_beat_at_msB\x08\n\x06_errorB\x0c\n\n_run_at_msB\x06\n\x04_keyB\x07\n\x05_zone\"4\n\x05\x45rror\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04\x63ode\x18\x02 \x01(\t\x12\x0f\n\x07message\x18\x03 \x01(\t\"E\n\x0e\x45nqueueRequest\x12\x1f\n\x04jobs\x18\x01 \x03(\x0b\x32\x11.casque.v1.NewJob\x12\x12\n\nrequest_id\x18\x02 \x01(\t\"/\n\x0f\x45nqueueResponse\x12\x1c\n\x04jobs\x18\x01 \x03(\x0b\x32\x0e.casque.v1.Job\"\x9d\x01\n\x0e\x44\x65queueRequest\x12\x13\n\x0b\x65ntrypoints\x18\x01 \x03(\t\x12\r\n\x05limit\x18\x02 \x01(\x05\x12\x0f\n\x07wait_ms\x18\x03 \x01(\x03\x12\x15\n\x08lease_ms\x18\x04 \x01(\x03H\x00\x88\x01\x01\x12\x13\n\x06worker\x18\x05 \x01(\tH\x01\x88\x01\x01\x12\x12\n\nrequest_id\x18\x06 \x01(\tB\x0b\n\t_lease_msB\t\n\x07_worker\"/\n\x0f\x44\x65queueResponse\x12\x1c\n\x04jobs\x18\x01 \x03(\x0b\x32\x0e.casque.v1.Job\"n\n\nAckRequest\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x12\n\x05token\x18\x02 \x01(\x03H\x00\x88\x01\x01\x12\x13\n\x06result\x18\x03 \x01(\x0cH\x01\x88\x01\x01\x12\x12\n\nrequest_id\x18\x04 \x01(\tB\x08\n\x06_tokenB\t\n\x07_result\"\r\n\x0b\x41\x63kResponse\"\xc7\x01\n\x0bNackRequest\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x12\n\x05token\x18\x02 \x01(\x03H\x00\x88\x01\x01\x12\x15\n\x08\x64\x65lay_ms\x18\x03 \x01(\x03H\x01\x88\x01\x01\x12(\n\x07\x62\x61\x63koff\x18\x04 \x01(\x0b\x32\x12.casque.v1.BackoffH\x02\x88\x01\x01\x12\x12\n\x05\x65rror\x18\x05 \x01(\tH\x03\x88\x01\x01\x12\x12\n\nrequest_id\x18\x06 \x01(\tB\x08\n\x06_tokenB\x0b\n\t_delay_msB\n\n\x08_backoffB\x08\n\x06_error\"*\n\x07\x42\x61\x63koff\x12\x0f\n\x07\x62\x61se_ms\x18\x01 \x01(\x03\x12\x0e\n\x06\x63\x61p_ms\x18\x02 \x01(\x03\"8\n\x0cNackResponse\x12 \n\x03job\x18\x01 \x01(\x0b\x32\x0e.casque.v1.JobH\x00\x88\x01\x01\x42\x06\n\x04_job\"5\n\x05Lease\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x12\n\x05token\x18\x02 \x01(\x03H\x00\x88\x01\x01\x42\x08\n\x06_token\"4\n\x10HeartbeatRequest\x12 \n\x06leases\x18\x01 \x03(\x0b\x32\x10.casque.v1.Lease\"\x9f\x01\n\x11HeartbeatResponse\x12\x34\n\x07\x61nswers\x18\x01 \x03(\x0b\x32#.casque.v1.HeartbeatResponse.Answer\x1aT\n\x06\x41nswer\x12\x1d\n\x03job\x18\x01 \x01(\x0b\x32\x0e.casque.v1.JobH\x00\x12!\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x10.casque.v1.ErrorH\x00\x42\x08\n\x06\x61nswer\"0\n\x0fGiveBackRequest\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\r\n\x05token\x18\x02 \x01(\x03\"\x12\n\x10GiveBackResponse\"3\n\rCancelRequest\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x12\n\nrequest_id\x18\x02 \x01(\t\"\x10\n\x0e\x43\x61ncelResponse\"2\n\x0cRetryRequest\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x12\n\nrequest_id\x18\x02 \x01(\t\"9\n\rRetryResponse\x12 \n\x03job\x18\x01 \x01(\x0b\x32\x0e.casque.v1.JobH\x00\x88\x01\x01\x42\x06\n\x04_job\"J\n\x0cPurgeRequest\x12\x17\n\nentrypoint\x18\x01 \x01(\tH\x00\x88\x01\x01\x12\x12\n\nrequest_id\x18\x02 \x01(\tB\r\n\x0b_entrypoint\"\x1f\n\rPurgeResponse\x12\x0e\n\x06purged\x18\x01 \x01(\x03\"\x1d\n\x0b\x46indRequest\x12\x0e\n\x06job_id\x18\x01 \x01(\t\"8\n\x0c\x46indResponse\x12 \n\x03job\x18\x01 \x01(\x0b\x32\x0e.casque.v1.JobH\x00\x88\x01\x01\x42\x06\n\x04_job\"\x0e\n\x0cStatsRequest\"\x93\x01\n\rStatsResponse\x12\x10\n\x08position\x18\x01 \x01(\x03\x12\x10\n\x08\x65nqueued\x18\x02 \x01(\x03\x12\r\n\x05ready\x18\x03 \x01(\x03\x12\x0f\n\x07\x64\x65layed\x18\x04 \x01(\x03\x12\x0f\n\x07running\x18\x05 \x01(\x03\x12\x0c\n\x04\x64one\x18\x06 \x01(\x03\x12\x0c\n\x04\x64\x65\x61\x64\x18\x07 \x01(\x03\x12\x11\n\tcancelled\x18\x08 \x01(\x03\"\x88\x01\n\x0bListRequest\x12#\n\x06states\x18\x01 \x03(\x0e\x32\x13.casque.v1.JobState\x12\x17\n\nentrypoint\x18\x02 \x01(\tH\x00\x88\x01\x01\x12\r\n\x05limit\x18\x03 \x01(\x03\x12\r\n\x05\x61\x66ter\x18\x04 \x01(\x03\x12\x0e\n\x06packed\x18\x0f \x01(\x08\x42\r\n\x0b_entrypoint\"<\n\x0cListResponse\x12\x1c\n\x04jobs\x18\x01 \x03(\x0b\x32\x0e.casque.v1.Job\x12\x0e\n\x06packed\x18\x0f \x01(\x0c\"_\n\x0cWatchRequest\x12\x1a\n\rfrom_position\x18\x01 \x01(\x03H\x00\x88\x01\x01\x12\x11\n\tuntil_now\x18\x02 \x01(\x08\x12\x0e\n\x06packed\x18\x0f \x01(\x08\x42\x10\n\x0e_from_position\"u\n\x05\x45vent\x12\x10\n\x08position\x18\x01 \x01(\x03\x12\r\n\x05index\x18\x02 \x01(\x03\x12\r\n\x05\x61t_ms\x18\x03 \x01(\x03\x12\x0c\n\x04kind\x18\x04 \x01(\t\x12\x13\n\x06job_id\x18\x05 \x01(\tH\x00\x88\x01\x01\x12\x0e\n\x06\x66ields\x18\x06 \x01(\tB\t\n\x07_job_id\"A\n\rWatchResponse\x12 \n\x06\x65vents\x18\x01 \x03(\x0b\x32\x10.casque.v1.Event\x12\x0e\n\x06packed\x18\x0f \x01(\x0c\"\xb5\x01\n\x0e\x41rchiveRequest\x12\x15\n\x08since_ms\x18\x01 \x01(\x03H\x00\x88\x01\x01\x12\x15\n\x08until_ms\x18\x02 \x01(\x03H\x01\x88\x01\x01\x12\x17\n\nentrypoint\x18\x03 \x01(\tH\x02\x88\x01\x01\x12#\n\x06states\x18\x04 \x03(\x0e\x32\x13.casque.v1.JobState\x12\x0e\n\x06packed\x18\x0f \x01(\x08\x42\x0b\n\t_since_msB\x0b\n\t_until_msB\r\n\x0b_entrypoint\"\x9d\x05\n\x0b\x41rchivedJob\x12\n\n\x02id\x18\x01 \x01(\t\x12\x12\n\nentrypoint\x18\x02 \x01(\t\x12\x0f\n\x07payload\x18\x03 \x01(\x0c\x12\"\n\x05state\x18\x04 \x01(\x0e\x32\x13.casque.v1.JobState\x12\x10\n\x08\x61ttempts\x18\x05 \x01(\x03\x12\x15\n\rcreated_at_ms\x18\x06 \x01(\x03\x12\x11\n\tdue_at_ms\x18\x07 \x01(\x03\x12\x16\n\x0e\x66inished_at_ms\x18\x08 \x01(\x03\x12\x10\n\x08position\x18\t \x01(\x03\x12\x10\n\x08sequence\x18\n \x01(\x03\x12\x1a\n\rclaimed_at_ms\x18\x0b \x01(\x03H\x00\x88\x01\x01\x12\x13\n\x06worker\x18\x0c \x01(\tH\x01\x88\x01\x01\x12\x12\n\x05\x65rror\x18\r \x01(\tH\x02\x88\x01\x01\x12\x13\n\x06result\x18\x0e \x01(\x0cH\x03\x88\x01\x01\x12\x10\n\x08priority\x18\x0f \x01(\x12\x12\x19\n\x0cmax_attempts\x18\x10 \x01(\x03H\x04\x88\x01\x01\x12\r\n\x05token\x18\x11 \x01(\x03\x12\x10\n\x03key\x18\x12 \x01(\tH\x05\x88\x01\x01\x12\x34\n\x07headers\x18\x13 \x03(\x0b\x32#.casque.v1.ArchivedJob.HeadersEntry\x12\x11\n\x04zone\x18\x14 \x01(\tH\x06\x88\x01\x01\x12\x16\n\trun_at_ms\x18\x15 \x01(\x03H\x07\x88\x01\x01\x12\x17\n\nblob_bytes\x18\x16 \x01(\x03H\x08\x88\x01\x01\x1a.\n\x0cHeadersEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x10\n\x0e_claimed_at_msB\t\n\x07_workerB\x08\n\x06_errorB\t\n\x07_resultB\x0f\n\r_max_attemptsB\x06\n\x04_keyB\x07\n\x05_zoneB\x0c\n\n_run_at_msB\r\n\x0b_blob_bytes\"G\n\x0f\x41rchiveResponse\x12$\n\x04jobs\x18\x01 \x03(\x0b\x32\x16.casque.v1.ArchivedJob\x12\x0e\n\x06packed\x18\x0f \x01(\x0c\"\x16\n\x06Packet\x12\x0c\n\x04\x62ody\x18\x01 \x01(\x0c*\xa9\x01\n\x08JobState\x12\x19\n\x15JOB_STATE_UNSPECIFIED\x10\x00\x12\x13\n\x0fJOB_STATE_READY\x10\x01\x12\x15\n\x11JOB_STATE_DELAYED\x10\x02\x12\x15\n\x11JOB_STATE_RUNNING\x10\x03\x12\x12\n\x0eJOB_STATE_DONE\x10\x04\x12\x12\n\x0eJOB_STATE_DEAD\x10\x05\x12\x17\n\x13JOB_STATE_CANCELLED\x10\x06\x32\xa6\x07\n\x05Queue\x12@\n\x07\x45nqueue\x12\x19.casque.v1.EnqueueRequest\x1a\x1a.casque.v1.EnqueueResponse\x12@\n\x07\x44\x65queue\x12\x19.casque.v1.DequeueRequest\x1a\x1a.casque.v1.DequeueResponse\x12\x34\n\x03\x41\x63k\x12\x15.casque.v1.AckRequest\x1a\x16.casque.v1.AckResponse\x12\x37\n\x04Nack\x12\x16.casque.v1.NackRequest\x1a\x17.casque.v1.NackResponse\x12\x46\n\tHeartbeat\x12\x1b.casque.v1.HeartbeatRequest\x1a\x1c.casque.v1.HeartbeatResponse\x12\x43\n\x08GiveBack\x12\x1a.casque.v1.GiveBackRequest\x1a\x1b.casque.v1.GiveBackResponse\x12=\n\x06\x43\x61ncel\x12\x18.casque.v1.CancelRequest\x1a\x19.casque.v1.CancelResponse\x12:\n\x05Retry\x12\x17.casque.v1.RetryRequest\x1a\x18.casque.v1.RetryResponse\x12:\n\x05Purge\x12\x17.casque.v1.PurgeRequest\x1a\x18.casque.v1.PurgeResponse\x12\x37\n\x04\x46ind\x12\x16.casque.v1.FindRequest\x1a\x17.casque.v1.FindResponse\x12:\n\x05Stats\x12\x17.casque.v1.StatsRequest\x1a\x18.casque.v1.StatsResponse\x12\x39\n\x04List\x12\x16.casque.v1.ListRequest\x1a\x17.casque.v1.ListResponse0\x01\x12<\n\x05Watch\x12\x17.casque.v1.WatchRequest\x1a\x18.casque.v1.WatchResponse0\x01\x12\x42\n\x07\x41rchive\x12\x19.casque.v1.ArchiveRequest\x1a\x1a.casque.v1.ArchiveResponse0\x01\x12\x34\n\x08\x45xchange\x12\x11.casque.v1.Packet\x1a\x11.casque.v1.Packet(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
-_builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, "casque.v1.queue_pb2", _globals)
+_builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'casque.v1.queue_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
-    DESCRIPTOR._loaded_options = None
-    _globals["_NEWJOB_HEADERSENTRY"]._loaded_options = None
-    _globals["_NEWJOB_HEADERSENTRY"]._serialized_options = b"8\001"
-    _globals["_JOB_HEADERSENTRY"]._loaded_options = None
-    _globals["_JOB_HEADERSENTRY"]._serialized_options = b"8\001"
-    _globals["_ARCHIVEDJOB_HEADERSENTRY"]._loaded_options = None
-    _globals["_ARCHIVEDJOB_HEADERSENTRY"]._serialized_options = b"8\001"
-    _globals["_JOBSTATE"]._serialized_start = 4122
-    _globals["_JOBSTATE"]._serialized_end = 4291
-    _globals["_NEWJOB"]._serialized_start = 37
-    _globals["_NEWJOB"]._serialized_end = 381
-    _globals["_NEWJOB_HEADERSENTRY"]._serialized_start = 274
-    _globals["_NEWJOB_HEADERSENTRY"]._serialized_end = 320
-    _globals["_JOB"]._serialized_start = 384
-    _globals["_JOB"]._serialized_end = 981
-    _globals["_JOB_HEADERSENTRY"]._serialized_start = 274
-    _globals["_JOB_HEADERSENTRY"]._serialized_end = 320
-    _globals["_ERROR"]._serialized_start = 983
-    _globals["_ERROR"]._serialized_end = 1035
-    _globals["_ENQUEUEREQUEST"]._serialized_start = 1037
-    _globals["_ENQUEUEREQUEST"]._serialized_end = 1106
-    _globals["_ENQUEUERESPONSE"]._serialized_start = 1108
-    _globals["_ENQUEUERESPONSE"]._serialized_end = 1155
-    _globals["_DEQUEUEREQUEST"]._serialized_start = 1158
-    _globals["_DEQUEUEREQUEST"]._serialized_end = 1315
-    _globals["_DEQUEUERESPONSE"]._serialized_start = 1317
-    _globals["_DEQUEUERESPONSE"]._serialized_end = 1364
-    _globals["_ACKREQUEST"]._serialized_start = 1366
-    _globals["_ACKREQUEST"]._serialized_end = 1476
-    _globals["_ACKRESPONSE"]._serialized_start = 1478
-    _globals["_ACKRESPONSE"]._serialized_end = 1491
-    _globals["_NACKREQUEST"]._serialized_start = 1494
-    _globals["_NACKREQUEST"]._serialized_end = 1693
-    _globals["_BACKOFF"]._serialized_start = 1695
-    _globals["_BACKOFF"]._serialized_end = 1737
-    _globals["_NACKRESPONSE"]._serialized_start = 1739
-    _globals["_NACKRESPONSE"]._serialized_end = 1795
-    _globals["_LEASE"]._serialized_start = 1797
-    _globals["_LEASE"]._serialized_end = 1850
-    _globals["_HEARTBEATREQUEST"]._serialized_start = 1852
-    _globals["_HEARTBEATREQUEST"]._serialized_end = 1904
-    _globals["_HEARTBEATRESPONSE"]._serialized_start = 1907
-    _globals["_HEARTBEATRESPONSE"]._serialized_end = 2066
-    _globals["_HEARTBEATRESPONSE_ANSWER"]._serialized_start = 1982
-    _globals["_HEARTBEATRESPONSE_ANSWER"]._serialized_end = 2066
-    _globals["_GIVEBACKREQUEST"]._serialized_start = 2068
-    _globals["_GIVEBACKREQUEST"]._serialized_end = 2116
-    _globals["_GIVEBACKRESPONSE"]._serialized_start = 2118
-    _globals["_GIVEBACKRESPONSE"]._serialized_end = 2136
-    _globals["_CANCELREQUEST"]._serialized_start = 2138
-    _globals["_CANCELREQUEST"]._serialized_end = 2189
-    _globals["_CANCELRESPONSE"]._serialized_start = 2191
-    _globals["_CANCELRESPONSE"]._serialized_end = 2207
-    _globals["_RETRYREQUEST"]._serialized_start = 2209
-    _globals["_RETRYREQUEST"]._serialized_end = 2259
-    _globals["_RETRYRESPONSE"]._serialized_start = 2261
-    _globals["_RETRYRESPONSE"]._serialized_end = 2318
-    _globals["_PURGEREQUEST"]._serialized_start = 2320
-    _globals["_PURGEREQUEST"]._serialized_end = 2394
-    _globals["_PURGERESPONSE"]._serialized_start = 2396
-    _globals["_PURGERESPONSE"]._serialized_end = 2427
-    _globals["_FINDREQUEST"]._serialized_start = 2429
-    _globals["_FINDREQUEST"]._serialized_end = 2458
-    _globals["_FINDRESPONSE"]._serialized_start = 2460
-    _globals["_FINDRESPONSE"]._serialized_end = 2516
-    _globals["_STATSREQUEST"]._serialized_start = 2518
-    _globals["_STATSREQUEST"]._serialized_end = 2532
-    _globals["_STATSRESPONSE"]._serialized_start = 2535
-    _globals["_STATSRESPONSE"]._serialized_end = 2682
-    _globals["_LISTREQUEST"]._serialized_start = 2685
-    _globals["_LISTREQUEST"]._serialized_end = 2821
-    _globals["_LISTRESPONSE"]._serialized_start = 2823
-    _globals["_LISTRESPONSE"]._serialized_end = 2883
-    _globals["_WATCHREQUEST"]._serialized_start = 2885
-    _globals["_WATCHREQUEST"]._serialized_end = 2980
-    _globals["_EVENT"]._serialized_start = 2982
-    _globals["_EVENT"]._serialized_end = 3099
-    _globals["_WATCHRESPONSE"]._serialized_start = 3101
-    _globals["_WATCHRESPONSE"]._serialized_end = 3166
-    _globals["_ARCHIVEREQUEST"]._serialized_start = 3169
-    _globals["_ARCHIVEREQUEST"]._serialized_end = 3350
-    _globals["_ARCHIVEDJOB"]._serialized_start = 3353
-    _globals["_ARCHIVEDJOB"]._serialized_end = 4022
-    _globals["_ARCHIVEDJOB_HEADERSENTRY"]._serialized_start = 274
-    _globals["_ARCHIVEDJOB_HEADERSENTRY"]._serialized_end = 320
-    _globals["_ARCHIVERESPONSE"]._serialized_start = 4024
-    _globals["_ARCHIVERESPONSE"]._serialized_end = 4095
-    _globals["_PACKET"]._serialized_start = 4097
-    _globals["_PACKET"]._serialized_end = 4119
-    _globals["_QUEUE"]._serialized_start = 4294
-    _globals["_QUEUE"]._serialized_end = 5228
+  DESCRIPTOR._loaded_options = None
+  _globals['_NEWJOB_HEADERSENTRY']._loaded_options = None
+  _globals['_NEWJOB_HEADERSENTRY']._serialized_options = b'8\001'
+  _globals['_JOB_HEADERSENTRY']._loaded_options = None
+  _globals['_JOB_HEADERSENTRY']._serialized_options = b'8\001'
+  _globals['_ARCHIVEDJOB_HEADERSENTRY']._loaded_options = None
+  _globals['_ARCHIVEDJOB_HEADERSENTRY']._serialized_options = b'8\001'
+  _globals['_JOBSTATE']._serialized_start=4122
+  _globals['_JOBSTATE']._serialized_end=4291
+  _globals['_NEWJOB']._serialized_start=37
+  _globals['_NEWJOB']._serialized_end=381
+  _globals['_NEWJOB_HEADERSENTRY']._serialized_start=274
+  _globals['_NEWJOB_HEADERSENTRY']._serialized_end=320
+  _globals['_JOB']._serialized_start=384
+  _globals['_JOB']._serialized_end=981
+  _globals['_JOB_HEADERSENTRY']._serialized_start=274
+  _globals['_JOB_HEADERSENTRY']._serialized_end=320
+  _globals['_ERROR']._serialized_start=983
+  _globals['_ERROR']._serialized_end=1035
+  _globals['_ENQUEUEREQUEST']._serialized_start=1037
+  _globals['_ENQUEUEREQUEST']._serialized_end=1106
+  _globals['_ENQUEUERESPONSE']._serialized_start=1108
+  _globals['_ENQUEUERESPONSE']._serialized_end=1155
+  _globals['_DEQUEUEREQUEST']._serialized_start=1158
+  _globals['_DEQUEUEREQUEST']._serialized_end=1315
+  _globals['_DEQUEUERESPONSE']._serialized_start=1317
+  _globals['_DEQUEUERESPONSE']._serialized_end=1364
+  _globals['_ACKREQUEST']._serialized_start=1366
+  _globals['_ACKREQUEST']._serialized_end=1476
+  _globals['_ACKRESPONSE']._serialized_start=1478
+  _globals['_ACKRESPONSE']._serialized_end=1491
+  _globals['_NACKREQUEST']._serialized_start=1494
+  _globals['_NACKREQUEST']._serialized_end=1693
+  _globals['_BACKOFF']._serialized_start=1695
+  _globals['_BACKOFF']._serialized_end=1737
+  _globals['_NACKRESPONSE']._serialized_start=1739
+  _globals['_NACKRESPONSE']._serialized_end=1795
+  _globals['_LEASE']._serialized_start=1797
+  _globals['_LEASE']._serialized_end=1850
+  _globals['_HEARTBEATREQUEST']._serialized_start=1852
+  _globals['_HEARTBEATREQUEST']._serialized_end=1904
+  _globals['_HEARTBEATRESPONSE']._serialized_start=1907
+  _globals['_HEARTBEATRESPONSE']._serialized_end=2066
+  _globals['_HEARTBEATRESPONSE_ANSWER']._serialized_start=1982
+  _globals['_HEARTBEATRESPONSE_ANSWER']._serialized_end=2066
+  _globals['_GIVEBACKREQUEST']._serialized_start=2068
+  _globals['_GIVEBACKREQUEST']._serialized_end=2116
+  _globals['_GIVEBACKRESPONSE']._serialized_start=2118
+  _globals['_GIVEBACKRESPONSE']._serialized_end=2136
+  _globals['_CANCELREQUEST']._serialized_start=2138
+  _globals['_CANCELREQUEST']._serialized_end=2189
+  _globals['_CANCELRESPONSE']._serialized_start=2191
+  _globals['_CANCELRESPONSE']._serialized_end=2207
+  _globals['_RETRYREQUEST']._serialized_start=2209
+  _globals['_RETRYREQUEST']._serialized_end=2259
+  _globals['_RETRYRESPONSE']._serialized_start=2261
+  _globals['_RETRYRESPONSE']._serialized_end=2318
+  _globals['_PURGEREQUEST']._serialized_start=2320
+  _globals['_PURGEREQUEST']._serialized_end=2394
+  _globals['_PURGERESPONSE']._serialized_start=2396
+  _globals['_PURGERESPONSE']._serialized_end=2427
+  _globals['_FINDREQUEST']._serialized_start=2429
+  _globals['_FINDREQUEST']._serialized_end=2458
+  _globals['_FINDRESPONSE']._serialized_start=2460
+  _globals['_FINDRESPONSE']._serialized_end=2516
+  _globals['_STATSREQUEST']._serialized_start=2518
+  _globals['_STATSREQUEST']._serialized_end=2532
+  _globals['_STATSRESPONSE']._serialized_start=2535
+  _globals['_STATSRESPONSE']._serialized_end=2682
+  _globals['_LISTREQUEST']._serialized_start=2685
+  _globals['_LISTREQUEST']._serialized_end=2821
+  _globals['_LISTRESPONSE']._serialized_start=2823
+  _globals['_LISTRESPONSE']._serialized_end=2883
+  _globals['_WATCHREQUEST']._serialized_start=2885
+  _globals['_WATCHREQUEST']._serialized_end=2980
+  _globals['_EVENT']._serialized_start=2982
+  _globals['_EVENT']._serialized_end=3099
+  _globals['_WATCHRESPONSE']._serialized_start=3101
+  _globals['_WATCHRESPONSE']._serialized_end=3166
+  _globals['_ARCHIVEREQUEST']._serialized_start=3169
+  _globals['_ARCHIVEREQUEST']._serialized_end=3350
+  _globals['_ARCHIVEDJOB']._serialized_start=3353
+  _globals['_ARCHIVEDJOB']._serialized_end=4022
+  _globals['_ARCHIVEDJOB_HEADERSENTRY']._serialized_start=274
+  _globals['_ARCHIVEDJOB_HEADERSENTRY']._serialized_end=320
+  _globals['_ARCHIVERESPONSE']._serialized_start=4024
+  _globals['_ARCHIVERESPONSE']._serialized_end=4095
+  _globals['_PACKET']._serialized_start=4097
+  _globals['_PACKET']._serialized_end=4119
+  _globals['_QUEUE']._serialized_start=4294
+  _globals['_QUEUE']._serialized_end=5228
 # @@protoc_insertion_point(module_scope)

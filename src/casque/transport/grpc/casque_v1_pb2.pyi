@@ -16,7 +16,6 @@ class JobState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     JOB_STATE_DONE: _ClassVar[JobState]
     JOB_STATE_DEAD: _ClassVar[JobState]
     JOB_STATE_CANCELLED: _ClassVar[JobState]
-
 JOB_STATE_UNSPECIFIED: JobState
 JOB_STATE_READY: JobState
 JOB_STATE_DELAYED: JobState
@@ -26,18 +25,7 @@ JOB_STATE_DEAD: JobState
 JOB_STATE_CANCELLED: JobState
 
 class NewJob(_message.Message):
-    __slots__ = (
-        "id",
-        "entrypoint",
-        "payload",
-        "priority",
-        "run_at_ms",
-        "delay_ms",
-        "max_attempts",
-        "key",
-        "headers",
-        "zone",
-    )
+    __slots__ = ("id", "entrypoint", "payload", "priority", "run_at_ms", "delay_ms", "max_attempts", "key", "headers", "zone")
     class HeadersEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -45,7 +33,6 @@ class NewJob(_message.Message):
         key: str
         value: str
         def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
-
     ID_FIELD_NUMBER: _ClassVar[int]
     ENTRYPOINT_FIELD_NUMBER: _ClassVar[int]
     PAYLOAD_FIELD_NUMBER: _ClassVar[int]
@@ -66,43 +53,10 @@ class NewJob(_message.Message):
     key: str
     headers: _containers.ScalarMap[str, str]
     zone: str
-    def __init__(
-        self,
-        id: _Optional[str] = ...,
-        entrypoint: _Optional[str] = ...,
-        payload: _Optional[bytes] = ...,
-        priority: _Optional[int] = ...,
-        run_at_ms: _Optional[int] = ...,
-        delay_ms: _Optional[int] = ...,
-        max_attempts: _Optional[int] = ...,
-        key: _Optional[str] = ...,
-        headers: _Optional[_Mapping[str, str]] = ...,
-        zone: _Optional[str] = ...,
-    ) -> None: ...
+    def __init__(self, id: _Optional[str] = ..., entrypoint: _Optional[str] = ..., payload: _Optional[bytes] = ..., priority: _Optional[int] = ..., run_at_ms: _Optional[int] = ..., delay_ms: _Optional[int] = ..., max_attempts: _Optional[int] = ..., key: _Optional[str] = ..., headers: _Optional[_Mapping[str, str]] = ..., zone: _Optional[str] = ...) -> None: ...
 
 class Job(_message.Message):
-    __slots__ = (
-        "id",
-        "entrypoint",
-        "payload",
-        "priority",
-        "state",
-        "sequence",
-        "created_at_ms",
-        "due_at_ms",
-        "token",
-        "attempts",
-        "max_attempts",
-        "worker",
-        "lease_ms",
-        "claimed_at_ms",
-        "beat_at_ms",
-        "error",
-        "run_at_ms",
-        "key",
-        "headers",
-        "zone",
-    )
+    __slots__ = ("id", "entrypoint", "payload", "priority", "state", "sequence", "created_at_ms", "due_at_ms", "token", "attempts", "max_attempts", "worker", "lease_ms", "claimed_at_ms", "beat_at_ms", "error", "run_at_ms", "key", "headers", "zone")
     class HeadersEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -110,7 +64,6 @@ class Job(_message.Message):
         key: str
         value: str
         def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
-
     ID_FIELD_NUMBER: _ClassVar[int]
     ENTRYPOINT_FIELD_NUMBER: _ClassVar[int]
     PAYLOAD_FIELD_NUMBER: _ClassVar[int]
@@ -151,29 +104,7 @@ class Job(_message.Message):
     key: str
     headers: _containers.ScalarMap[str, str]
     zone: str
-    def __init__(
-        self,
-        id: _Optional[str] = ...,
-        entrypoint: _Optional[str] = ...,
-        payload: _Optional[bytes] = ...,
-        priority: _Optional[int] = ...,
-        state: _Optional[_Union[JobState, str]] = ...,
-        sequence: _Optional[int] = ...,
-        created_at_ms: _Optional[int] = ...,
-        due_at_ms: _Optional[int] = ...,
-        token: _Optional[int] = ...,
-        attempts: _Optional[int] = ...,
-        max_attempts: _Optional[int] = ...,
-        worker: _Optional[str] = ...,
-        lease_ms: _Optional[int] = ...,
-        claimed_at_ms: _Optional[int] = ...,
-        beat_at_ms: _Optional[int] = ...,
-        error: _Optional[str] = ...,
-        run_at_ms: _Optional[int] = ...,
-        key: _Optional[str] = ...,
-        headers: _Optional[_Mapping[str, str]] = ...,
-        zone: _Optional[str] = ...,
-    ) -> None: ...
+    def __init__(self, id: _Optional[str] = ..., entrypoint: _Optional[str] = ..., payload: _Optional[bytes] = ..., priority: _Optional[int] = ..., state: _Optional[_Union[JobState, str]] = ..., sequence: _Optional[int] = ..., created_at_ms: _Optional[int] = ..., due_at_ms: _Optional[int] = ..., token: _Optional[int] = ..., attempts: _Optional[int] = ..., max_attempts: _Optional[int] = ..., worker: _Optional[str] = ..., lease_ms: _Optional[int] = ..., claimed_at_ms: _Optional[int] = ..., beat_at_ms: _Optional[int] = ..., error: _Optional[str] = ..., run_at_ms: _Optional[int] = ..., key: _Optional[str] = ..., headers: _Optional[_Mapping[str, str]] = ..., zone: _Optional[str] = ...) -> None: ...
 
 class Error(_message.Message):
     __slots__ = ("name", "code", "message")
@@ -183,9 +114,7 @@ class Error(_message.Message):
     name: str
     code: str
     message: str
-    def __init__(
-        self, name: _Optional[str] = ..., code: _Optional[str] = ..., message: _Optional[str] = ...
-    ) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., code: _Optional[str] = ..., message: _Optional[str] = ...) -> None: ...
 
 class EnqueueRequest(_message.Message):
     __slots__ = ("jobs", "request_id")
@@ -193,9 +122,7 @@ class EnqueueRequest(_message.Message):
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     jobs: _containers.RepeatedCompositeFieldContainer[NewJob]
     request_id: str
-    def __init__(
-        self, jobs: _Optional[_Iterable[_Union[NewJob, _Mapping]]] = ..., request_id: _Optional[str] = ...
-    ) -> None: ...
+    def __init__(self, jobs: _Optional[_Iterable[_Union[NewJob, _Mapping]]] = ..., request_id: _Optional[str] = ...) -> None: ...
 
 class EnqueueResponse(_message.Message):
     __slots__ = ("jobs",)
@@ -217,15 +144,7 @@ class DequeueRequest(_message.Message):
     lease_ms: int
     worker: str
     request_id: str
-    def __init__(
-        self,
-        entrypoints: _Optional[_Iterable[str]] = ...,
-        limit: _Optional[int] = ...,
-        wait_ms: _Optional[int] = ...,
-        lease_ms: _Optional[int] = ...,
-        worker: _Optional[str] = ...,
-        request_id: _Optional[str] = ...,
-    ) -> None: ...
+    def __init__(self, entrypoints: _Optional[_Iterable[str]] = ..., limit: _Optional[int] = ..., wait_ms: _Optional[int] = ..., lease_ms: _Optional[int] = ..., worker: _Optional[str] = ..., request_id: _Optional[str] = ...) -> None: ...
 
 class DequeueResponse(_message.Message):
     __slots__ = ("jobs",)
@@ -243,13 +162,7 @@ class AckRequest(_message.Message):
     token: int
     result: bytes
     request_id: str
-    def __init__(
-        self,
-        job_id: _Optional[str] = ...,
-        token: _Optional[int] = ...,
-        result: _Optional[bytes] = ...,
-        request_id: _Optional[str] = ...,
-    ) -> None: ...
+    def __init__(self, job_id: _Optional[str] = ..., token: _Optional[int] = ..., result: _Optional[bytes] = ..., request_id: _Optional[str] = ...) -> None: ...
 
 class AckResponse(_message.Message):
     __slots__ = ()
@@ -269,15 +182,7 @@ class NackRequest(_message.Message):
     backoff: Backoff
     error: str
     request_id: str
-    def __init__(
-        self,
-        job_id: _Optional[str] = ...,
-        token: _Optional[int] = ...,
-        delay_ms: _Optional[int] = ...,
-        backoff: _Optional[_Union[Backoff, _Mapping]] = ...,
-        error: _Optional[str] = ...,
-        request_id: _Optional[str] = ...,
-    ) -> None: ...
+    def __init__(self, job_id: _Optional[str] = ..., token: _Optional[int] = ..., delay_ms: _Optional[int] = ..., backoff: _Optional[_Union[Backoff, _Mapping]] = ..., error: _Optional[str] = ..., request_id: _Optional[str] = ...) -> None: ...
 
 class Backoff(_message.Message):
     __slots__ = ("base_ms", "cap_ms")
@@ -315,10 +220,7 @@ class HeartbeatResponse(_message.Message):
         ERROR_FIELD_NUMBER: _ClassVar[int]
         job: Job
         error: Error
-        def __init__(
-            self, job: _Optional[_Union[Job, _Mapping]] = ..., error: _Optional[_Union[Error, _Mapping]] = ...
-        ) -> None: ...
-
+        def __init__(self, job: _Optional[_Union[Job, _Mapping]] = ..., error: _Optional[_Union[Error, _Mapping]] = ...) -> None: ...
     ANSWERS_FIELD_NUMBER: _ClassVar[int]
     answers: _containers.RepeatedCompositeFieldContainer[HeartbeatResponse.Answer]
     def __init__(self, answers: _Optional[_Iterable[_Union[HeartbeatResponse.Answer, _Mapping]]] = ...) -> None: ...
@@ -409,17 +311,7 @@ class StatsResponse(_message.Message):
     done: int
     dead: int
     cancelled: int
-    def __init__(
-        self,
-        position: _Optional[int] = ...,
-        enqueued: _Optional[int] = ...,
-        ready: _Optional[int] = ...,
-        delayed: _Optional[int] = ...,
-        running: _Optional[int] = ...,
-        done: _Optional[int] = ...,
-        dead: _Optional[int] = ...,
-        cancelled: _Optional[int] = ...,
-    ) -> None: ...
+    def __init__(self, position: _Optional[int] = ..., enqueued: _Optional[int] = ..., ready: _Optional[int] = ..., delayed: _Optional[int] = ..., running: _Optional[int] = ..., done: _Optional[int] = ..., dead: _Optional[int] = ..., cancelled: _Optional[int] = ...) -> None: ...
 
 class ListRequest(_message.Message):
     __slots__ = ("states", "entrypoint", "limit", "after", "packed")
@@ -433,14 +325,7 @@ class ListRequest(_message.Message):
     limit: int
     after: int
     packed: bool
-    def __init__(
-        self,
-        states: _Optional[_Iterable[_Union[JobState, str]]] = ...,
-        entrypoint: _Optional[str] = ...,
-        limit: _Optional[int] = ...,
-        after: _Optional[int] = ...,
-        packed: _Optional[bool] = ...,
-    ) -> None: ...
+    def __init__(self, states: _Optional[_Iterable[_Union[JobState, str]]] = ..., entrypoint: _Optional[str] = ..., limit: _Optional[int] = ..., after: _Optional[int] = ..., packed: _Optional[bool] = ...) -> None: ...
 
 class ListResponse(_message.Message):
     __slots__ = ("jobs", "packed")
@@ -448,9 +333,7 @@ class ListResponse(_message.Message):
     PACKED_FIELD_NUMBER: _ClassVar[int]
     jobs: _containers.RepeatedCompositeFieldContainer[Job]
     packed: bytes
-    def __init__(
-        self, jobs: _Optional[_Iterable[_Union[Job, _Mapping]]] = ..., packed: _Optional[bytes] = ...
-    ) -> None: ...
+    def __init__(self, jobs: _Optional[_Iterable[_Union[Job, _Mapping]]] = ..., packed: _Optional[bytes] = ...) -> None: ...
 
 class WatchRequest(_message.Message):
     __slots__ = ("from_position", "until_now", "packed")
@@ -460,9 +343,7 @@ class WatchRequest(_message.Message):
     from_position: int
     until_now: bool
     packed: bool
-    def __init__(
-        self, from_position: _Optional[int] = ..., until_now: _Optional[bool] = ..., packed: _Optional[bool] = ...
-    ) -> None: ...
+    def __init__(self, from_position: _Optional[int] = ..., until_now: _Optional[bool] = ..., packed: _Optional[bool] = ...) -> None: ...
 
 class Event(_message.Message):
     __slots__ = ("position", "index", "at_ms", "kind", "job_id", "fields")
@@ -478,15 +359,7 @@ class Event(_message.Message):
     kind: str
     job_id: str
     fields: str
-    def __init__(
-        self,
-        position: _Optional[int] = ...,
-        index: _Optional[int] = ...,
-        at_ms: _Optional[int] = ...,
-        kind: _Optional[str] = ...,
-        job_id: _Optional[str] = ...,
-        fields: _Optional[str] = ...,
-    ) -> None: ...
+    def __init__(self, position: _Optional[int] = ..., index: _Optional[int] = ..., at_ms: _Optional[int] = ..., kind: _Optional[str] = ..., job_id: _Optional[str] = ..., fields: _Optional[str] = ...) -> None: ...
 
 class WatchResponse(_message.Message):
     __slots__ = ("events", "packed")
@@ -494,9 +367,7 @@ class WatchResponse(_message.Message):
     PACKED_FIELD_NUMBER: _ClassVar[int]
     events: _containers.RepeatedCompositeFieldContainer[Event]
     packed: bytes
-    def __init__(
-        self, events: _Optional[_Iterable[_Union[Event, _Mapping]]] = ..., packed: _Optional[bytes] = ...
-    ) -> None: ...
+    def __init__(self, events: _Optional[_Iterable[_Union[Event, _Mapping]]] = ..., packed: _Optional[bytes] = ...) -> None: ...
 
 class ArchiveRequest(_message.Message):
     __slots__ = ("since_ms", "until_ms", "entrypoint", "states", "packed")
@@ -510,40 +381,10 @@ class ArchiveRequest(_message.Message):
     entrypoint: str
     states: _containers.RepeatedScalarFieldContainer[JobState]
     packed: bool
-    def __init__(
-        self,
-        since_ms: _Optional[int] = ...,
-        until_ms: _Optional[int] = ...,
-        entrypoint: _Optional[str] = ...,
-        states: _Optional[_Iterable[_Union[JobState, str]]] = ...,
-        packed: _Optional[bool] = ...,
-    ) -> None: ...
+    def __init__(self, since_ms: _Optional[int] = ..., until_ms: _Optional[int] = ..., entrypoint: _Optional[str] = ..., states: _Optional[_Iterable[_Union[JobState, str]]] = ..., packed: _Optional[bool] = ...) -> None: ...
 
 class ArchivedJob(_message.Message):
-    __slots__ = (
-        "id",
-        "entrypoint",
-        "payload",
-        "state",
-        "attempts",
-        "created_at_ms",
-        "due_at_ms",
-        "finished_at_ms",
-        "position",
-        "sequence",
-        "claimed_at_ms",
-        "worker",
-        "error",
-        "result",
-        "priority",
-        "max_attempts",
-        "token",
-        "key",
-        "headers",
-        "zone",
-        "run_at_ms",
-        "blob_bytes",
-    )
+    __slots__ = ("id", "entrypoint", "payload", "state", "attempts", "created_at_ms", "due_at_ms", "finished_at_ms", "position", "sequence", "claimed_at_ms", "worker", "error", "result", "priority", "max_attempts", "token", "key", "headers", "zone", "run_at_ms", "blob_bytes")
     class HeadersEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -551,7 +392,6 @@ class ArchivedJob(_message.Message):
         key: str
         value: str
         def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
-
     ID_FIELD_NUMBER: _ClassVar[int]
     ENTRYPOINT_FIELD_NUMBER: _ClassVar[int]
     PAYLOAD_FIELD_NUMBER: _ClassVar[int]
@@ -596,31 +436,7 @@ class ArchivedJob(_message.Message):
     zone: str
     run_at_ms: int
     blob_bytes: int
-    def __init__(
-        self,
-        id: _Optional[str] = ...,
-        entrypoint: _Optional[str] = ...,
-        payload: _Optional[bytes] = ...,
-        state: _Optional[_Union[JobState, str]] = ...,
-        attempts: _Optional[int] = ...,
-        created_at_ms: _Optional[int] = ...,
-        due_at_ms: _Optional[int] = ...,
-        finished_at_ms: _Optional[int] = ...,
-        position: _Optional[int] = ...,
-        sequence: _Optional[int] = ...,
-        claimed_at_ms: _Optional[int] = ...,
-        worker: _Optional[str] = ...,
-        error: _Optional[str] = ...,
-        result: _Optional[bytes] = ...,
-        priority: _Optional[int] = ...,
-        max_attempts: _Optional[int] = ...,
-        token: _Optional[int] = ...,
-        key: _Optional[str] = ...,
-        headers: _Optional[_Mapping[str, str]] = ...,
-        zone: _Optional[str] = ...,
-        run_at_ms: _Optional[int] = ...,
-        blob_bytes: _Optional[int] = ...,
-    ) -> None: ...
+    def __init__(self, id: _Optional[str] = ..., entrypoint: _Optional[str] = ..., payload: _Optional[bytes] = ..., state: _Optional[_Union[JobState, str]] = ..., attempts: _Optional[int] = ..., created_at_ms: _Optional[int] = ..., due_at_ms: _Optional[int] = ..., finished_at_ms: _Optional[int] = ..., position: _Optional[int] = ..., sequence: _Optional[int] = ..., claimed_at_ms: _Optional[int] = ..., worker: _Optional[str] = ..., error: _Optional[str] = ..., result: _Optional[bytes] = ..., priority: _Optional[int] = ..., max_attempts: _Optional[int] = ..., token: _Optional[int] = ..., key: _Optional[str] = ..., headers: _Optional[_Mapping[str, str]] = ..., zone: _Optional[str] = ..., run_at_ms: _Optional[int] = ..., blob_bytes: _Optional[int] = ...) -> None: ...
 
 class ArchiveResponse(_message.Message):
     __slots__ = ("jobs", "packed")
@@ -628,9 +444,7 @@ class ArchiveResponse(_message.Message):
     PACKED_FIELD_NUMBER: _ClassVar[int]
     jobs: _containers.RepeatedCompositeFieldContainer[ArchivedJob]
     packed: bytes
-    def __init__(
-        self, jobs: _Optional[_Iterable[_Union[ArchivedJob, _Mapping]]] = ..., packed: _Optional[bytes] = ...
-    ) -> None: ...
+    def __init__(self, jobs: _Optional[_Iterable[_Union[ArchivedJob, _Mapping]]] = ..., packed: _Optional[bytes] = ...) -> None: ...
 
 class Packet(_message.Message):
     __slots__ = ("body",)

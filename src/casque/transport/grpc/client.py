@@ -41,6 +41,9 @@ __all__ = ["ClientTls", "GrpcService"]
 
 T = TypeVar("T")
 
+WAIT_AT_ONCE_S = 60.0
+"""Whoever wants to wait longer asks again: brokers do not keep a call for ever."""
+
 
 class GrpcService:
     """Satisfies `QueueService` through the broker at one address. Connects when it is first used, and again after the
@@ -115,9 +118,17 @@ class GrpcService:
         wait_s: float = 0.0,
         request_id: str | None = None,
     ) -> list[JobRecord]:
-        line = self._open_line()
-        call = DequeueCall(line.next_number(), entrypoints, limit, lease_ms, worker, wait_s, request_id)
-        return await line.claim(call)
+        until_ms = self._clock.monotonic_ms() + wait_s * 1000
+        while True:
+            line = self._open_line()
+            at_once_s = min(wait_s, WAIT_AT_ONCE_S)
+            call = DequeueCall(line.next_number(), entrypoints, limit, lease_ms, worker, at_once_s, request_id)
+            jobs = await line.claim(call)
+            if jobs or wait_s <= WAIT_AT_ONCE_S:
+                return jobs
+            wait_s = (until_ms - self._clock.monotonic_ms()) / 1000
+            if wait_s <= 0:
+                return jobs
 
     async def ack(
         self, job_id: str, *, token: int | None = None, result: bytes | None = None, request_id: str | None = None
@@ -258,6 +269,11 @@ class GrpcService:
             raise BrokerUnreachableError(self.address, "it does not answer in time") from None
         except grpc.aio.AioRpcError as error:
             raise await self._stream_broke(channel, error) from None
+        except asyncio.CancelledError:
+            # gRPC says the same when the server ends the call as cancelled; whoever iterates here was not.
+            if _is_cancelled():
+                raise
+            raise BrokerUnreachableError(self.address, "it ended the call") from None
         finally:
             stream.cancel()
 
@@ -300,6 +316,11 @@ class GrpcService:
         return grpc.aio.secure_channel(self.address, self._tls.credentials(), options)
 
 
+def _is_cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
 def _ms_from(moment: datetime | None) -> int | None:
     """The first whole millisecond that is not before it."""
     return None if moment is None else to_ms(moment + timedelta(microseconds=999))
@@ -314,6 +335,7 @@ def _options(message_bytes: int) -> list[tuple[str, Any]]:
         # Connections of its own: a shared one would remember others' failures, and wait.
         ("grpc.use_local_subchannel_pool", 1),
         ("grpc.enable_retries", 0),
-        ("grpc.keepalive_time_ms", 20_000),
-        ("grpc.keepalive_timeout_ms", 10_000),
+        # A broker that is gone without a word is noticed within a quarter of a minute.
+        ("grpc.keepalive_time_ms", 10_000),
+        ("grpc.keepalive_timeout_ms", 5_000),
     ]

@@ -6,13 +6,14 @@ there. `osqueue.v1.QueueService` is well only while it leads, because its client
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from casque.service import Role
-from casque.transport.grpc.door import ClosingError, Door
+from casque.transport.grpc.door import Door
 
 QUEUE = "casque.v1.Queue"
 OSQUEUE = "osqueue.v1.QueueService"
@@ -32,21 +33,21 @@ class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
         return _Status(status=status)
 
     async def Watch(self, request: Any, context: Any) -> None:  # noqa: N802
-        try:
-            await self._door.staying(self._watch(request.service, context))
-        except ClosingError:
-            await context.write(_Status(status=_Status.NOT_SERVING))
-
-    async def _watch(self, service: str, context: Any) -> None:
+        closing = asyncio.create_task(self._door.closing.wait())
         said: Any = None
-        while True:
-            status = self._status(service)
-            if status is None:
-                status = _Status.SERVICE_UNKNOWN
-            if status != said:
-                await context.write(_Status(status=status))
-                said = status
-            await self._door.clock.sleep(LOOK_AGAIN_S)
+        try:
+            while True:
+                status = self._status(request.service)
+                if status is None:
+                    status = _Status.SERVICE_UNKNOWN
+                if status != said:
+                    await context.write(_Status(status=status))
+                    said = status
+                if closing.done():
+                    return
+                await asyncio.wait({closing}, timeout=LOOK_AGAIN_S)
+        finally:
+            closing.cancel()
 
     def _status(self, service: str) -> Any:
         if service not in ("", QUEUE, OSQUEUE):

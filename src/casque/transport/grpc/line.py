@@ -38,8 +38,6 @@ from casque.types import JobRecord
 log = logger("transport.grpc")
 
 METHOD = "/casque.v1.Queue/Exchange"
-WELCOME = ("casque-welcome", "1")
-"""What a server says first to those whom it lets in."""
 PACKET_BYTES = 1024 * 1024
 """About where a packet ends and the next begins."""
 PACKET_CALLS = 4096
@@ -66,6 +64,7 @@ class Line:
         self._connect_s = connect_s
         self._call_ms = call_s * 1000
         self._message_bytes = message_bytes
+        self._packet_bytes = min(PACKET_BYTES, message_bytes // 2)
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._number = 0
@@ -79,16 +78,18 @@ class Line:
         """The first parts of answers that come in several."""
         self._patient: dict[int, float] = {}
         """Calls that wait on purpose, and until when."""
-        self._left: dict[int, DequeueCall] = {}
-        """Dequeues whose callers have gone: what they claim goes back."""
+        self._returnable: set[int] = set()
+        """Dequeues that nobody can repeat: what they claim for a caller who has gone is given back."""
         self._marks: deque[tuple[float, int]] = deque()
         self._sweeper: Timer | None = None
         self._something_to_say = asyncio.Event()
+        self._broken = False
         self._task = asyncio.create_task(self._run(), name="casque line")
 
     @property
     def broken(self) -> bool:
-        return self._task.done()
+        """Whether a further call needs another line."""
+        return self._broken
 
     # --- Calls ---
 
@@ -109,22 +110,20 @@ class Line:
     async def claim(self, call: DequeueCall) -> list[JobRecord]:
         """A dequeue. If its caller leaves, the broker hears of it, and no job is kept for somebody who is not there."""
         future = self.ask(call)
+        if call.request_id is None:
+            self._returnable.add(call.number)
         if call.wait_s > 0:
             self._patient[call.number] = self._clock.monotonic_ms() + call.wait_s * 1000 + self._call_ms
         try:
             answer = await future
         except asyncio.CancelledError:
             if call.number in self._pending:
-                self._leave(call)
+                self._say(Leave(call.number))
             elif call.request_id is None and not future.cancelled() and future.exception() is None:
                 self._give_back(future.result().jobs)  # answered, and cancelled before it could be taken
             raise
         jobs: list[JobRecord] = answer.jobs
         return jobs
-
-    def _leave(self, call: DequeueCall) -> None:
-        self._left[call.number] = call
-        self._say(Leave(call.number))
 
     def _give_back(self, jobs: list[JobRecord]) -> None:
         for job in jobs:
@@ -150,9 +149,7 @@ class Line:
             )(metadata=self._metadata)
             # Nothing is sent before the server has let us in: whatever fails until then has surely not been done.
             async with asyncio.timeout(self._connect_s):
-                await stream.wait_for_connection()
-                if WELCOME not in tuple(await stream.initial_metadata() or ()):
-                    await self._read(stream)  # which says why not
+                await self._enter(stream)
             await self._talk(stream)
         except grpc.aio.AioRpcError as error:
             ending = self._reason(error)
@@ -164,12 +161,19 @@ class Line:
             log.exception("the connection to %s failed in a way that nobody thought of", self._address)
             ending = UnknownOutcomeError(f"the connection to {self._address} failed: {error!r}")
         finally:
+            # From here on nobody may join: they would wait for ever.
+            self._broken = True
             if stream is not None:
                 stream.cancel()
             if self._sweeper is not None:
                 self._sweeper.cancel()
             self._end_all(ending)
             await self._channel.close()
+
+    async def _enter(self, stream: Any) -> None:
+        await stream.wait_for_connection()
+        if packets.HELLO not in list(await stream.initial_metadata()):
+            raise await _status_of(stream)
 
     async def _talk(self, stream: Any) -> None:
         writing = asyncio.create_task(self._write(stream))
@@ -200,7 +204,7 @@ class Line:
         size = 0
         for call in outbox:
             weight = _weight(call)
-            if cut[-1] and (size + weight > PACKET_BYTES or len(cut[-1]) >= PACKET_CALLS):
+            if cut[-1] and (size + weight > self._packet_bytes or len(cut[-1]) >= PACKET_CALLS):
                 cut.append([])
                 size = 0
             cut[-1].append(call)
@@ -220,10 +224,7 @@ class Line:
             for answer in packets.decode_answers(packet.body):
                 self._answered(answer)
         if await stream.code() is not grpc.StatusCode.OK:
-            raise grpc.aio.AioRpcError(
-                await stream.code(), await stream.initial_metadata(), await stream.trailing_metadata(),
-                await stream.details(),
-            )  # fmt: skip
+            raise await _status_of(stream)
 
     # --- Answers ---
 
@@ -235,16 +236,19 @@ class Line:
             if whole is None:
                 return
             answer = whole
-            if (left := self._left.pop(answer.number, None)) is not None and left.request_id is None:
-                self._give_back(answer.jobs)
         elif kind is Farewell:
             self._looked_at = answer.number
+            self._broken = True
             return
         if self._patient:
             self._patient.pop(answer.number, None)
         future = self._pending.pop(answer.number, None)
         if future is None or future.done():
+            if isinstance(answer, Jobs) and answer.number in self._returnable:
+                self._give_back(answer.jobs)
+            self._returnable.discard(answer.number)
             return
+        self._returnable.discard(answer.number)
         if kind is Failed:
             assert isinstance(answer, Failed)
             future.set_exception(from_wire(answer.error))
@@ -326,6 +330,12 @@ class Line:
             f"the connection to the broker at {self._address} ended before the answer came ({why}); the call may have "
             "been carried out, so repeat it with the same request_id, or look first"
         )
+
+
+async def _status_of(stream: Any) -> grpc.aio.AioRpcError:
+    return grpc.aio.AioRpcError(
+        await stream.code(), await stream.initial_metadata(), await stream.trailing_metadata(), await stream.details()
+    )
 
 
 def _weight(call: Call) -> int:

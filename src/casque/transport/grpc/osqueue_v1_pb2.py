@@ -4,44 +4,49 @@
 # source: osqueue/v1/queue.proto
 # Protobuf Python Version: 7.35.1
 """Generated protocol buffer code."""
-
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import descriptor_pool as _descriptor_pool
 from google.protobuf import runtime_version as _runtime_version
 from google.protobuf import symbol_database as _symbol_database
 from google.protobuf.internal import builder as _builder
-
-_runtime_version.ValidateProtobufRuntimeVersion(_runtime_version.Domain.PUBLIC, 7, 35, 1, "", "osqueue/v1/queue.proto")
+_runtime_version.ValidateProtobufRuntimeVersion(
+    _runtime_version.Domain.PUBLIC,
+    7,
+    35,
+    1,
+    '',
+    'osqueue/v1/queue.proto'
+)
 # @@protoc_insertion_point(imports)
 
 _sym_db = _symbol_database.Default()
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(
-    b'\n\x16osqueue/v1/queue.proto\x12\nosqueue.v1"\x1b\n\x0bPushRequest\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c"\x1e\n\x0cPushResponse\x12\x0e\n\x06job_id\x18\x01 \x01(\t"!\n\x0c\x43laimRequest\x12\x11\n\tworker_id\x18\x01 \x01(\t"<\n\rClaimResponse\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\x12\r\n\x05\x65mpty\x18\x03 \x01(\x08"5\n\x10HeartbeatRequest\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x11\n\tworker_id\x18\x02 \x01(\t"\x13\n\x11HeartbeatResponse"4\n\x0f\x43ompleteRequest\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x11\n\tworker_id\x18\x02 \x01(\t"\x12\n\x10\x43ompleteResponse2\x98\x02\n\x0cQueueService\x12\x39\n\x04Push\x12\x17.osqueue.v1.PushRequest\x1a\x18.osqueue.v1.PushResponse\x12<\n\x05\x43laim\x12\x18.osqueue.v1.ClaimRequest\x1a\x19.osqueue.v1.ClaimResponse\x12H\n\tHeartbeat\x12\x1c.osqueue.v1.HeartbeatRequest\x1a\x1d.osqueue.v1.HeartbeatResponse\x12\x45\n\x08\x43omplete\x12\x1b.osqueue.v1.CompleteRequest\x1a\x1c.osqueue.v1.CompleteResponseb\x06proto3'
-)
+
+
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16osqueue/v1/queue.proto\x12\nosqueue.v1\"\x1b\n\x0bPushRequest\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\"\x1e\n\x0cPushResponse\x12\x0e\n\x06job_id\x18\x01 \x01(\t\"!\n\x0c\x43laimRequest\x12\x11\n\tworker_id\x18\x01 \x01(\t\"<\n\rClaimResponse\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\x12\r\n\x05\x65mpty\x18\x03 \x01(\x08\"5\n\x10HeartbeatRequest\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x11\n\tworker_id\x18\x02 \x01(\t\"\x13\n\x11HeartbeatResponse\"4\n\x0f\x43ompleteRequest\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x11\n\tworker_id\x18\x02 \x01(\t\"\x12\n\x10\x43ompleteResponse2\x98\x02\n\x0cQueueService\x12\x39\n\x04Push\x12\x17.osqueue.v1.PushRequest\x1a\x18.osqueue.v1.PushResponse\x12<\n\x05\x43laim\x12\x18.osqueue.v1.ClaimRequest\x1a\x19.osqueue.v1.ClaimResponse\x12H\n\tHeartbeat\x12\x1c.osqueue.v1.HeartbeatRequest\x1a\x1d.osqueue.v1.HeartbeatResponse\x12\x45\n\x08\x43omplete\x12\x1b.osqueue.v1.CompleteRequest\x1a\x1c.osqueue.v1.CompleteResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
-_builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, "osqueue.v1.queue_pb2", _globals)
+_builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'osqueue.v1.queue_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
-    DESCRIPTOR._loaded_options = None
-    _globals["_PUSHREQUEST"]._serialized_start = 38
-    _globals["_PUSHREQUEST"]._serialized_end = 65
-    _globals["_PUSHRESPONSE"]._serialized_start = 67
-    _globals["_PUSHRESPONSE"]._serialized_end = 97
-    _globals["_CLAIMREQUEST"]._serialized_start = 99
-    _globals["_CLAIMREQUEST"]._serialized_end = 132
-    _globals["_CLAIMRESPONSE"]._serialized_start = 134
-    _globals["_CLAIMRESPONSE"]._serialized_end = 194
-    _globals["_HEARTBEATREQUEST"]._serialized_start = 196
-    _globals["_HEARTBEATREQUEST"]._serialized_end = 249
-    _globals["_HEARTBEATRESPONSE"]._serialized_start = 251
-    _globals["_HEARTBEATRESPONSE"]._serialized_end = 270
-    _globals["_COMPLETEREQUEST"]._serialized_start = 272
-    _globals["_COMPLETEREQUEST"]._serialized_end = 324
-    _globals["_COMPLETERESPONSE"]._serialized_start = 326
-    _globals["_COMPLETERESPONSE"]._serialized_end = 344
-    _globals["_QUEUESERVICE"]._serialized_start = 347
-    _globals["_QUEUESERVICE"]._serialized_end = 627
+  DESCRIPTOR._loaded_options = None
+  _globals['_PUSHREQUEST']._serialized_start=38
+  _globals['_PUSHREQUEST']._serialized_end=65
+  _globals['_PUSHRESPONSE']._serialized_start=67
+  _globals['_PUSHRESPONSE']._serialized_end=97
+  _globals['_CLAIMREQUEST']._serialized_start=99
+  _globals['_CLAIMREQUEST']._serialized_end=132
+  _globals['_CLAIMRESPONSE']._serialized_start=134
+  _globals['_CLAIMRESPONSE']._serialized_end=194
+  _globals['_HEARTBEATREQUEST']._serialized_start=196
+  _globals['_HEARTBEATREQUEST']._serialized_end=249
+  _globals['_HEARTBEATRESPONSE']._serialized_start=251
+  _globals['_HEARTBEATRESPONSE']._serialized_end=270
+  _globals['_COMPLETEREQUEST']._serialized_start=272
+  _globals['_COMPLETEREQUEST']._serialized_end=324
+  _globals['_COMPLETERESPONSE']._serialized_start=326
+  _globals['_COMPLETERESPONSE']._serialized_end=344
+  _globals['_QUEUESERVICE']._serialized_start=347
+  _globals['_QUEUESERVICE']._serialized_end=627
 # @@protoc_insertion_point(module_scope)

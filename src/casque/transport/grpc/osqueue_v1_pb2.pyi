@@ -30,9 +30,7 @@ class ClaimResponse(_message.Message):
     job_id: str
     data: bytes
     empty: bool
-    def __init__(
-        self, job_id: _Optional[str] = ..., data: _Optional[bytes] = ..., empty: _Optional[bool] = ...
-    ) -> None: ...
+    def __init__(self, job_id: _Optional[str] = ..., data: _Optional[bytes] = ..., empty: _Optional[bool] = ...) -> None: ...
 
 class HeartbeatRequest(_message.Message):
     __slots__ = ("job_id", "worker_id")

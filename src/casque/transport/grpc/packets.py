@@ -189,6 +189,9 @@ class Farewell(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="fare
 
 Answer: TypeAlias = Done | Job | Jobs | Added | Beats | Count | Counted | Failed | Farewell
 
+HELLO = ("casque-exchange", "1")
+"""The first metadata that a server sends on a stream that it has taken. Until then a client sends nothing."""
+
 _encoder = msgspec.msgpack.Encoder()
 _calls = msgspec.msgpack.Decoder(list[Call])
 _answers = msgspec.msgpack.Decoder(list[Answer])
@@ -204,7 +207,7 @@ class Unreadable(msgspec.Struct, frozen=True):
     why: str
 
 
-def encode(entries: Sequence[Call] | Sequence[Answer]) -> bytes:
+def encode(entries: Sequence[Call | Answer]) -> bytes:
     return _encoder.encode(entries)
 
 

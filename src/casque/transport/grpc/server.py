@@ -20,6 +20,7 @@ from casque.transport.grpc.door import Door, GrpcLimits
 from casque.transport.grpc.health import OSQUEUE, QUEUE, Health
 from casque.transport.grpc.osqueue import Osqueue
 from casque.transport.grpc.refusals import abort, as_refusal
+from casque.transport.grpc.requests import parser
 from casque.transport.grpc.session import Session
 from casque.transport.grpc.streams import Streams
 from casque.transport.grpc.unary import unary
@@ -181,7 +182,7 @@ def _handler(module: Any, service: str, behaviours: dict[str, Any]) -> grpc.Gene
             (True, True): grpc.stream_stream_rpc_method_handler,
         }[method.client_streaming, method.server_streaming]
         request: type[Message] = getattr(module, method.input_type.name)
-        handlers[method.name] = make(behaviours.pop(method.name), request.FromString, _bytes_of)
+        handlers[method.name] = make(behaviours.pop(method.name), parser(request), _bytes_of)
     assert not behaviours, behaviours
     return grpc.method_handlers_generic_handler(described.full_name, handlers)
 

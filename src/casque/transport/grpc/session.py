@@ -16,7 +16,6 @@ from casque.transport.errors import WireError, to_wire
 from casque.transport.grpc import packets
 from casque.transport.grpc.casque_v1_pb2 import Packet
 from casque.transport.grpc.door import Door
-from casque.transport.grpc.line import WELCOME
 from casque.transport.grpc.packets import (
     AckCall,
     Answer,
@@ -46,6 +45,7 @@ from casque.transport.grpc.packets import (
     Verb,
 )
 from casque.transport.grpc.refusals import as_refusal
+from casque.transport.grpc.requests import sound
 from casque.types import JobRecord
 
 
@@ -72,8 +72,7 @@ class Session:
         Raises:
             InvalidInputError: bytes that are no packet.
         """
-        # The client takes this for "you are in", and sends nothing before.
-        await self._context.send_initial_metadata((WELCOME,))
+        await self._context.send_initial_metadata((packets.HELLO,))
         reading = asyncio.create_task(self._read())
         writing = asyncio.create_task(self._write())
         closing = asyncio.create_task(self._door.closing.wait())
@@ -102,8 +101,11 @@ class Session:
 
     async def _read(self) -> None:
         limit = self._door.limits.calls_per_stream
-        while (packet := await self._context.read()) is not grpc.aio.EOF:
+        while True:
             try:
+                packet = sound(await self._context.read())
+                if packet is grpc.aio.EOF:
+                    return
                 calls = packets.decode_calls(packet.body)
             except msgspec.MsgspecError as error:
                 raise InvalidInputError(f"these bytes are no packet of calls: {error}") from error
@@ -226,7 +228,7 @@ class Session:
         if not jobs:
             return
         try:
-            service = self._admitted(self._door.host.service())
+            service = self._door.host.service()  # not as the caller: its token may have been revoked meanwhile
         except CasqueError:
             return  # led elsewhere by now: the leases run out there
         self._door.give_back(service, jobs)

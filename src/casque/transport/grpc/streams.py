@@ -9,13 +9,14 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from casque.errors import CasqueError, NoLeaderError
+from casque.errors import NoLeaderError
 from casque.service import ArchivedJob, QueueEvent, QueueService
 from casque.transport.grpc import casque_v1_pb2 as pb
 from casque.transport.grpc import messages, packets
-from casque.transport.grpc.door import STOPPING, ClosingError, Door
+from casque.transport.grpc.door import STOPPING, Door
 from casque.transport.grpc.messages import given
 from casque.transport.grpc.refusals import abort, as_refusal
+from casque.transport.grpc.requests import sound
 
 T = TypeVar("T")
 
@@ -32,13 +33,13 @@ class Streams:
         self._door = door
 
     async def list(self, request: pb.ListRequest, context: Any) -> None:
-        await self._answer(context, lambda service: self._list(service, request, context))
+        await self._answer(context, lambda service: self._list(service, sound(request), context))
 
     async def watch(self, request: pb.WatchRequest, context: Any) -> None:
-        await self._answer(context, lambda service: self._watch(service, request, context))
+        await self._answer(context, lambda service: self._watch(service, sound(request), context))
 
     async def archive(self, request: pb.ArchiveRequest, context: Any) -> None:
-        await self._answer(context, lambda service: self._archive(service, request, context))
+        await self._answer(context, lambda service: self._archive(service, sound(request), context))
 
     async def _list(self, service: QueueService, request: pb.ListRequest, context: Any) -> None:
         found = await service.jobs(
@@ -55,7 +56,7 @@ class Streams:
 
     async def _watch(self, service: QueueService, request: pb.WatchRequest, context: Any) -> None:
         feed = service.events(from_position=given(request, "from_position"), follow=not request.until_now)
-        async with aclosing(_together(feed)) as batches:
+        async with aclosing(_together(feed, self._door.closing)) as batches:
             async for batch in batches:
                 for events in _cut(batch, _event_weight, self._door.limits.packet_bytes):
                     if request.packed:
@@ -70,7 +71,7 @@ class Streams:
             entrypoint=given(request, "entrypoint"),
             states=messages.states(request.states),
         )
-        async with aclosing(_together(found)) as batches:
+        async with aclosing(_together(found, self._door.closing)) as batches:
             async for batch in batches:
                 for jobs in _cut(batch, _archived_weight, self._door.limits.packet_bytes):
                     if request.packed:
@@ -80,21 +81,19 @@ class Streams:
 
     async def _answer(self, context: Any, work: Callable[[QueueService], Coroutine[Any, Any, None]]) -> None:
         door = self._door
-        refusal: CasqueError
         try:
             service = door.service(door.enter(context))
             await context.send_initial_metadata(())
-            await door.staying(work(service))
+            await work(service)
             return
-        except ClosingError:
-            refusal = NoLeaderError(STOPPING)
         except Exception as error:  # noqa: BLE001  every call has an answer
             refusal = as_refusal(error)
         await abort(context, refusal)
 
 
-async def _together(source: AsyncGenerator[T]) -> AsyncGenerator[list[T]]:
-    """What comes together is handed on together, and read ahead only so far."""
+async def _together(source: AsyncGenerator[T], closing: asyncio.Event) -> AsyncGenerator[list[T]]:
+    """What comes together is handed on together, and read ahead only so far. Raises NoLeaderError at the end of the
+    server, between two messages: a write that is cancelled half-way would leave no way to say anything more."""
     ahead: asyncio.Queue[T] = asyncio.Queue(BUFFERED)
 
     async def fill() -> None:
@@ -106,14 +105,19 @@ async def _together(source: AsyncGenerator[T]) -> AsyncGenerator[list[T]]:
                     ahead.put_nowait(value)
 
     filling = asyncio.create_task(fill())
+    ending = asyncio.create_task(closing.wait())
     taking: asyncio.Task[T] | None = None
     try:
         while True:
+            if ending.done():
+                raise NoLeaderError(STOPPING)
             if ahead.empty():
                 taking = asyncio.create_task(ahead.get())
-                await asyncio.wait({filling, taking}, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait({filling, taking, ending}, return_when=asyncio.FIRST_COMPLETED)
                 if not taking.done():
                     taking.cancel()
+                    if not filling.done():
+                        continue
                     filling.result()
                     return
                 batch = [taking.result()]
@@ -123,10 +127,10 @@ async def _together(source: AsyncGenerator[T]) -> AsyncGenerator[list[T]]:
                 batch.append(ahead.get_nowait())
             yield batch
     finally:
-        ending = [task for task in (filling, taking) if task is not None]
-        for task in ending:
+        begun = [task for task in (filling, taking, ending) if task is not None]
+        for task in begun:
             task.cancel()
-        await asyncio.gather(*ending, return_exceptions=True)
+        await asyncio.gather(*begun, return_exceptions=True)
 
 
 def _cut(values: Iterable[T], weigh: Callable[[T], int], bytes_max: int) -> Iterable[list[T]]:

@@ -9,6 +9,7 @@ from casque.errors import CasqueError
 from casque.service import QueueService
 from casque.transport.grpc.door import Door
 from casque.transport.grpc.refusals import abort, as_refusal
+from casque.transport.grpc.requests import sound
 
 Request = TypeVar("Request")
 Response = TypeVar("Response")
@@ -24,7 +25,7 @@ def unary(
 
     async def handle(request: Request, context: Any) -> Response:
         try:
-            return await verb(door.service(door.enter(context)), request, context)
+            return await verb(door.service(door.enter(context)), sound(request), context)
         except Exception as error:  # noqa: BLE001  every call has an answer
             refusal = as_refusal(error)
         return await refuse(context, refusal)

@@ -32,7 +32,7 @@ class Verbs:
         added = await service.enqueue(specs, request_id=request.request_id or None)
         return pb.EnqueueResponse(jobs=map(messages.outline, added))
 
-    async def dequeue(self, service: QueueService, request: pb.DequeueRequest, context: Any) -> pb.DequeueResponse:
+    async def dequeue(self, service: QueueService, request: pb.DequeueRequest, _context: Any) -> pb.DequeueResponse:
         if request.wait_ms < 0:
             raise InvalidInputError(f"wait_ms must be a whole number from 0, not {request.wait_ms}")
         ask = DequeueCall(
@@ -45,9 +45,6 @@ class Verbs:
             request.request_id or None,
         )
         jobs = await self._door.wait_for_jobs(service, ask)
-        if context.done() and ask.request_id is None:
-            self._door.give_back(service, jobs)  # its caller left while the claim was being written
-            return pb.DequeueResponse()
         return pb.DequeueResponse(jobs=map(messages.job, self._fitting(service, jobs)))
 
     def _fitting(self, service: QueueService, jobs: list[JobRecord]) -> list[JobRecord]:

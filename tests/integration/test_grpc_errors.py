@@ -1,0 +1,140 @@
+"""Every error through a real server and back: on casque's own stream, as a status, and in the middle of a stream."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator
+from typing import Any, cast
+
+import grpc
+import pytest
+
+from casque import errors
+from casque.errors import CasqueError, StorageError, UnknownOutcomeError
+from casque.service import Lease, QueueEvent
+from casque.testing.hosting import FixedHost
+from casque.testing.over_grpc import calling, serving
+from casque.testing.service_suite import assert_same
+from casque.transport.errors import TABLE
+from casque.transport.grpc import casque_v1_pb2 as pb
+
+EXAMPLES: list[CasqueError] = [
+    errors.InvalidInputError("priority must be a whole number"),
+    errors.JobNotFoundError("job-1 / 任务"),
+    errors.LeaseLostError("job-1", 2**62),
+    errors.LeaseLostError("job-1"),
+    errors.JobStateError("job-1", "dead", "unfinished"),
+    errors.DuplicateKeyError("key-1", "job-1"),
+    errors.ReadOnlyError(42),
+    errors.NoHistoryError(),
+    errors.HistoryGoneError("what followed position 7", 12),
+    errors.CASConflictError("lost"),
+    errors.NoLeaderError("the brokers have just started"),
+    errors.BrokerUnreachableError("10.0.0.7:7700", "connection refused"),
+    errors.UnknownOutcomeError("nobody knows"),
+    errors.LeadershipLostError("10.0.0.7:7700"),
+    errors.LeadershipLostError(),
+    errors.QueueReplacedError("a queue in the layout 'log'"),
+    errors.StorageError("failed", OSError(28, "no space left")),
+    errors.StoreAccessError("refused", PermissionError(13, "denied")),
+    errors.UnsafeStoreError("unsafe"),
+    errors.QueueLedError("10.0.0.7:7700"),
+    errors.QueueLedError(),
+    errors.NotAuthenticatedError("no token"),
+    errors.NotAllowedError("produce", "enqueue"),
+    errors.CorruptQueueError("queue.json", "cut short"),
+    errors.QueueClosedError("closed"),
+    errors.CasqueError("something else"),
+]
+
+
+class Refusing(FixedHost):
+    """A queue that refuses everything, always for the same reason."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(self)  # type: ignore[arg-type]
+        self._error: Exception | None = error
+
+    async def ack(self, *_args: Any, **_named: Any) -> None:
+        if self._error is not None:
+            raise self._error
+
+    async def heartbeats(self, leases: list[Lease]) -> list[Any]:
+        return [self._error] * len(leases)
+
+    async def events(self, **_named: Any) -> AsyncGenerator[QueueEvent]:
+        if self._error is not None:
+            raise self._error
+        yield cast("QueueEvent", None)
+
+
+def as_it_arrives(error: CasqueError) -> CasqueError:
+    """The cause of a storage error is an exception of the broker's process, and stays there."""
+    return type(error)(str(error)) if isinstance(error, StorageError) else error
+
+
+def test_there_is_an_example_of_every_row_of_the_table() -> None:
+    missing = set(TABLE) - {type(error) for error in EXAMPLES}
+    assert {kind.__name__ for kind in missing} <= {"PayloadTooLargeError"}
+
+
+@pytest.mark.parametrize("error", EXAMPLES, ids=lambda error: type(error).__name__)
+async def test_an_error_is_the_same_on_the_other_side(error: CasqueError) -> None:
+    wanted = as_it_arrives(error)
+    async with serving(Refusing(error), admit=lambda _: lambda service: service) as server, calling(server) as client:
+        with pytest.raises(CasqueError) as of_a_call:
+            await client.ack("job-1")
+        [of_a_lease] = await client.heartbeats([Lease("job-1", 1)])
+        with pytest.raises(CasqueError) as of_a_stream:
+            [event async for event in client.events()]
+
+    assert_same(of_a_call.value, wanted)
+    assert_same(of_a_lease, wanted)
+    assert_same(of_a_stream.value, wanted)
+
+
+@pytest.mark.parametrize("error", EXAMPLES, ids=lambda error: type(error).__name__)
+async def test_an_error_has_its_code_and_its_words_for_everybody(error: CasqueError) -> None:
+    async with (
+        serving(Refusing(error), admit=lambda _: lambda service: service) as server,
+        grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel,
+    ):
+        call = channel.unary_unary(
+            "/casque.v1.Queue/Ack",
+            request_serializer=pb.AckRequest.SerializeToString,
+            response_deserializer=pb.AckResponse.FromString,
+        )
+        with pytest.raises(grpc.aio.AioRpcError) as raised:
+            await call(pb.AckRequest(job_id="job-1"))
+
+    assert raised.value.code().name == TABLE[type(error)][0]
+    assert raised.value.details() == str(error)
+    said = dict(raised.value.trailing_metadata() or ())["casque-error-bin"]
+    assert isinstance(said, bytes)
+    assert json.loads(said)["error"] == type(error).__name__
+    assert json.loads(said)["message"] == str(error)
+
+
+async def test_an_error_with_a_very_long_message_still_arrives() -> None:
+    error = errors.InvalidInputError("é" * 50_000)
+    async with (
+        serving(Refusing(error), admit=lambda _: lambda service: service) as server,
+        calling(server) as client,
+        grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel,
+    ):
+        with pytest.raises(errors.InvalidInputError) as whole:
+            await client.ack("job-1")
+        with pytest.raises(grpc.aio.AioRpcError) as cut:
+            await channel.unary_unary("/casque.v1.Queue/Ack")(b"")
+
+    assert str(whole.value) == str(error)
+    assert cut.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+
+
+async def test_a_bug_in_the_broker_is_an_unknown_outcome_and_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    host = Refusing(ZeroDivisionError("oh"))
+    async with serving(host, admit=lambda _: lambda service: service) as server, calling(server) as client:
+        with pytest.raises(UnknownOutcomeError, match="ZeroDivisionError"):
+            await client.ack("job-1")
+
+    assert any(record.exc_info and record.exc_info[0] is ZeroDivisionError for record in caplog.records)
