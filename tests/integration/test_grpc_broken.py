@@ -74,7 +74,8 @@ async def test_a_broker_that_is_killed_leaves_unknown_what_was_under_way_and_sen
             asyncio.create_task(client.dequeue(entrypoints=("e",), limit=1, wait_s=60, request_id=f"r{n}"))
             for n in range(3)
         ]
-        following = asyncio.create_task(_all_of(client.events()))
+        events = client.events(from_position=0)
+        await anext(events)
         await client.stats()
 
         process.send_signal(signal.SIGKILL)
@@ -82,7 +83,7 @@ async def test_a_broker_that_is_killed_leaves_unknown_what_was_under_way_and_sen
 
         assert [type(outcome) for outcome in outcomes] == [UnknownOutcomeError] * 3
         with pytest.raises(BrokerUnreachableError):
-            await following
+            await anext(events)
         for call in (client.stats, client.jobs, lambda: client.enqueue([a_job(b"2")])):
             with pytest.raises(BrokerUnreachableError) as raised:
                 await call()
@@ -184,12 +185,13 @@ def test_an_address_is_a_host_and_a_port() -> None:
 async def test_a_server_that_stops_lets_calls_end_and_tells_those_who_wait_that_there_is_nothing() -> None:
     store = GatedStore(MemoryStore())
     async with leading(store) as host, serving(host) as server, calling(server) as client:
-        await client.stats()
+        await client.enqueue([a_job(b"0")])
         waiting = [
             asyncio.create_task(client.dequeue(entrypoints=("e",), limit=1, wait_s=60, request_id=request_id))
             for request_id in (None, "r-1")
         ]
-        following = asyncio.create_task(_all_of(client.events()))
+        events = client.events(from_position=0)
+        await anext(events)
         await client.stats()
         store.shut()
         adding = asyncio.create_task(client.enqueue([a_job(b"1")]))
@@ -206,7 +208,7 @@ async def test_a_server_that_stops_lets_calls_end_and_tells_those_who_wait_that_
         [added] = await adding
         assert await host.queue.find(added.id) == added
         with pytest.raises(NoLeaderError):
-            await following
+            await anext(events)
         with pytest.raises(BrokerUnreachableError):
             await client.stats()
 

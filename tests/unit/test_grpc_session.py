@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from casque.clock import SystemClock, system_random
+from casque.testing.clock import settle
 from casque.testing.hosting import FixedHost, leading
 from casque.testing.service_suite import a_job
 from casque.transport.border import admit
@@ -15,12 +16,14 @@ from casque.transport.grpc import packets
 from casque.transport.grpc.casque_v1_pb2 import Packet
 from casque.transport.grpc.door import Door, GrpcLimits
 from casque.transport.grpc.session import Session
+from casque.types import JobRecord, JobState
 
 
-class BrokenPipe:
-    """gRPC's context of a stream that takes one packet and loses every answer."""
+class Jammed:
+    """gRPC's context of a stream that takes one packet, and breaks while its first answer is being written."""
 
-    def __init__(self, *calls: packets.Call) -> None:
+    def __init__(self, host: FixedHost, *calls: packets.Call) -> None:
+        self._host = host
         self._calls = [Packet(body=packets.encode(calls))]
 
     async def send_initial_metadata(self, _metadata: Any) -> None:
@@ -33,31 +36,48 @@ class BrokenPipe:
         raise AssertionError
 
     async def write(self, _packet: Packet) -> None:
+        while not (await self._host.queue.stats()).totals.running:
+            await settle()
+        await settle()
         raise ConnectionResetError
 
 
 async def run(host: FixedHost, *calls: packets.Call) -> None:
     door = Door(host, admit(None), GrpcLimits(), clock=SystemClock(), rng=system_random())
     with pytest.raises(ConnectionResetError):
-        await Session(door, admit(None)(None), BrokenPipe(*calls)).run()
+        await Session(door, admit(None)(None), Jammed(host, *calls)).run()
     await door.settled()
 
 
-async def test_claims_whose_answer_could_not_be_sent_go_back_at_once() -> None:
+def an_unknown_call(number: int) -> packets.Call:
+    """One that is answered before any other."""
+    return cast("packets.Call", packets.Done(number))
+
+
+async def test_claims_that_nobody_can_have_heard_of_go_back_at_once() -> None:
     async with leading("memory://session-unsent") as host:
         await host.queue.enqueue([a_job(b"%d" % n) for n in range(3)])
 
-        await run(host, packets.DequeueCall(1, None, 3))
+        await run(host, an_unknown_call(1), packets.DequeueCall(2, None, 3))
 
         again = await host.queue.dequeue(entrypoints=None, limit=3)
         assert [job.attempts for job in again] == [1, 1, 1]
+
+
+async def test_claims_that_were_being_sent_are_left_to_whoever_may_have_them() -> None:
+    async with leading("memory://session-sent") as host:
+        await host.queue.enqueue([a_job(b"1")])
+
+        await run(host, packets.DequeueCall(1, None, 1))
+
+        assert (await host.queue.stats()).totals.running == 1
 
 
 async def test_claims_that_can_be_asked_for_again_stay() -> None:
     async with leading("memory://session-repeat") as host:
         await host.queue.enqueue([a_job(b"1")])
 
-        await run(host, packets.DequeueCall(1, None, 1, request_id="r-1"))
+        await run(host, an_unknown_call(1), packets.DequeueCall(2, None, 1, request_id="r-1"))
 
         assert (await host.queue.stats()).totals.running == 1
         [job] = await host.queue.dequeue(entrypoints=None, limit=1, request_id="r-1")
@@ -65,8 +85,6 @@ async def test_claims_that_can_be_asked_for_again_stay() -> None:
 
 
 def test_a_large_answer_goes_in_parts_and_comes_back_whole() -> None:
-    from casque.types import JobRecord, JobState
-
     jobs = [JobRecord(a_job(bytes(400)), n, 0, JobState.READY, 0) for n in range(10)]
 
     parts = packets.parts(packets.Jobs(7, jobs), 2000)

@@ -60,7 +60,7 @@ class Session:
         self._waiting = 0
         self._answers: list[Answer] = []
         self._unsent: dict[int, list[JobRecord]] = {}
-        """Claims that go back unless their answer is sent."""
+        """Claims that nobody can have heard of yet: they go back if the stream ends now."""
         self._something_to_say = asyncio.Event()
         self._room = asyncio.Event()
         self._last = 0
@@ -200,10 +200,12 @@ class Session:
             while self._answers:
                 batch, self._answers = self._answers, []
                 for packet in self._packed(batch):
-                    await self._context.write(Packet(body=packets.encode(packet)))
+                    body = packets.encode(packet)
                     if self._unsent:
+                        # From here on the client may have it: what was sent in vain is for the lease to settle.
                         for answer in packet:
                             self._unsent.pop(answer.number, None)
+                    await self._context.write(Packet(body=body))
                 self._room.set()
             if self._over:
                 return
