@@ -349,6 +349,23 @@ def test_a_file_keeps_the_mode_that_its_owner_gave_it(path: Path) -> None:
     assert stat.S_IMODE(path.stat().st_mode) == 0o640
 
 
+def test_a_link_to_a_file_stays_a_link(path: Path, tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    path.symlink_to(tmp_path / "real" / "tokens.json")
+    token = make(path)
+    assert path.is_symlink()
+    assert TokenBook(path).principal_for(f"Bearer {token}").name == "billing"
+
+
+def test_a_file_that_everybody_can_write_is_warned_about(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    make(path)
+    TokenBook(path)
+    assert caplog.records == []
+    path.chmod(0o666)
+    TokenBook(path)
+    assert "chmod o-w" in caplog.text
+
+
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
 def test_a_directory_that_cannot_be_written_is_named(path: Path) -> None:
     path.parent.chmod(0o500)

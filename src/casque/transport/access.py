@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+import stat
 from pathlib import Path
 from typing import NamedTuple
 
@@ -50,6 +51,8 @@ class TokenBook:
         self._headers: dict[str, tuple[str, _Entry]] = {}
         self._take(tokenfile.read(self._path))
         self._looked_ms = self._clock.monotonic_ms()
+        if self._path.stat().st_mode & stat.S_IWOTH:
+            _log.warning("everybody on this machine can write %s, and let themselves in: chmod o-w", self._path)
 
     def principal_for(self, authorization: str | None) -> Principal:
         """Whose token this is: the value of an `Authorization` header.

@@ -169,6 +169,7 @@ def revoke(path: Path, name: str) -> StoredToken:
 @contextmanager
 def _editing(path: Path) -> Iterator[list[StoredToken]]:
     """The tokens, to be changed in place; written back whole, or not at all if the block raises."""
+    path = path.resolve()  # a link stays one
     try:
         directory = os.open(path.parent, os.O_RDONLY)
     except OSError as error:
