@@ -9,6 +9,7 @@ from __future__ import annotations
 from casque.client.heartbeat import HeartbeatManager
 from casque.client.job import Job, JobStatus, QueueState
 from casque.client.queue import NewJob, Queue
+from casque.client.reaching import ClientTlsFiles
 from casque.client.small import BrokerQueue, DirectQueue
 from casque.client.sync import SyncJob, SyncQueue
 from casque.errors import (
@@ -50,6 +51,7 @@ __all__ = [
     "BrokerUnreachableError",
     "CASConflictError",
     "CasqueError",
+    "ClientTlsFiles",
     "CorruptQueueError",
     "DirectQueue",
     "DuplicateKeyError",

@@ -51,6 +51,7 @@ class Broker:
         self._wake = asyncio.Event()
         self._stopping = False
         self._changed = asyncio.Event()
+        self._settled = asyncio.Event()
         committer.on_lost = self._wake.set
 
     # --- What a server asks ---
@@ -72,6 +73,10 @@ class Broker:
         leader = seen.owner.address if seen.owner is not None else None
         return Standing(self._role, seen.epoch, leader, known.position, self._problem)
 
+    async def settled(self) -> None:
+        """Until it leads, or knows who does, or knows what keeps it from both."""
+        await self._settled.wait()
+
     async def changed(self) -> Standing:
         """Wait until the role, the leader or the problem is another one."""
         await self._changed.wait()
@@ -85,21 +90,25 @@ class Broker:
 
     # --- Life ---
 
-    async def run(self) -> None:
-        """Until `stop`.
+    async def open(self) -> None:
+        """Read the queue for the first time.
 
         Raises:
-            StoreAccessError: the store refused at the start: the bucket is not there, or the credentials are wrong.
+            StoreAccessError: the bucket is not there, or the credentials are wrong.
             CorruptQueueError: what is stored there is no queue. While a broker runs, both are waited out instead.
         """
+        await self._committer.open()
+
+    async def run(self) -> None:
+        """Until `stop`."""
         try:
-            await self._committer.open()
-            self._become(Role.STANDBY)
+            await self.open()
             while not self._stopping:
                 if await self._stand_by():
                     await self._lead()
         finally:
             self._become(Role.STOPPING)
+            self._settled.set()
 
     def stop(self) -> None:
         """Take no more calls, finish those that were taken, resign. `run` returns when that is done."""
@@ -125,6 +134,7 @@ class Broker:
                     log.info("stands by: %s leads", result.leader.address)
                     self._changed.set()
                 self._warn_of_twin()
+            self._settled.set()
             await self._pause(self._settings.poll.total_seconds() * self._rng.uniform(0.5, 1.0))
         return False
 
@@ -133,6 +143,7 @@ class Broker:
         await group.start()
         self._service = self._wrap(EmbeddedService(group, self._queue, self._history))
         self._become(Role.LEADER)
+        self._settled.set()
         try:
             await self._show_life(group)
         finally:

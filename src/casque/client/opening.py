@@ -22,8 +22,17 @@ from casque.storage.single import ObjectStoragePort
 from casque.storage.url import open_store
 
 
-class Parts:
-    """What an embedded queue is made of. Tests and the simulator put their own clock and chance in."""
+class Surroundings:
+    """What every queue has, wherever it is. Tests and the simulator put their own clock and chance in."""
+
+    def __init__(self, settings: QueueSettings, *, clock: Clock | None = None, rng: Random | None = None) -> None:
+        self.settings = settings
+        self.clock: Clock = clock or SystemClock()
+        self.rng: Random = rng or system_random()
+
+
+class Parts(Surroundings):
+    """What an embedded queue is made of."""
 
     def __init__(
         self,
@@ -41,11 +50,9 @@ class Parts:
             raise InvalidInputError(f"layout must be one of {', '.join(JOURNALS)}, not {layout!r}")
         if layout != DOCUMENT and one_object:
             raise InvalidInputError("a storage of one object holds only the document layout; open the queue by URL")
+        super().__init__(settings, clock=clock, rng=rng)
         self.layout = layout
         self.store = store
-        self.settings = settings
-        self.clock: Clock = clock or SystemClock()
-        self.rng: Random = rng or system_random()
 
     def committer(self) -> Committer:
         journal = ChosenJournal(self.store, layout=self.layout, settings=self.settings, clock=self.clock, rng=self.rng)

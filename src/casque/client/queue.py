@@ -13,9 +13,11 @@ import msgspec
 from casque import checks
 from casque.client.ids import new_ids
 from casque.client.job import Job
-from casque.client.opening import Parts, as_store
+from casque.client.opening import Parts, Surroundings, as_store
 from casque.client.past import open_past
 from casque.client.payloads import PayloadCodec, codec_for
+from casque.client.reaching import ClientTlsFiles, by_address, by_bucket, is_address
+from casque.client.remote import RemoteQueue
 from casque.client.verbs import LeaseVerbs
 from casque.clock import Clock, Random, new_id
 from casque.engine.embedded import EmbeddedService
@@ -66,15 +68,18 @@ class Queue(LeaseVerbs, Generic[T]):
 
     def __init__(
         self,
-        parts: Parts,
+        parts: Surroundings,
         codec: PayloadCodec[T],
         *,
+        remote: RemoteQueue | None = None,
         worker: str | None = None,
         as_of: int | datetime | None = None,
         owns_store: bool = False,
     ) -> None:
         """Use `Queue.open`; this is for tests that bring their own parts."""
         self._parts = parts
+        self._local = parts if isinstance(parts, Parts) else None
+        self._remote = remote
         self._as_of = as_of
         self._codec = codec
         self._worker = worker or new_id(parts.rng)
@@ -90,6 +95,9 @@ class Queue(LeaseVerbs, Generic[T]):
         *,
         layout: str | None = None,
         options: Mapping[str, str] | None = None,
+        via: str | None = None,
+        token: str | None = None,
+        tls: ClientTlsFiles | None = None,
         worker: str | None = None,
         as_of: int | datetime | None = None,
         clock: Clock | None = None,
@@ -106,6 +114,9 @@ class Queue(LeaseVerbs, Generic[T]):
         type: type[T],
         layout: str | None = None,
         options: Mapping[str, str] | None = None,
+        via: str | None = None,
+        token: str | None = None,
+        tls: ClientTlsFiles | None = None,
         worker: str | None = None,
         as_of: int | datetime | None = None,
         clock: Clock | None = None,
@@ -121,6 +132,9 @@ class Queue(LeaseVerbs, Generic[T]):
         type: Any = None,  # noqa: A002  the natural name: Queue.open(url, type=Email)
         layout: str | None = None,
         options: Mapping[str, str] | None = None,
+        via: str | None = None,
+        token: str | None = None,
+        tls: ClientTlsFiles | None = None,
         worker: str | None = None,
         as_of: int | datetime | None = None,
         clock: Clock | None = None,
@@ -133,27 +147,53 @@ class Queue(LeaseVerbs, Generic[T]):
         validated on the way in and out. `layout` is for a queue that is not there yet: `log`, the default, or
         `document`, which is the whole queue as one readable object, and all that a storage of one object can hold.
         `as_of` opens the past of a log queue, by position or by time: to look at, not to change. `options` go to the
-        store (endpoint, region, credentials). Every field of `QueueSettings` may be given by name, for example
+        store (endpoint, region, credentials).
+
+        A queue that brokers lead is opened by their address, `grpc://host:port` (several with commas between them,
+        `grpcs://` with TLS; `http://` and `https://` reach the HTTP port), or by its store with `via="broker"`: the
+        bucket says who leads. Calls follow the leader through failovers and are never carried out twice. `token` is
+        the broker's, by default that in the variable CASQUE_TOKEN; `tls` names certificate files.
+
+        Every field of `QueueSettings` may be given by name, for example
         `stale_timeout=timedelta(seconds=30)`.
         """
-        parts = Parts(as_store(url, options), DEFAULTS.with_changes(settings), layout=layout, clock=clock, rng=rng)
+        changed = DEFAULTS.with_changes(settings)
         name = None if worker is None else checks.name("worker", worker, checks.NAME_MAX)
-        return Queue(parts, codec_for(type), worker=name, as_of=as_of, owns_store=isinstance(url, str))
+        if via not in (None, "broker"):
+            raise InvalidInputError(f"via must be 'broker', or left out for a queue in this process, not {via!r}")
+        if via is None and not is_address(url):
+            if token is not None or tls is not None:
+                raise InvalidInputError("token and tls are for brokers: add via='broker', or open a broker's address")
+            parts = Parts(as_store(url, options), changed, layout=layout, clock=clock, rng=rng)
+            return Queue(parts, codec_for(type), worker=name, as_of=as_of, owns_store=isinstance(url, str))
+        if as_of is not None or layout is not None:
+            raise InvalidInputError("layout and as_of are for a queue that is opened without a broker")
+        around = Surroundings(changed, clock=clock, rng=rng)
+        if is_address(url):
+            remote = by_address(url, token=token, tls=tls, surroundings=around)
+        else:
+            store, owns = as_store(url, options), isinstance(url, str)
+            remote = by_bucket(store, owns_store=owns, token=token, tls=tls, surroundings=around)
+        return Queue(around, codec_for(type), remote=remote, worker=name)
 
     async def __aenter__(self) -> Queue[T]:
         if self._embedded is not None:
             raise QueueClosedError("this queue was opened before; make a new one with Queue.open")
+        if self._local is None:
+            assert self._remote is not None
+            self._embedded = self._remote
+            return self
         executor: Executor
         try:
             if self._as_of is None:
-                executor = self._group = self._parts.group()
+                executor = self._group = self._local.group()
                 await self._group.start()
             else:
-                executor = await open_past(self._parts, self._as_of)
+                executor = await open_past(self._local, self._as_of)
         except BaseException:
             await self._let_go()
             raise
-        self._embedded = EmbeddedService(executor, self._parts.settings, self._parts.history())
+        self._embedded = EmbeddedService(executor, self._parts.settings, self._local.history())
         return self
 
     async def __aexit__(
@@ -287,8 +327,10 @@ class Queue(LeaseVerbs, Generic[T]):
 
     async def _let_go(self) -> None:
         """A store that was handed in belongs to whoever made it."""
-        if self._owns_store:
-            await self._parts.store.close()
+        if self._remote is not None:
+            await self._remote.close()
+        if self._owns_store and self._local is not None:
+            await self._local.store.close()
 
     @property
     def _service(self) -> QueueService:
@@ -298,7 +340,12 @@ class Queue(LeaseVerbs, Generic[T]):
 
     def _looking(self) -> QueueService | History:
         """What can be asked without entering the queue."""
-        return self._embedded if self._embedded is not None else self._parts.history()
+        if self._embedded is not None:
+            return self._embedded
+        if self._local is not None:
+            return self._local.history()
+        assert self._remote is not None
+        return self._remote
 
     def _job(self, record: JobRecord) -> Job[T]:
         """A job to look at: whoever has not claimed it cannot finish it by its handle."""

@@ -22,6 +22,8 @@ from casque.types import JobSpec
 class SmallQueue(LeaseVerbs):
     """What `BrokerQueue` and `DirectQueue` share: the verbs and the view of the whole queue."""
 
+    _parts: Parts
+
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from casque import checks
-from casque.client.opening import Parts
+from casque.client.opening import Surroundings
 from casque.clock import Random
 from casque.service import QueueService
 from casque.settings import QueueSettings, milliseconds
@@ -15,7 +15,7 @@ from casque.types import Backoff
 class LeaseVerbs:
     """ack, nack and heartbeat: checked here, carried out by the service."""
 
-    _parts: Parts
+    _parts: Surroundings
 
     @property
     def _service(self) -> QueueService:

@@ -232,14 +232,22 @@ class GroupCommit:
         return batch
 
     def _decide(self, batch: list[Operation], state: State, now_ms: int) -> None:
+        waiting_now: list[_Waiting] = []
         for operation in batch:
             operation.decide(state, now_ms)
+            if type(operation) is _Waiting:
+                waiting_now.append(operation)
         for entrypoints, waiting in self._parked.items():
             while waiting and state.has_due(entrypoints, now_ms):
                 operation = waiting.popleft()
                 if not operation.abandoned:
                     operation.decide(state, now_ms)
                     batch.append(operation)
+        for operation in waiting_now:
+            # Asked before the job came that the same batch brings.
+            assert isinstance(operation.command, Dequeue)
+            if operation.goes_on_waiting and state.has_due(operation.command.entrypoints, now_ms):
+                operation.decide(state, now_ms)
 
     def _settle(self, batch: list[Operation]) -> bool:
         """Answer everybody, but for those who go on waiting. Whether somebody who waited has got a job."""

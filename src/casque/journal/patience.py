@@ -20,12 +20,15 @@ class Patience:
         self._rng = rng
         self._delay_ms = milliseconds(settings.storage_backoff)
         self._cap_ms = milliseconds(settings.storage_backoff_cap)
+        self.is_over = False
+        """Whether there was no time left when it was last asked to wait."""
         self._deadline_ms = clock.monotonic_ms() + milliseconds(settings.storage_patience)
 
     async def wait(self) -> bool:
         """Wait before the next try; False when there is no time for one."""
         delay_ms = self._delay_ms * (0.5 + self._rng.random() / 2)
         if self._clock.monotonic_ms() + delay_ms > self._deadline_ms:
+            self.is_over = True
             return False
         self._delay_ms = min(self._delay_ms * 2, self._cap_ms)
         await self._clock.sleep(delay_ms / 1000)

@@ -269,8 +269,9 @@ class LogJournal(Replica):
         """
         await self._be_there(batch)
         head, began_ms = await self._head.read(), self._clock.monotonic_ms()
-        if seen is not None and (head.epoch, head.version) != (seen.epoch, seen.version):
-            return None  # whoever changed it is alive
+        # A queue that was not there begins with version 1. Otherwise: whoever changed it is alive.
+        if seen is not None and (head.epoch, head.version) != (seen.epoch, max(seen.version, 1)):
+            return None
         # The head first: from now on whoever led can neither publish a snapshot nor raise the floor.
         claim = head.next(batch.writer, epoch=head.epoch + 1, mode=mode, owner=owner)
         if not await self._head.replace(claim):

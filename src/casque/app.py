@@ -1,0 +1,177 @@
+"""Joins a broker, its queue and its servers: what `casque serve` runs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Protocol
+
+from casque.broker.broker import Broker
+from casque.client.opening import Parts, as_store
+from casque.client.queue import DEFAULTS
+from casque.clock import Clock, Random, SystemClock, system_random
+from casque.errors import NoLeaderError
+from casque.service import QueueService, Role, Standing
+from casque.settings import BrokerSettings, QueueSettings
+from casque.telemetry import logger
+from casque.transport.access import TokenBook
+from casque.transport.border import DEFAULT_LIMITS, Limits, admit
+from casque.transport.listening import Address, advertised, check_exposure
+from casque.transport.tls import Tls
+
+log = logger("app")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServeOptions:
+    """What an operator says about one broker."""
+
+    url: str
+    listen: Address
+    http: Address | None = None
+    advertise: str | None = None
+    """Where clients reach the gRPC port, if not at the address it listens on."""
+    tls: Tls | None = None
+    tokens: TokenBook | None = None
+    insecure: bool = False
+    layout: str | None = None
+    store_options: Mapping[str, str] = field(default_factory=dict)
+    queue: QueueSettings = DEFAULTS
+    broker: BrokerSettings = field(default_factory=BrokerSettings)
+    limits: Limits = DEFAULT_LIMITS
+    drain: timedelta = timedelta(seconds=30)
+    """How long a clean stop may take."""
+
+
+class Server(Protocol):
+    async def stop(self, grace_s: float) -> None: ...
+
+
+class BrokerServer:
+    """One broker with its ports. Satisfies `Host` by way of its broker.
+
+    >>> import asyncio
+    >>> from casque import Queue
+    >>> from casque.app import BrokerServer, ServeOptions
+    >>> from casque.transport.listening import Address
+    >>> async def main():
+    ...     server = BrokerServer(ServeOptions(url="memory://app-example", listen=Address.parse("127.0.0.1:0")))
+    ...     await server.start()
+    ...     async with Queue.open(f"grpc://{server.address}") as queue:
+    ...         print((await queue.enqueue("send", b"hello")).entrypoint)
+    ...     await server.stop()
+    >>> asyncio.run(main())
+    send
+    """
+
+    def __init__(self, options: ServeOptions, *, clock: Clock | None = None, rng: Random | None = None) -> None:
+        """Raises InvalidInputError for a door that would stand open, or an address that nobody could call."""
+        for address, option in ((options.listen, "--listen"), (options.http, "--http")):
+            if address is not None:
+                check_exposure(
+                    address,
+                    tls=options.tls is not None,
+                    tokens=options.tokens is not None,
+                    insecure=options.insecure,
+                    option=option,
+                )
+        self._advertise = advertised(options.listen, options.advertise)
+        self._options = options
+        self._clock: Clock = clock or SystemClock()
+        self._rng: Random = rng or system_random()
+        self._parts = Parts(
+            as_store(options.url, options.store_options), options.queue, layout=options.layout, clock=clock, rng=rng
+        )
+        self._broker: Broker | None = None
+        self._running: asyncio.Task[None] | None = None
+        self._servers: list[Server] = []
+        self.grpc_port = 0
+        self.http_port: int | None = None
+
+    @property
+    def address(self) -> str:
+        """Where clients reach this broker."""
+        advertise = self._advertise
+        return str(advertise.at(self.grpc_port) if advertise.port == 0 else advertise)
+
+    # --- What the servers ask ---
+
+    def service(self) -> QueueService:
+        if self._broker is None:
+            raise NoLeaderError("this broker has just started")
+        return self._broker.service()
+
+    def standing(self) -> Standing:
+        return Standing(Role.STARTING) if self._broker is None else self._broker.standing()
+
+    async def changed(self) -> Standing:
+        """Wait until this broker stands differently."""
+        assert self._broker is not None, "start() comes first"
+        return await self._broker.changed()
+
+    # --- Life ---
+
+    async def start(self) -> None:
+        """Open the ports and the queue. When this returns the broker leads, or stands by.
+
+        Raises:
+            InvalidInputError: it cannot listen there.
+            StoreAccessError: the bucket is not there, or the credentials are wrong.
+            CorruptQueueError: what lies there is no queue.
+        """
+        try:
+            await self._listen()
+            parts = self._parts
+            self._broker = Broker(
+                parts.committer(),
+                parts.history(),
+                address=self.address,
+                queue=parts.settings,
+                settings=self._options.broker,
+                clock=self._clock,
+                rng=self._rng,
+            )
+            await self._broker.open()
+            self._running = asyncio.create_task(self._broker.run(), name="casque broker")
+            await self._broker.settled()
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def wait(self) -> None:
+        """Until the broker ends: by `stop`, or by a fault of its own, which is raised."""
+        assert self._running is not None, "start() comes first"
+        await asyncio.shield(self._running)
+
+    async def stop(self) -> None:
+        """Take no more calls, finish those that were taken, resign, close: within the drain limit."""
+        ends_ms = self._clock.monotonic_ms() + self._options.drain.total_seconds() * 1000
+        try:
+            if self._broker is not None and self._running is not None:
+                self._broker.stop()
+                await self._within(self._running, self._options.drain.total_seconds())
+        finally:
+            left_s = max((ends_ms - self._clock.monotonic_ms()) / 1000, 0.5)
+            await asyncio.gather(*(server.stop(left_s) for server in self._servers))
+            await self._parts.store.close()
+
+    async def _listen(self) -> None:
+        from casque.transport.grpc.server import GrpcServer
+
+        options = self._options
+        door = admit(options.tokens, options.limits)
+        grpc = GrpcServer(self, listen=str(options.listen), tls=options.tls, admit=door)
+        await grpc.start()
+        self._servers.append(grpc)
+        self.grpc_port = grpc.port
+
+    async def _within(self, task: asyncio.Task[None], seconds: float) -> None:
+        limit = asyncio.create_task(self._clock.sleep(seconds))
+        await asyncio.wait({task, limit}, return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            log.warning("not everything could be finished within %.0f s: others take over after the lease", seconds)
+        for one in (task, limit):
+            one.cancel()
+        await asyncio.gather(task, limit, return_exceptions=True)

@@ -1,0 +1,156 @@
+"""How a client reaches brokers: at addresses that it was given, or through the bucket that names the leader."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from itertools import cycle
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import msgspec
+
+from casque.client.opening import Surroundings
+from casque.client.remote import Finder, RemoteQueue, RemoteService
+from casque.errors import InvalidInputError, NoLeaderError
+from casque.journal.discovery import find_leader
+from casque.storage.port import Store
+
+if TYPE_CHECKING:
+    import ssl
+
+SCHEMES = ("grpc", "grpcs", "http", "https")
+TOKEN_VARIABLE = "CASQUE_TOKEN"  # noqa: S105  the name of a variable, not a token
+
+
+class ClientTlsFiles(msgspec.Struct, frozen=True, kw_only=True):
+    """The client's side of TLS. Without `ca` the machine's own authorities vouch for the broker; `cert` and `key` are
+    for brokers that ask for a certificate (mutual TLS).
+
+    >>> ClientTlsFiles(ca="/etc/casque/ca.pem").ca
+    '/etc/casque/ca.pem'
+    """
+
+    ca: str | Path | None = None
+    cert: str | Path | None = None
+    key: str | Path | None = None
+    server_name: str | None = None
+    """What the broker's certificate says, if that is not the name in its address (gRPC only)."""
+
+
+class AddressFinder:
+    """One address after the other, round and round."""
+
+    def __init__(self, addresses: list[str]) -> None:
+        self._addresses = cycle(addresses)
+
+    async def find(self) -> str:
+        return next(self._addresses)
+
+    async def close(self) -> None:
+        """There is nothing to let go of."""
+
+
+class BucketFinder:
+    """The leader, as `queue.json` has it."""
+
+    def __init__(self, store: Store, *, owns_store: bool) -> None:
+        self._store = store
+        self._owns_store = owns_store
+
+    async def find(self) -> str:
+        address = await find_leader(self._store)
+        if address is None:
+            raise NoLeaderError("queue.json names none: start one with `casque serve`, or open the queue without via")
+        return address
+
+    async def close(self) -> None:
+        if self._owns_store:
+            await self._store.close()
+
+
+def is_address(url: Any) -> bool:
+    """Whether this names brokers and not a store."""
+    return isinstance(url, str) and urlsplit(url).scheme in SCHEMES
+
+
+def by_address(url: str, *, token: str | None, tls: ClientTlsFiles | None, surroundings: Surroundings) -> RemoteQueue:
+    """`grpc://host:port`, or several brokers: `grpc://a:7700,b:7700`; `grpcs://` and `https://` with TLS."""
+    parts = urlsplit(url)
+    addresses = [address for address in parts.netloc.split(",") if address]
+    if not addresses or parts.path.strip("/") or parts.query or parts.fragment:
+        raise InvalidInputError(f"{url!r}: write {parts.scheme}://host:port, or several with commas between them")
+    if tls is not None and parts.scheme in ("grpc", "http"):
+        raise InvalidInputError(f"{url!r} is without TLS, and tls was given: write {parts.scheme}s:// instead")
+    if parts.scheme in ("grpcs", "https"):
+        tls = tls or ClientTlsFiles()
+    connect = _grpc(token, tls) if parts.scheme.startswith("grpc") else _http(token, tls)
+    return _remote(AddressFinder(addresses), connect, surroundings)
+
+
+def by_bucket(
+    store: Store, *, owns_store: bool, token: str | None, tls: ClientTlsFiles | None, surroundings: Surroundings
+) -> RemoteQueue:
+    """Whoever leads according to the bucket, over gRPC."""
+    return _remote(BucketFinder(store, owns_store=owns_store), _grpc(token, tls), surroundings)
+
+
+def _remote(finder: Finder, connect: Callable[[str], RemoteService], surroundings: Surroundings) -> RemoteQueue:
+    return RemoteQueue(finder, connect, settings=surroundings.settings, clock=surroundings.clock, rng=surroundings.rng)
+
+
+def _grpc(token: str | None, tls: ClientTlsFiles | None) -> Callable[[str], RemoteService]:
+    with _extra("grpc"):
+        from casque.transport.grpc.client import ClientTls, GrpcService
+    token = token or os.environ.get(TOKEN_VARIABLE)
+    credentials = None
+    if tls is not None:
+        credentials = ClientTls(
+            roots=_pem(tls.ca), key=_pem(tls.key), chain=_pem(tls.cert), server_name=tls.server_name
+        )
+    return lambda address: GrpcService(address, token=token, tls=credentials)
+
+
+def _http(token: str | None, tls: ClientTlsFiles | None) -> Callable[[str], RemoteService]:
+    with _extra("http"):
+        from casque.transport.http.client import HttpService
+    token = token or os.environ.get(TOKEN_VARIABLE)
+    context = None if tls is None else _context(tls)
+    return lambda address: HttpService(address, token=token, tls=context)
+
+
+def _context(tls: ClientTlsFiles) -> ssl.SSLContext:
+    import ssl
+
+    try:
+        context = ssl.create_default_context(cafile=tls.ca)
+        if tls.cert is not None:
+            context.load_cert_chain(tls.cert, tls.key)
+    except (OSError, ssl.SSLError) as error:
+        raise InvalidInputError(f"tls: {error}") from error
+    return context
+
+
+def _pem(path: str | Path | None) -> bytes | None:
+    if path is None:
+        return None
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise InvalidInputError(f"tls: {error}") from error
+
+
+class _extra:  # noqa: N801  reads as a statement
+    """An optional package that is missing is named together with what installs it."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _trace: object) -> None:
+        if isinstance(error, ImportError):
+            raise InvalidInputError(
+                f'to speak {self._what}, casque needs more packages: pip install "casque[server]" ({error})'
+            ) from error

@@ -1,0 +1,360 @@
+"""A queue that brokers lead, wherever the leader is: asks it, follows it, and asks again.
+
+Every call that changes something carries a request id, so that asking again is safe: if the first attempt was carried
+out after all, the second gets its answer and does nothing. A failover in the middle of a call neither loses nor repeats
+it; the caller merely waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import aclosing
+from datetime import datetime
+from typing import Protocol, TypeVar
+
+from casque.clock import Clock, Random, new_id
+from casque.errors import (
+    BrokerUnreachableError,
+    CasqueError,
+    JobNotFoundError,
+    LeadershipLostError,
+    LeaseLostError,
+    NoLeaderError,
+    QueueClosedError,
+    QueueLedError,
+    UnknownOutcomeError,
+)
+from casque.journal.patience import Patience
+from casque.service import ArchivedJob, Lease, QueueEvent, QueueService, Stats
+from casque.settings import QueueSettings
+from casque.telemetry import logger
+from casque.types import Backoff, JobRecord, JobSpec, JobState
+
+log = logger("client")
+
+R = TypeVar("R")
+
+ELSEWHERE = (QueueLedError, LeadershipLostError)
+NOT_NOW = (NoLeaderError, BrokerUnreachableError, QueueClosedError)
+"""Nothing was done there: another broker, or the same one a little later."""
+HINTS_AT_ONCE = 2
+WAIT_LEFT_S = 0.05
+"""Less than this is not worth another question."""
+
+
+class _Persistence(Patience):
+    """How long one caller goes on asking."""
+
+    hints = 0
+    """Brokers that said: not here."""
+
+
+class RemoteService(QueueService, Protocol):
+    """A broker at one address."""
+
+    address: str
+
+    async def close(self) -> None: ...
+
+
+class Finder(Protocol):
+    """Knows where to ask first."""
+
+    async def find(self) -> str:
+        """
+        Raises:
+            NoLeaderError: nobody leads just now.
+            StorageError: the bucket did not answer.
+        """
+        ...
+
+    async def close(self) -> None: ...
+
+
+class RemoteQueue:
+    """Satisfies `QueueService` through whichever broker leads."""
+
+    def __init__(
+        self,
+        finder: Finder,
+        connect: Callable[[str], RemoteService],
+        *,
+        settings: QueueSettings,
+        clock: Clock,
+        rng: Random,
+    ) -> None:
+        self._finder = finder
+        self._connect = connect
+        self._settings = settings
+        self._clock = clock
+        self._rng = rng
+        self._leader: RemoteService | None = None
+        self._finding: asyncio.Task[RemoteService] | None = None
+        self._behind: set[asyncio.Task[None]] = set()
+        """What goes on when the caller has left: claims to be given back, connections to be closed."""
+        self._closed = False
+
+    async def close(self) -> None:
+        self._closed = True
+        if self._finding is not None:
+            self._finding.cancel()
+        await asyncio.gather(*self._behind, return_exceptions=True)
+        if self._leader is not None:
+            await self._leader.close()
+        await self._finder.close()
+
+    # --- Verbs ---
+
+    async def enqueue(self, specs: Sequence[JobSpec], *, request_id: str | None = None) -> Sequence[JobRecord]:
+        request_id = request_id or new_id(self._rng)
+        return await self._ask(lambda broker: broker.enqueue(specs, request_id=request_id))
+
+    async def dequeue(
+        self,
+        *,
+        entrypoints: tuple[str, ...] | None,
+        limit: int,
+        lease_ms: int | None = None,
+        worker: str | None = None,
+        wait_s: float = 0.0,
+        request_id: str | None = None,
+    ) -> list[JobRecord]:
+        own = request_id is None
+        asked = request_id or new_id(self._rng)
+        ends_ms = self._clock.monotonic_ms() + wait_s * 1000
+
+        def claim(broker: QueueService) -> Awaitable[list[JobRecord]]:
+            left_s = max((ends_ms - self._clock.monotonic_ms()) / 1000, 0.0)
+            return broker.dequeue(
+                entrypoints=entrypoints,
+                limit=limit,
+                lease_ms=lease_ms,
+                worker=worker,
+                wait_s=left_s,
+                request_id=asked,
+            )
+
+        try:
+            while True:
+                jobs = await self._ask(claim)
+                # A broker that stops sends those who wait away early: whoever leads next may have something.
+                if jobs or ends_ms - self._clock.monotonic_ms() < WAIT_LEFT_S * 1000:
+                    return jobs
+                await self._clock.sleep(self._rng.uniform(0.01, WAIT_LEFT_S))
+        except asyncio.CancelledError:
+            if own and not self._closed:
+                ends_ms = 0
+                self._do_behind(self._give_back_claims(claim))
+            raise
+
+    async def ack(
+        self, job_id: str, *, token: int | None = None, result: bytes | None = None, request_id: str | None = None
+    ) -> None:
+        request_id = request_id or new_id(self._rng)
+        await self._ask(lambda broker: broker.ack(job_id, token=token, result=result, request_id=request_id))
+
+    async def nack(
+        self,
+        job_id: str,
+        *,
+        token: int | None = None,
+        delay_ms: int | None = None,
+        backoff: Backoff | None = None,
+        error: str | None = None,
+        request_id: str | None = None,
+    ) -> JobRecord | None:
+        request_id = request_id or new_id(self._rng)
+        return await self._ask(
+            lambda broker: broker.nack(
+                job_id, token=token, delay_ms=delay_ms, backoff=backoff, error=error, request_id=request_id
+            )
+        )
+
+    async def heartbeat(self, job_id: str, *, token: int | None = None) -> JobRecord:
+        return await self._ask(lambda broker: broker.heartbeat(job_id, token=token))
+
+    async def heartbeats(self, leases: Sequence[Lease]) -> list[JobRecord | CasqueError]:
+        return await self._ask(lambda broker: broker.heartbeats(leases))
+
+    async def give_back(self, job_id: str, *, token: int) -> None:
+        attempts = 0
+
+        async def give_back(broker: QueueService) -> None:
+            nonlocal attempts
+            attempts += 1
+            try:
+                await broker.give_back(job_id, token=token)
+            except (JobNotFoundError, LeaseLostError):
+                if attempts == 1:
+                    raise  # otherwise an attempt without an answer has done it
+
+        await self._ask(give_back)
+
+    async def cancel(self, job_id: str, *, request_id: str | None = None) -> None:
+        request_id = request_id or new_id(self._rng)
+        await self._ask(lambda broker: broker.cancel(job_id, request_id=request_id))
+
+    async def retry(self, job_id: str, *, request_id: str | None = None) -> JobRecord | None:
+        request_id = request_id or new_id(self._rng)
+        return await self._ask(lambda broker: broker.retry(job_id, request_id=request_id))
+
+    async def purge(self, *, entrypoint: str | None = None, request_id: str | None = None) -> int:
+        request_id = request_id or new_id(self._rng)
+        return await self._ask(lambda broker: broker.purge(entrypoint=entrypoint, request_id=request_id))
+
+    async def find(self, job_id: str) -> JobRecord | None:
+        return await self._ask(lambda broker: broker.find(job_id))
+
+    async def jobs(
+        self,
+        *,
+        states: frozenset[JobState] | None = None,
+        entrypoint: str | None = None,
+        limit: int | None = None,
+        after: int = 0,
+    ) -> list[JobRecord]:
+        return await self._ask(
+            lambda broker: broker.jobs(states=states, entrypoint=entrypoint, limit=limit, after=after)
+        )
+
+    async def stats(self) -> Stats:
+        return await self._ask(lambda broker: broker.stats())
+
+    async def events(self, *, from_position: int | None = None, follow: bool = True) -> AsyncGenerator[QueueEvent]:
+        position = (await self.stats()).position if from_position is None else from_position
+        seen = (position, -1)
+        patience = self._patience()
+        while True:
+            broker = await self._found(patience)
+            # The commit of the last event is asked for again: it may have been cut in the middle.
+            stream = broker.events(from_position=seen[0] - 1 if seen[1] >= 0 else position, follow=follow)
+            try:
+                async with aclosing(stream) as events:
+                    async for event in events:
+                        if (event.position, event.index) > seen:
+                            seen = (event.position, event.index)
+                            patience = self._patience()
+                            yield event
+                if not follow:
+                    return
+            except (*ELSEWHERE, *NOT_NOW, UnknownOutcomeError) as error:
+                await self._turn_away(broker, error, patience)
+
+    async def archive(
+        self,
+        *,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        entrypoint: str | None = None,
+        states: frozenset[JobState] | None = None,
+    ) -> AsyncGenerator[ArchivedJob]:
+        patience, begun = self._patience(), False
+        while True:
+            broker = await self._found(patience)
+            try:
+                stream = broker.archive(since=since, until=until, entrypoint=entrypoint, states=states)
+                async with aclosing(stream) as jobs:
+                    async for job in jobs:
+                        begun = True
+                        yield job
+                return
+            except (*ELSEWHERE, *NOT_NOW, UnknownOutcomeError) as error:
+                if begun:
+                    raise  # what was read is true; where to go on, the caller knows best
+                await self._turn_away(broker, error, patience)
+
+    # --- Asking until somebody answers ---
+
+    async def _ask(self, call: Callable[[QueueService], Awaitable[R]]) -> R:
+        """Ask whoever leads, for as long as patience lasts.
+
+        Raises:
+            NoLeaderError: nobody was found in time; nothing was done.
+            BrokerUnreachableError: nobody answered in time; nothing was done.
+            UnknownOutcomeError: an attempt may have been carried out, and nobody could be asked about it in time.
+        """
+        leader = self._leader
+        if leader is not None and not self._closed:
+            try:
+                return await call(leader)
+            except (*ELSEWHERE, *NOT_NOW, UnknownOutcomeError) as error:
+                return await self._ask_on(call, leader, error)
+        return await self._ask_on(call, None, None)
+
+    async def _ask_on(
+        self, call: Callable[[QueueService], Awaitable[R]], asked: RemoteService | None, error: CasqueError | None
+    ) -> R:
+        patience, doubt = self._patience(), None
+        while True:
+            if isinstance(error, UnknownOutcomeError):
+                doubt = error
+            try:
+                if asked is not None and error is not None:
+                    await self._turn_away(asked, error, patience)
+                asked = await self._found(patience)
+                return await call(asked)
+            except (*ELSEWHERE, *NOT_NOW, UnknownOutcomeError) as again:
+                if patience.is_over and doubt is not None and again is not doubt:
+                    raise UnknownOutcomeError(f"{doubt}; asked again, and: {again}") from again
+                if patience.is_over:
+                    raise
+                error = again
+
+    async def _turn_away(self, broker: RemoteService, error: CasqueError, patience: _Persistence) -> None:
+        """This one does not lead, or does not answer: take another. Raises the error when patience is over."""
+        address = error.address if isinstance(error, ELSEWHERE) else None
+        if self._leader is broker:
+            self._leader = None
+            self._do_behind(broker.close())
+            if address is not None and address != broker.address:
+                self._leader = self._connect(address)
+        # A first hint is followed at once. Brokers that point at each other get time to agree.
+        patience.hints += 1
+        if (self._leader is None or patience.hints > HINTS_AT_ONCE) and not await patience.wait():
+            raise error
+
+    async def _found(self, patience: _Persistence) -> RemoteService:
+        if self._closed:
+            raise QueueClosedError("the queue was closed; nothing was asked")
+        if self._leader is not None:
+            return self._leader
+        if self._finding is None:
+            # One search for all who wait: a thousand callers would otherwise each read the bucket.
+            self._finding = asyncio.create_task(self._search(patience), name="casque leader search")
+            self._finding.add_done_callback(self._search_ended)
+        return await asyncio.shield(self._finding)
+
+    async def _search(self, patience: _Persistence) -> RemoteService:
+        while True:
+            try:
+                address = await patience.insist(self._finder.find)
+            except NoLeaderError:
+                if not await patience.wait():
+                    raise
+            else:
+                self._leader = self._connect(address)
+                return self._leader
+
+    def _search_ended(self, task: asyncio.Task[RemoteService]) -> None:
+        self._finding = None
+        if not task.cancelled():
+            task.exception()  # whoever waited has it; nobody may have
+
+    def _patience(self) -> _Persistence:
+        return _Persistence(self._settings, self._clock, self._rng)
+
+    # --- Behind the caller's back ---
+
+    async def _give_back_claims(self, claim: Callable[[QueueService], Awaitable[list[JobRecord]]]) -> None:
+        """The caller left a claim that it may have been given. Asked again, the broker gives the same jobs."""
+        try:
+            for job in await self._ask(claim):
+                await self.give_back(job.id, token=job.token)
+        except CasqueError as error:
+            log.info("a claim that its caller left could not be given back; its lease runs out: %s", error)
+
+    def _do_behind(self, work: Awaitable[None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._behind.add(task)
+        task.add_done_callback(self._behind.discard)
