@@ -16,9 +16,13 @@ from casque.errors import NoLeaderError
 from casque.service import QueueService, Role, Standing
 from casque.settings import BrokerSettings, QueueSettings
 from casque.telemetry import logger
+from casque.telemetry.metrics import Metrics
 from casque.transport.access import TokenBook
 from casque.transport.border import DEFAULT_LIMITS, Limits, admit
+from casque.transport.grpc.server import GrpcServer
+from casque.transport.http.server import HttpServer
 from casque.transport.listening import Address, advertised, check_exposure
+from casque.transport.measured import measuring
 from casque.transport.tls import Tls
 
 log = logger("app")
@@ -87,6 +91,7 @@ class BrokerServer:
         self._broker: Broker | None = None
         self._running: asyncio.Task[None] | None = None
         self._servers: list[Server] = []
+        self.metrics = Metrics()
         self.grpc_port = 0
         self.http_port: int | None = None
 
@@ -158,14 +163,35 @@ class BrokerServer:
             await self._parts.store.close()
 
     async def _listen(self) -> None:
-        from casque.transport.grpc.server import GrpcServer
-
         options = self._options
         door = admit(options.tokens, options.limits)
-        grpc = GrpcServer(self, listen=str(options.listen), tls=options.tls, admit=door)
+        grpc = GrpcServer(
+            self,
+            listen=str(options.listen),
+            tls=options.tls,
+            admit=measuring(door, self.metrics),
+            attempts_max=options.queue.max_attempts,
+            clock=self._clock,
+            rng=self._rng,
+        )
         await grpc.start()
         self._servers.append(grpc)
         self.grpc_port = grpc.port
+        if options.http is None:
+            return
+        http = HttpServer(
+            self,
+            listen=str(options.http),
+            tls=options.tls,
+            admit=door,
+            metrics=self.metrics,
+            settings=options.queue,
+            clock=self._clock,
+            rng=self._rng,
+        )
+        await http.start()
+        self._servers.append(http)
+        self.http_port = http.port
 
     async def _within(self, task: asyncio.Task[None], seconds: float) -> None:
         limit = asyncio.create_task(self._clock.sleep(seconds))

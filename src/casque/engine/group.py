@@ -173,7 +173,6 @@ class GroupCommit:
                     if (beat := self._beat) is not None:
                         self._beat = None
                         await self._show_life(beat)
-                    self._reaper.awake()
                     # Those just answered get to ask again before the next batch is taken. Otherwise callers fall
                     # into two groups that never meet, and each pays for the other's write as well as its own.
                     await yield_once()

@@ -86,6 +86,7 @@ class Reaper:
 
     def due(self) -> tuple[Observed, ...]:
         """Leases that have gone their full length without a change."""
+        self.awake()
         now_ms = self._clock.monotonic_ms()
         out: list[Observed] = []
         for watches in self._by_length.values():

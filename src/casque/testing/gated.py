@@ -6,6 +6,7 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
 
+from casque.errors import StorageError
 from casque.storage.port import Outcome, Read, Store
 
 
@@ -19,6 +20,8 @@ class GatedStore:
         self.arrived = asyncio.Event()
         """Set when a write has come to the shut gate."""
         self.requests: Counter[str] = Counter()
+        self.fail: StorageError | None = None
+        """What every read and write ends with, while it is set; nothing is written then."""
 
     @property
     def writes(self) -> int:
@@ -33,6 +36,7 @@ class GatedStore:
 
     async def get(self, key: str, *, unless: str | None = None) -> Read:
         self.requests["get"] += 1
+        self._fail()
         return await self._store.get(key, unless=unless)
 
     async def create(self, key: str, body: bytes) -> Outcome:
@@ -56,6 +60,11 @@ class GatedStore:
 
     async def _pass(self, verb: str) -> None:
         self.requests[verb] += 1
+        self._fail()
         if not self._open.is_set():
             self.arrived.set()
             await self._open.wait()
+
+    def _fail(self) -> None:
+        if self.fail is not None:
+            raise self.fail

@@ -23,7 +23,17 @@ def measuring(admit: Admit, metrics: Metrics) -> Admit:
 
     def admitted(authorization: str | None) -> Wrapper:
         wrapper = admit(authorization)
-        return lambda service: Measured(wrapper(service), metrics)
+        made: tuple[QueueService, QueueService] | None = None
+
+        def measured(service: QueueService) -> QueueService:
+            nonlocal made
+            wrapped = wrapper(service)
+            # A stream of calls meets the same service until the lead changes.
+            if made is None or made[0] is not wrapped:
+                made = (wrapped, Measured(wrapped, metrics))
+            return made[1]
+
+        return measured
 
     return admitted
 

@@ -1,0 +1,409 @@
+"""Brokers among themselves: who leads, who takes over and when, and what callers of the others are told."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from itertools import count
+from typing import Any
+
+import pytest
+
+from casque import LeadershipLostError, NoLeaderError, Queue, QueueLedError, StorageError
+from casque.broker.broker import Broker
+from casque.broker.election import AlreadyLeader, Conflict, Elected, Election, OtherLeader
+from casque.client.opening import Parts
+from casque.client.queue import DEFAULTS
+from casque.clock import Random
+from casque.errors import InvalidInputError
+from casque.journal.discovery import find_leader
+from casque.service import Role
+from casque.settings import BrokerSettings
+from casque.state.events import Expired
+from casque.storage.memory import MemoryStore
+from casque.storage.port import Missing, Stored
+from casque.testing.clock import ManualClock, settle
+from casque.testing.gated import GatedStore
+from casque.types import JobSpec
+
+SEEDS = count(500)
+SETTINGS = BrokerSettings()
+LAYOUTS = pytest.mark.parametrize("layout", ["log", "document"])
+
+
+def broker(store: Any, clock: ManualClock, address: str, layout: str = "log", **settings: Any) -> Broker:
+    rng = Random(next(SEEDS))
+    parts = Parts(store, DEFAULTS.with_changes(settings), layout=layout, clock=clock, rng=rng)
+    return Broker(
+        parts.committer(),
+        parts.history(),
+        address=address,
+        queue=parts.settings,
+        settings=SETTINGS,
+        clock=clock,
+        rng=rng,
+    )
+
+
+@asynccontextmanager
+async def running(*brokers: Broker) -> AsyncIterator[list[asyncio.Task[None]]]:
+    tasks = []
+    for one in brokers:
+        tasks.append(asyncio.create_task(one.run()))
+        await one.settled()
+    try:
+        yield tasks
+    finally:
+        for task in tasks:
+            task.cancel()
+        clock = brokers[0]._clock
+        assert isinstance(clock, ManualClock)
+        await outcome(clock, asyncio.gather(*tasks, return_exceptions=True), 200)
+
+
+async def passes(clock: ManualClock, seconds: float) -> None:
+    for _ in range(round(seconds * 10)):
+        await clock.advance(0.1)
+
+
+async def outcome(clock: ManualClock, call: Any, seconds: float = 60) -> Any:
+    """What comes of a call while time passes."""
+    task = asyncio.ensure_future(call)
+    for _ in range(round(seconds * 10)):
+        if task.done():
+            break
+        await clock.advance(0.1)
+    return await task
+
+
+def kill(store: GatedStore) -> None:
+    """Whoever uses this store reaches nothing any more, as if it were dead."""
+    store.fail = StorageError("cut off")
+
+
+async def head_of(store: MemoryStore) -> dict[str, Any]:
+    read = await store.get("queue.json")
+    assert isinstance(read, Stored)
+    head: dict[str, Any] = json.loads(read.body)
+    return head
+
+
+def job(name: str) -> JobSpec:
+    return JobSpec(name, "send", b"")
+
+
+# --- Elections ---
+
+
+def candidate(store: Any, clock: ManualClock, address: str, layout: str = "log") -> Election:
+    rng = Random(next(SEEDS))
+    settings = DEFAULTS.with_changes({"storage_patience": timedelta(seconds=1)})
+    committer = Parts(store, settings, layout=layout, clock=clock, rng=rng).committer()
+    return Election(committer, name=f"id of {address}", address=address, settings=SETTINGS, clock=clock, rng=rng)
+
+
+@LAYOUTS
+async def test_every_outcome_of_an_election(layout: str) -> None:
+    store, clock = MemoryStore(), ManualClock()
+    a, b = candidate(store, clock, "a:1", layout), candidate(store, clock, "b:1", layout)
+    assert await a.try_elect() == Elected(epoch=1)
+    assert await a.try_elect() == AlreadyLeader()
+    other = await b.try_elect()
+    assert isinstance(other, OtherLeader)
+    assert (other.leader.address, other.leader.id) == ("a:1", "id of a:1")
+
+
+@LAYOUTS
+async def test_of_two_who_try_at_once_one_is_elected_and_the_other_told_of_the_conflict(layout: str) -> None:
+    store = GatedStore(MemoryStore())
+    clock = ManualClock()
+    a, b = candidate(store, clock, "a:1", layout), candidate(store, clock, "b:1", layout)
+    async with Queue.open(store, layout=layout, clock=clock, rng=Random(1)) as q:
+        await q.enqueue("send", b"")
+    store.shut()
+    trying = asyncio.gather(a.try_elect(), b.try_elect())
+    await settle()
+    store.open()
+    results = await trying
+    assert sorted(type(result).__name__ for result in results) == ["Conflict", "Elected"]
+    loser = b if isinstance(results[1], Conflict) else a
+    assert isinstance(await loser.try_elect(), OtherLeader)
+
+
+@LAYOUTS
+async def test_a_silent_leader_is_followed_after_a_lease_and_not_before(layout: str) -> None:
+    store, clock = MemoryStore(), ManualClock()
+    a, b = candidate(store, clock, "a:1", layout), candidate(store, clock, "b:1", layout)
+    await a.try_elect()
+    assert isinstance(await b.try_elect(), OtherLeader)
+    await clock.advance(7.9)
+    assert isinstance(await b.try_elect(), OtherLeader)
+    await clock.advance(0.1)
+    assert await b.try_elect() == Elected(epoch=2)
+
+
+@LAYOUTS
+async def test_what_a_leader_writes_about_its_time_is_not_believed(layout: str) -> None:
+    store = MemoryStore()
+    past, now = ManualClock(wall_ms=1_000), ManualClock()
+    await candidate(store, past, "a:1", layout).try_elect()
+    b = candidate(store, now, "b:1", layout)
+    assert isinstance(await b.try_elect(), OtherLeader)
+    await now.advance(7)
+    assert isinstance(await b.try_elect(), OtherLeader)
+
+
+async def test_who_sees_nothing_has_not_seen_that_nothing_changes() -> None:
+    memory, clock = MemoryStore(), ManualClock()
+    store = GatedStore(memory)
+    a, b = candidate(memory, clock, "a:1"), candidate(store, clock, "b:1")
+    await a.try_elect()
+    await b.try_elect()
+    await clock.advance(7)
+    store.fail = StorageError("no answer")
+    blind = asyncio.create_task(b.try_elect())
+    await passes(clock, 4)
+    with pytest.raises(StorageError):
+        await blind
+    store.fail = None
+    assert isinstance(await b.try_elect(), OtherLeader)
+
+
+# --- Lives ---
+
+
+@LAYOUTS
+async def test_the_first_leads_and_the_others_stand_by_and_send_callers_to_it(layout: str) -> None:
+    store, clock = MemoryStore(), ManualClock()
+    a, b = broker(store, clock, "a:1", layout), broker(store, clock, "b:1", layout)
+    async with running(a, b):
+        assert (a.standing().role, b.standing().role) == (Role.LEADER, Role.STANDBY)
+        await a.service().enqueue([job("1")])
+        with pytest.raises(QueueLedError) as led:
+            b.service()
+        assert led.value.address == "a:1"
+        assert await find_leader(store) == "a:1"
+
+
+@LAYOUTS
+async def test_a_leader_with_nothing_to_do_shows_that_it_lives_and_is_not_deposed(layout: str) -> None:
+    store, clock = MemoryStore(), ManualClock()
+    a, b = broker(store, clock, "a:1", layout), broker(store, clock, "b:1", layout)
+    async with running(a, b):
+        before = (await head_of(store))["version"]
+        await passes(clock, 60)
+        assert (a.standing().role, b.standing().role, a.standing().epoch) == (Role.LEADER, Role.STANDBY, 1)
+        assert 25 <= (await head_of(store))["version"] - before <= 31
+
+
+async def test_commits_are_signs_of_life_enough() -> None:
+    store, clock = MemoryStore(), ManualClock()
+    a, b = broker(store, clock, "a:1"), broker(store, clock, "b:1")
+    async with running(a, b):
+        before = (await head_of(store))["version"]
+        for n in range(30):
+            await a.service().enqueue([job(str(n))])
+            await passes(clock, 1)
+        assert (await head_of(store))["version"] == before
+        assert b.standing().role is Role.STANDBY
+
+
+@LAYOUTS
+async def test_when_a_leader_dies_another_takes_over_within_a_lease_and_two_seconds(layout: str) -> None:
+    store, clock = MemoryStore(), ManualClock()
+    way_of_a = GatedStore(store)
+    a, b = broker(way_of_a, clock, "a:1", layout), broker(store, clock, "b:1", layout)
+    async with running(a, b):
+        await a.service().enqueue([job("1")], request_id="r1")
+        kill(way_of_a)
+        await passes(clock, 10)
+        assert b.standing().role is Role.LEADER
+        [again] = await b.service().enqueue([job("2")], request_id="r1")
+        assert again.id == "1"
+
+
+@LAYOUTS
+async def test_when_a_leader_resigns_another_takes_over_within_one_poll(layout: str) -> None:
+    store, clock = MemoryStore(), ManualClock()
+    a, b = broker(store, clock, "a:1", layout), broker(store, clock, "b:1", layout)
+    async with running(a, b) as (life_of_a, _):
+        a.stop()
+        await settle()
+        assert life_of_a.done()
+        with pytest.raises(NoLeaderError, match="stopping"):
+            a.service()
+        await passes(clock, 0.5)
+        assert b.standing().role is Role.LEADER
+
+
+@LAYOUTS
+async def test_an_embedded_queue_may_write_again_after_the_last_broker_has_resigned(layout: str) -> None:
+    store, clock = MemoryStore(), ManualClock()
+    a = broker(store, clock, "a:1", layout)
+    async with running(a) as (life,):
+        await a.service().enqueue([job("1")])
+        async with Queue.open(store, clock=clock, rng=Random(1)) as q:
+            with pytest.raises(QueueLedError):
+                await q.enqueue("send", b"")
+        a.stop()
+        await life
+    async with Queue.open(store, clock=clock, rng=Random(2)) as q:
+        await q.enqueue("send", b"")
+        assert len(await q.jobs()) == 2
+
+
+@LAYOUTS
+async def test_a_broker_takes_the_lead_of_a_queue_that_embedded_writers_have_used(layout: str) -> None:
+    store, clock = MemoryStore(), ManualClock()
+    async with Queue.open(store, layout=layout, clock=clock, rng=Random(1)) as q:
+        for _ in range(20):
+            await q.enqueue("send", b"")
+        a = broker(store, clock, "a:1")
+        async with running(a):
+            assert (await a.service().stats()).totals.ready == 20
+            with pytest.raises(QueueLedError):
+                await q.enqueue("send", b"")
+
+
+@LAYOUTS
+async def test_a_deposed_leader_tells_its_callers_and_stands_by_again(layout: str) -> None:
+    memory, clock = MemoryStore(), ManualClock()
+    store = GatedStore(memory)
+    a, b = broker(store, clock, "a:1", layout), broker(memory, clock, "b:1", layout)
+    async with running(a, b):
+        service = a.service()
+        kill(store)
+        await passes(clock, 10)
+        assert b.standing().role is Role.LEADER
+        store.fail = None
+        with pytest.raises((LeadershipLostError, QueueLedError)):
+            await outcome(clock, service.enqueue([job("late")]))
+        await passes(clock, 2)
+        assert (a.standing().role, a.standing().leader) == (Role.STANDBY, "b:1")
+        assert await b.service().find("late") is None
+        await passes(clock, 60)
+        assert (b.standing().role, b.standing().epoch) == (Role.LEADER, 2)
+
+
+async def test_a_store_that_fails_for_a_while_is_no_reason_to_leave() -> None:
+    memory, clock = MemoryStore(), ManualClock()
+    store = GatedStore(memory)
+    a = broker(store, clock, "a:1", storage_patience=timedelta(seconds=3))
+    async with running(a):
+        store.fail = StorageError("full")
+        call = asyncio.create_task(a.service().enqueue([job("1")]))
+        await passes(clock, 5)
+        with pytest.raises(StorageError, match="was not written"):
+            await call
+        problem = a.standing().problem
+        assert problem is not None
+        store.fail = None
+        await passes(clock, 3)
+        standing = a.standing()
+        assert (standing.role, standing.epoch, standing.problem) == (Role.LEADER, 1, None)
+        await a.service().enqueue([job("2")])
+
+
+async def test_waiting_consumers_cost_nothing_beyond_the_heartbeat() -> None:
+    store, clock = GatedStore(MemoryStore()), ManualClock()
+    a = broker(store, clock, "a:1")
+    async with running(a):
+        claim = {"entrypoints": ("send",), "limit": 1, "wait_s": 300.0}
+        consumers = [asyncio.create_task(a.service().dequeue(**claim)) for _ in range(50)]
+        await passes(clock, 5)
+        before = store.requests.copy()
+        await passes(clock, 60)
+        assert set(store.requests - before) == {"get", "replace"}
+        assert sum((store.requests - before).values()) <= 62
+        await a.service().enqueue([job("1")])
+        done, _ = await asyncio.wait(consumers, return_when=asyncio.FIRST_COMPLETED)
+        assert [one.id for one in done.pop().result()] == ["1"]
+        for consumer in consumers:
+            consumer.cancel()
+
+
+async def test_a_new_leader_gives_every_running_lease_its_full_length_again() -> None:
+    store, clock = MemoryStore(), ManualClock()
+    way_of_a = GatedStore(store)
+    a, b = broker(way_of_a, clock, "a:1"), broker(store, clock, "b:1")
+    async with running(a, b):
+        await a.service().enqueue([job("1")])
+        await a.service().dequeue(entrypoints=None, limit=1, lease_ms=20_000)
+        await passes(clock, 15)
+        kill(way_of_a)
+        await passes(clock, 10)
+        assert b.standing().role is Role.LEADER
+        await passes(clock, 15)
+        assert (await b.service().stats()).totals.running == 1
+        await passes(clock, 8)
+        assert (await b.service().stats()).totals.ready == 1
+
+
+async def test_time_in_which_the_leader_stood_still_does_not_count_against_workers() -> None:
+    store, clock = MemoryStore(), ManualClock()
+    a = broker(store, clock, "a:1")
+    async with running(a):
+        await a.service().enqueue([job("1")])
+        await a.service().dequeue(entrypoints=None, limit=1, lease_ms=5_000)
+        clock._move_to(clock._monotonic_ms + 60_000)  # as by SIGSTOP: no timer fires
+        await passes(clock, 3)
+        assert (await a.service().stats()).totals.running == 1
+        await passes(clock, 3)
+        assert (await a.service().stats()).totals.ready == 1
+        events = [event.kind.value async for event in a.service().events(from_position=0, follow=False)]
+        assert events.count(Expired.__struct_config__.tag) == 1
+
+
+async def test_another_broker_that_lives_under_the_same_address_is_reported() -> None:
+    store, clock = MemoryStore(), ManualClock()
+    a, b = broker(store, clock, "same:1"), broker(store, clock, "same:1")
+    async with running(a, b):
+        await passes(clock, 5)
+        assert (a.standing().role, b.standing().role) == (Role.LEADER, Role.STANDBY)
+        assert "advertises same:1 too" in str(b.standing().problem)
+
+
+async def test_a_broker_that_is_started_again_under_its_address_waits_out_its_own_lease() -> None:
+    store, clock = MemoryStore(), ManualClock()
+    way = GatedStore(store)
+    a = broker(way, clock, "same:1")
+    async with running(a):
+        kill(way)
+        again = broker(store, clock, "same:1")
+        async with running(again):
+            assert again.standing().role is Role.STANDBY
+            await passes(clock, 9)
+            assert (again.standing().role, again.standing().problem) == (Role.LEADER, None)
+
+
+async def test_garbage_in_the_place_of_the_head_is_waited_out_by_those_who_run() -> None:
+    store, clock = MemoryStore(), ManualClock()
+    a, b = broker(store, clock, "a:1"), broker(store, clock, "b:1")
+    async with running(a, b):
+        read = await store.get("queue.json")
+        assert isinstance(read, Stored)
+        await store.delete("queue.json")
+        await store.create("queue.json", b"garbage")
+        await passes(clock, 3)
+        assert "not a queue" in str(b.standing().problem) or "cannot be read" in str(b.standing().problem)
+        await store.delete("queue.json")
+        await store.create("queue.json", read.body)
+        await passes(clock, 12)
+        roles = {a.standing().role, b.standing().role}
+        assert roles == {Role.LEADER, Role.STANDBY}
+
+
+async def test_there_is_no_leader_to_find_where_there_is_no_queue() -> None:
+    store = MemoryStore()
+    assert isinstance(await store.get("queue.json"), Missing)
+    assert await find_leader(store) is None
+
+
+def test_a_lease_that_is_shorter_than_two_heartbeats_is_refused() -> None:
+    with pytest.raises(InvalidInputError, match="twice the heartbeat"):
+        BrokerSettings(heartbeat=timedelta(seconds=5), lease=timedelta(seconds=8))
+    with pytest.raises(InvalidInputError, match="poll"):
+        BrokerSettings(poll=timedelta(0))
