@@ -189,8 +189,9 @@ class GroupCommit:
             for operation in self._pending:
                 operation.fail(ending)
             self._pending.clear()
-            if self._beat is not None:
+            if self._beat is not None and not self._beat.done():
                 self._beat.set_exception(ending)
+                self._beat.exception()  # whoever asked may have gone
             self._answer_all_parked()
 
     async def _turn(self, batch: list[Operation]) -> None:
