@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from itertools import count
-from typing import Any
+from typing import Any, Unpack
 
 import pytest
 
@@ -21,7 +21,7 @@ from casque.clock import Random
 from casque.errors import InvalidInputError
 from casque.journal.discovery import find_leader
 from casque.service import Role
-from casque.settings import BrokerSettings
+from casque.settings import BrokerSettings, SettingsChanges
 from casque.storage.memory import MemoryStore
 from casque.storage.port import Missing, Stored
 from casque.testing.clock import ManualClock, settle
@@ -33,7 +33,9 @@ SETTINGS = BrokerSettings()
 LAYOUTS = pytest.mark.parametrize("layout", ["log", "document"])
 
 
-def broker(store: Any, clock: ManualClock, address: str, layout: str = "log", **settings: Any) -> Broker:
+def broker(
+    store: Any, clock: ManualClock, address: str, layout: str = "log", **settings: Unpack[SettingsChanges]
+) -> Broker:
     rng = Random(next(SEEDS))
     parts = Parts(store, DEFAULTS.with_changes(settings), layout=layout, clock=clock, rng=rng)
     return Broker(
