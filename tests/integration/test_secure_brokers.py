@@ -270,8 +270,8 @@ async def test_what_is_wrong_with_an_argument_comes_back_by_name(wire: str, host
     [
         ("Push", osqueue.PushRequest(data=b"x"), {Scope.PRODUCE}),
         ("Claim", osqueue.ClaimRequest(worker_id="w"), {Scope.WORK}),
-        ("Heartbeat", osqueue.HeartbeatRequest(job_id="none", worker_id="w"), {Scope.WORK, Scope.READ}),
-        ("Complete", osqueue.CompleteRequest(job_id="none", worker_id="w"), {Scope.WORK, Scope.READ}),
+        ("Heartbeat", osqueue.HeartbeatRequest(job_id="none", worker_id="w"), {Scope.WORK}),
+        ("Complete", osqueue.CompleteRequest(job_id="none", worker_id="w"), {Scope.WORK}),
     ],
 )
 async def test_osqueue_s_clients_need_tokens_too(

@@ -293,7 +293,7 @@ def test_no_argument_of_any_kind_gets_through_unchecked(verb: str, argument: str
         except InvalidInputError as error:
             refused = str(error)
         if refused is None:
-            [(_, asked)] = queue.asked
+            asked = queue.asked[0][1] if queue.asked else {}  # the heartbeats of no lease at all need no queue
             passed = asked.get(argument, value)
             assert acceptable(verb, argument, passed), f"{passed!r} went through"
         else:

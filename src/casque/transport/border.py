@@ -315,7 +315,9 @@ class Border:
             if type(lease) is not Lease:
                 raise InvalidInputError(f"leases must be leases, not {type(lease).__name__}")
             _check_lease(lease.job_id, lease.token)
-        if not self._limited or not leases:
+        if not leases:
+            return []
+        if not self._limited:
             return await self.service.heartbeats(leases)
         found = await asyncio.gather(*[self.service.find(lease.job_id) for lease in leases])
         own = [lease for lease, job in zip(leases, found, strict=True) if job is None or self._reaches(job)]

@@ -48,17 +48,18 @@ class Osqueue:
     async def heartbeat(
         self, service: QueueService, request: pb.HeartbeatRequest, context: Any
     ) -> pb.HeartbeatResponse:
-        job = await self._held(request.job_id, self._worker(request.worker_id, context))
+        job = await self._held(service, request.job_id, self._worker(request.worker_id, context))
         await service.heartbeat(job.id, token=job.token)
         return pb.HeartbeatResponse()
 
     async def complete(self, service: QueueService, request: pb.CompleteRequest, context: Any) -> pb.CompleteResponse:
-        job = await self._held(request.job_id, self._worker(request.worker_id, context))
+        job = await self._held(service, request.job_id, self._worker(request.worker_id, context))
         await service.ack(job.id, token=job.token)
         return pb.CompleteResponse()
 
-    async def _held(self, job_id: str, worker: str) -> JobRecord:
+    async def _held(self, service: QueueService, job_id: str, worker: str) -> JobRecord:
         """The job, if this worker holds it. Its token then keeps what follows from acting on somebody else's claim."""
+        await service.heartbeats(())  # of nothing: refused to those who may not work
         # Not as the caller: whoever may work need not be allowed to read.
         job = await self._door.host.service().find(job_id)
         if job is None or job.spec.entrypoint != self._entrypoint:
