@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from casque import __version__
-from casque.cli import convert, tail, token, verify
+from casque.cli import convert, serve, tail, token, verify
 from casque.cli.demo import demo
 from casque.cli.doctor import doctor
 from casque.cli.running import help_of
@@ -29,6 +29,7 @@ app.command()(demo)
 app.command()(doctor)
 app.command(help=help_of(tail.tail), epilog=tail.EXAMPLES)(tail.tail)
 app.command(help=help_of(convert.convert), epilog=convert.EXAMPLES)(convert.convert)
+app.command(help=help_of(serve.serve), epilog=serve.EXAMPLES)(serve.serve)
 app.add_typer(queue)
 app.add_typer(tokens)
 

@@ -1,0 +1,61 @@
+"""What a long-running command writes about itself: for people, or one JSON object per line for programs."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+LEVELS = (logging.WARNING, logging.INFO, logging.DEBUG)
+
+
+class LogFormat(StrEnum):
+    TEXT = "text"
+    JSON = "json"
+
+
+@contextmanager
+def telling(form: LogFormat, verbosity: int) -> Iterator[None]:
+    """Send what casque's parts say to standard error meanwhile; warnings only, unless asked for more."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_JsonLine() if form is LogFormat.JSON else _TextLine())
+    parts = logging.getLogger("casque")
+    level = parts.level
+    parts.addHandler(handler)
+    parts.setLevel(LEVELS[min(verbosity, len(LEVELS) - 1)])
+    try:
+        yield
+    finally:
+        parts.removeHandler(handler)
+        parts.setLevel(level)
+
+
+def said(record: logging.LogRecord) -> dict[str, Any]:
+    """A line for programs."""
+    line: dict[str, Any] = {
+        "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+        "level": record.levelname.lower(),
+        "logger": record.name,
+        "message": record.getMessage(),
+    }
+    if record.exc_info:
+        line["error"] = logging.Formatter().formatException(record.exc_info)
+    return line
+
+
+class _JsonLine(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        return msgspec.json.encode(said(record)).decode()
+
+
+class _TextLine(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        line = said(record)
+        text = f"{line['time'][11:23]} {line['level']:<7} {line['logger'].removeprefix('casque.')}: {line['message']}"
+        return f"{text}\n{line['error']}" if "error" in line else text
