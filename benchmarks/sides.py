@@ -39,6 +39,12 @@ def deep(run: Run) -> dict[str, float]:
     return found
 
 
+def grpc(run: Run) -> dict[str, float]:
+    """A task of `grpc_driver`, and the figures it found."""
+    found: dict[str, float] = _output(sys.executable, "benchmarks.grpc_driver", run)
+    return found
+
+
 def have_jqueue(scale: Scale) -> bool:
     return scale.with_jqueue and jqueue_python() is not None
 

@@ -43,4 +43,17 @@ def test_an_unknown_section_is_refused_with_the_names_there_are() -> None:
         [sys.executable, "-m", "benchmarks", "--only", "speed"], cwd=ROOT, capture_output=True, text=True
     )
     assert done.returncode == 2
-    assert "state, document, log, deep, latency, cost" in done.stderr
+    assert "state, document, log, deep, latency, cost, grpc" in done.stderr
+
+
+def test_the_grpc_section_measures_rates_the_wait_and_the_idle_fleet(tmp_path: Path) -> None:
+    kept = tmp_path / "bench.json"
+    command = [sys.executable, "-m", "benchmarks", "--tiny", "--only", "grpc", "--json", str(kept)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    calls, bulk, latency, idle = json.loads(kept.read_text())["sections"]["grpc"]["tables"]
+    for rates in (calls, bulk):
+        assert [row[0] for row in rates["rows"]] == ["embedded", "grpc"]
+        assert all(row[1] > 0 for row in rates["rows"])
+    assert latency["rows"][0][0] > 0
+    assert idle["rows"][0][idle["columns"].index("GET")] == 0

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import AsyncGenerator
+from pathlib import Path
 from typing import Any, cast
 
 import grpc
@@ -74,8 +76,14 @@ def as_it_arrives(error: CasqueError) -> CasqueError:
 
 
 def test_there_is_an_example_of_every_row_of_the_table() -> None:
-    missing = set(TABLE) - {type(error) for error in EXAMPLES}
-    assert {kind.__name__ for kind in missing} <= {"PayloadTooLargeError"}
+    assert set(TABLE) == {type(error) for error in EXAMPLES}
+
+
+def test_every_error_is_in_the_reference_with_its_code() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "grpc.md").read_text()
+    rows = dict(re.findall(r"^\| `([A-Z_]+)` \| (.*) \|$", page, re.MULTILINE))
+    for kind, (code, _status) in TABLE.items():
+        assert f"`{kind.__name__}`" in rows[code], kind
 
 
 @pytest.mark.parametrize("error", EXAMPLES, ids=lambda error: type(error).__name__)

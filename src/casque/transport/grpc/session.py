@@ -56,6 +56,8 @@ class Session:
         self._door = door
         self._admitted = admitted
         self._context = context
+        # The loop's own: asyncio's does the same and then names the task, which is a tenth of what a call costs here.
+        self._create_task = asyncio.get_running_loop().create_task
         self._running: dict[int, asyncio.Task[None]] = {}
         self._waiting = 0
         self._answers: list[Answer] = []
@@ -136,7 +138,7 @@ class Session:
                 elif type(call) is DequeueCall and call.wait_s > 0:
                     self._begin_waiting(service, call)
                 else:
-                    self._running[call.number] = asyncio.create_task(self._serve(service, call))
+                    self._running[call.number] = self._create_task(self._serve(service, call))
 
     def _begin_waiting(self, service: QueueService, call: DequeueCall) -> None:
         limit = self._door.limits.waiting_per_stream
@@ -147,7 +149,7 @@ class Session:
             self._say(Failed(call.number, to_wire(error)))
             return
         self._waiting += 1
-        task = self._running[call.number] = asyncio.create_task(self._serve(service, call))
+        task = self._running[call.number] = self._create_task(self._serve(service, call))
         task.add_done_callback(self._waited)
 
     def _waited(self, task: asyncio.Task[None]) -> None:  # noqa: ARG002
