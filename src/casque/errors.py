@@ -217,7 +217,10 @@ class QueueLedError(CasqueError):
 
     def __init__(self, address: str | None = None) -> None:
         where = f"at {address}" if address else "which gave no address"
-        super().__init__(f"this queue is led by a broker {where}; nothing was written. Connect to the broker instead")
+        super().__init__(
+            f"this queue is led by a broker {where}; nothing was written. Open it with "
+            "via='broker', or by the broker's address; if no broker is left, `casque queue release URL` ends its lead"
+        )
         self.address = address
 
     def __reduce__(self) -> tuple[type[QueueLedError], tuple[str | None]]:

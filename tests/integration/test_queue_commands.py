@@ -14,9 +14,12 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from casque import Queue
+from casque import Queue, QueueLedError
 from casque.cli.main import app
+from casque.client.opening import Parts, as_store
+from casque.codec.head import Owner
 from casque.journal.log import pace
+from casque.settings import QueueSettings
 
 RUN = CliRunner()
 
@@ -209,3 +212,32 @@ def test_help_teaches_by_example(command: tuple[str, ...]) -> None:
     assert result.exit_code == 0
     assert f"casque {' '.join(command)} " in result.output
     assert "Exit code 0" in result.output
+
+
+# --- casque queue release ---
+
+
+def led(url: str) -> None:
+    """Somebody leads this queue, and is not there any more."""
+
+    async def work() -> None:
+        parts = Parts(as_store(url), QueueSettings())
+        committer = parts.committer()
+        assert await committer.lead(Owner("gone", "nonce", "gone:7700"), lease_ms=8_000, seen=None)
+        await parts.store.close()
+
+    asyncio.run(work())
+
+
+@pytest.mark.parametrize("layout", ["log", "document"])
+def test_a_queue_whose_last_broker_crashed_is_released(tmp_path: Path, layout: str) -> None:
+    url = f"file://{tmp_path}/queue"
+    fill(url, layout)
+    led(url)
+    with pytest.raises(QueueLedError, match="casque queue release"):
+        fill(url)
+    result = casque("queue", "release", url, "--lease", "0.3")
+    assert result.exit_code == 0, result.output
+    assert "gone:7700" in result.output
+    fill(url)
+    assert "nobody leads" in casque("queue", "release", url).output

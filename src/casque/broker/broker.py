@@ -141,7 +141,8 @@ class Broker:
     async def _lead(self) -> None:
         group = GroupCommit(self._committer, settings=self._queue, clock=self._clock, rng=self._rng)
         await group.start()
-        self._service = self._wrap(EmbeddedService(group, self._queue, self._history))
+        history = None if self._history is None else self._history.at_pulse(group.pulse)
+        self._service = self._wrap(EmbeddedService(group, self._queue, history))
         self._become(Role.LEADER)
         self._settled.set()
         try:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from casque import __version__
-from casque.cli import convert, serve, tail, token, verify
+from casque.cli import convert, release, serve, tail, token, verify
 from casque.cli.demo import demo
 from casque.cli.doctor import doctor
 from casque.cli.running import help_of
@@ -21,6 +21,7 @@ app = typer.Typer(
 )
 queue = typer.Typer(name="queue", help="Look after one queue.", no_args_is_help=True, rich_markup_mode="rich")
 queue.command(help=help_of(verify.verify), epilog=verify.EXAMPLES)(verify.verify)
+queue.command(help=help_of(release.release), epilog=release.EXAMPLES)(release.release)
 tokens = typer.Typer(name="token", help="Who may call a broker.", no_args_is_help=True, rich_markup_mode="rich")
 tokens.command(help=help_of(token.new), epilog=token.EXAMPLES_NEW)(token.new)
 tokens.command("list", help=help_of(token.list_))(token.list_)

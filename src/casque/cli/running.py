@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 
 from casque.cli.doctor import parse_options
-from casque.errors import CASConflictError, CasqueError, CorruptQueueError
+from casque.errors import CASConflictError, CasqueError, CorruptQueueError, QueueLedError
 from casque.storage.port import Store
 from casque.storage.url import open_store
 
@@ -54,7 +54,7 @@ def on_store(url: str, option: list[str] | None, work: Callable[[Store], Awaitab
         console.print("[bold red]damaged[/]", error.key, highlight=False, soft_wrap=True)
         console.print(error.problem, markup=False, highlight=False, soft_wrap=True)
         raise typer.Exit(EXIT_FAILED) from None
-    except CASConflictError as error:
+    except (CASConflictError, QueueLedError) as error:
         console.print(str(error), markup=False, style="red", highlight=False, soft_wrap=True)
         raise typer.Exit(EXIT_FAILED) from None
     except CasqueError as error:

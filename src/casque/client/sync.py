@@ -14,6 +14,7 @@ from typing import Any, Generic, TypeVar, Unpack, overload
 
 from casque.client.job import Job
 from casque.client.queue import NewJob, Queue
+from casque.client.reaching import ClientTlsFiles
 from casque.errors import QueueClosedError
 from casque.service import QueueEvent, Stats
 from casque.settings import SettingsChanges
@@ -49,6 +50,9 @@ class SyncQueue(Generic[T]):
         *,
         layout: str | None = None,
         options: Mapping[str, str] | None = None,
+        via: str | None = None,
+        token: str | None = None,
+        tls: ClientTlsFiles | None = None,
         worker: str | None = None,
         as_of: int | datetime | None = None,
         **settings: Unpack[SettingsChanges],
@@ -63,6 +67,9 @@ class SyncQueue(Generic[T]):
         type: type[T],
         layout: str | None = None,
         options: Mapping[str, str] | None = None,
+        via: str | None = None,
+        token: str | None = None,
+        tls: ClientTlsFiles | None = None,
         worker: str | None = None,
         as_of: int | datetime | None = None,
         **settings: Unpack[SettingsChanges],

@@ -10,6 +10,7 @@ import msgspec
 from casque.clock import Clock, Random
 from casque.codec.log import Segment
 from casque.codec.stored import from_ms
+from casque.engine.pulse import Pulse
 from casque.journal.log.follower import Follower
 from casque.service import EventKind, QueueEvent
 from casque.settings import QueueSettings, milliseconds
@@ -19,9 +20,16 @@ from casque.storage.port import Store
 
 
 async def follow(
-    store: Store, position: int | None, *, for_ever: bool, settings: QueueSettings, clock: Clock, rng: Random
+    store: Store,
+    position: int | None,
+    *,
+    for_ever: bool,
+    settings: QueueSettings,
+    clock: Clock,
+    rng: Random,
+    pulse: Pulse | None = None,
 ) -> AsyncGenerator[QueueEvent]:
-    """The events after a position, or from now on."""
+    """The events after a position, or from now on. With a pulse nothing is read before there is something to read."""
     follower = Follower(store, settings=settings, clock=clock, rng=rng)
     poll_min, poll_max = milliseconds(settings.poll_min), milliseconds(settings.poll_max)
     delay_ms = poll_min
@@ -38,6 +46,9 @@ async def follow(
             continue
         if not for_ever:
             return
+        if pulse is not None:
+            await pulse.after(follower.position)
+            continue
         await clock.sleep(delay_ms * (0.5 + rng.random() / 2) / 1000)
         delay_ms = min(delay_ms * 2, poll_max)
 

@@ -10,6 +10,7 @@ from typing import Any
 from casque.clock import Clock, Random, Timer, yield_once
 from casque.engine.committer import Committer
 from casque.engine.operation import Look, Operation
+from casque.engine.pulse import Pulse
 from casque.engine.reaper import TICK_MS, Reaper
 from casque.errors import CasqueError, QueueClosedError, UnknownOutcomeError
 from casque.settings import QueueSettings, milliseconds
@@ -46,6 +47,7 @@ class GroupCommit:
         self._rest_until_ms = 0
         self._maintenance: asyncio.Task[None] | None = None
         self._beat: asyncio.Future[None] | None = None
+        self.pulse = Pulse()
 
     # --- Life ---
 
@@ -193,6 +195,7 @@ class GroupCommit:
                 self._beat.set_exception(ending)
                 self._beat.exception()  # whoever asked may have gone
             self._answer_all_parked()
+            self.pulse.end()
 
     async def _turn(self, batch: list[Operation]) -> None:
         asked = any(operation.future is not None for operation in batch)
@@ -207,6 +210,7 @@ class GroupCommit:
                 batch.append(Operation(None, Expire(expired)))
             await self._committer.commit(lambda state, now: self._decide(batch, state, now))
             self._take_note()
+            self.pulse.beat(self._committer.state.position)
             self._maintain()
             self._reaper.acted_on(expired, self._committer.state)
         except CasqueError as error:

@@ -29,6 +29,8 @@ from casque.state import Limits, State
 from casque.state.events import subject
 from casque.storage.port import Lost, Missing, Outcome, Store, Stored, Unchanged, Won
 
+REQUESTS_MAX = 4096
+
 
 class DocumentJournal:
     """One `queue.json` on one store."""
@@ -48,7 +50,8 @@ class DocumentJournal:
         self._settings = settings
         self._clock = clock
         self._rng = rng
-        self._limits = limits or Limits()
+        # All of them are in every commit here.
+        self._limits = limits or Limits(requests_max=REQUESTS_MAX)
         self._codec = DocumentCodec(KEY, new_id(rng))
         self._etag: str | None = None
         self._queue_id: str | None = None

@@ -71,7 +71,9 @@ class Counters(msgspec.Struct):
 class Limits(msgspec.Struct, frozen=True):
     """How much the queue remembers beside its jobs."""
 
-    requests_max: int = 4096
+    requests_max: int = 65_536
+    """Behind a broker every call has an id: at ten thousand calls a second this is what callers who ask again after a
+    failover have time for."""
     requests_min: int = 256
     """So many are kept whatever their age: a writer whose clock is far ahead must not make the queue forgetful."""
     request_age_ms: int = 15 * 60 * 1000

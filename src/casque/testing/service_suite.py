@@ -612,7 +612,9 @@ class ServiceSuite:
         job = await a_claim(service, b"\0\xff", headers={"a": "b"})
         await service.ack(job.id, token=job.token, result=b"\xfe", request_id="r-1")
 
-        found = [event async for event in service.events(from_position=0, follow=False)]
+        every = [event async for event in service.events(from_position=0, follow=False)]
+        # A service that follows leaders gives every call an id, and those are remembered too.
+        found = [event for event in every if event.job_id is not None or event.fields["request_id"] == "r-1"]
 
         kinds = [event.kind for event in found]
         assert kinds == [EventKind.ADDED, EventKind.CLAIMED, EventKind.ACKED, EventKind.REMEMBERED]
@@ -632,11 +634,9 @@ class ServiceSuite:
     async def test_events_go_on_where_a_reader_stopped(self, service: QueueService) -> None:
         for n in range(5):
             await service.enqueue([a_job(b"%d" % n), a_job(b"%d" % n)])
-        whole = [event async for event in service.events(from_position=0, follow=False)]
+        whole = await about_jobs(service, 0)
 
-        rest = [event async for event in service.events(from_position=whole[3].position, follow=False)]
-
-        assert rest == whole[4:]
+        assert await about_jobs(service, whole[3].position) == whole[4:]
         assert len(whole) == 10
         end = whole[-1].position
         assert [event async for event in service.events(from_position=end, follow=False)] == []
@@ -645,7 +645,7 @@ class ServiceSuite:
         for _ in range(3):
             await service.enqueue([a_job(b"x" * 200) for _ in range(1000)])
 
-        found = [event async for event in service.events(from_position=0, follow=False)]
+        found = await about_jobs(service, 0)
 
         assert [event.fields["sequence"] for event in found] == list(range(1, 3001))
 
@@ -655,7 +655,8 @@ class ServiceSuite:
         async def follow() -> None:
             async with aclosing(service.events(from_position=0)) as events:
                 async for event in events:
-                    seen.put_nowait(event)
+                    if event.job_id is not None:
+                        seen.put_nowait(event)
 
         following = asyncio.create_task(follow())
         for n in range(3):
@@ -692,6 +693,12 @@ class ServiceSuite:
 
 
 # --- Helpers that other suites may use, too ---
+
+
+async def about_jobs(service: QueueService, position: int) -> list[QueueEvent]:
+    """What happened to jobs after a position."""
+    events = service.events(from_position=position, follow=False)
+    return [event async for event in events if event.job_id is not None]
 
 
 @asynccontextmanager

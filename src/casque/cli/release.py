@@ -1,0 +1,71 @@
+"""`casque queue release URL`: brokers led this queue, and none is left."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from casque.broker.election import Elected, Election, OtherLeader
+from casque.cli.running import StoreOptions, Url, on_store
+from casque.client.opening import Parts
+from casque.clock import new_id
+from casque.errors import QueueLedError
+from casque.settings import BrokerSettings, QueueSettings
+from casque.storage.port import Store
+
+EXAMPLES = """
+[bold]Examples[/]
+
+  casque queue release s3://bucket/orders
+
+  casque queue release file:///var/lib/orders --lease 30
+"""
+
+
+def release(
+    url: Url,
+    option: StoreOptions = None,
+    lease: Annotated[
+        float, typer.Option(min=0.1, help="The brokers' lease in seconds: so long the leader must have been silent.")
+    ] = 8.0,
+) -> None:
+    """Open a queue to embedded writers again whose brokers are gone.
+
+    Brokers that are stopped cleanly do this themselves. After the last of them has crashed, its lead is left in
+    queue.json, and embedded writers are refused. This waits for as long as a broker that stands by would, takes the
+    lead and resigns. It does nothing to a queue whose leader is alive.
+
+    Exit code 0: the queue is open. 1: a broker leads it, and shows signs of life.
+    """
+    console = Console(stderr=True)
+
+    async def work(store: Store) -> str:
+        with console.status(f"watching for {lease:g} s whether somebody leads"):
+            return await _release(store, BrokerSettings(lease=timedelta(seconds=lease), heartbeat=_tenth(lease)))
+
+    console.print(on_store(url, option, work), style="green")
+
+
+async def _release(store: Store, settings: BrokerSettings) -> str:
+    parts = Parts(store, QueueSettings())
+    committer = parts.committer()
+    await committer.open()
+    first = committer.sighting()
+    if first.owner is None:
+        return "nobody leads this queue: it is open"
+    election = Election(
+        committer, name=new_id(parts.rng), address="released", settings=settings, clock=parts.clock, rng=parts.rng
+    )
+    while not isinstance(result := await election.try_elect(), Elected):
+        if isinstance(result, OtherLeader) and committer.sighting() != first:
+            raise QueueLedError(result.leader.address)
+        await parts.clock.sleep(settings.heartbeat.total_seconds())
+    await committer.resign()
+    return f"the lead of {first.owner.address} is over, and the queue is open"
+
+
+def _tenth(seconds: float) -> timedelta:
+    return timedelta(seconds=seconds / 10)
