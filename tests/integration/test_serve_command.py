@@ -19,13 +19,11 @@ import pytest
 import trustme
 from typer.testing import CliRunner, Result
 
-from casque import NotAuthenticatedError
+from casque import ClientTlsFiles, NotAllowedError, NotAuthenticatedError, Queue
 from casque.cli.main import app
 from casque.testing.servers import Server
 from casque.transport import tokenfile
-from casque.transport.grpc.client import ClientTls, GrpcService
 from casque.transport.scopes import Scope
-from casque.types import JobSpec
 
 RUN = CliRunner()
 FREE = ["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"]
@@ -137,43 +135,45 @@ def test_a_broker_talks_json_to_programs(tmp_path: Path) -> None:
     assert all(line.keys() >= {"time", "level", "logger", "message"} for line in logged)
 
 
-async def test_a_broker_with_tls_and_tokens_lets_in_who_has_both(tmp_path: Path) -> None:
-    cert = CA.issue_cert("127.0.0.1")
-    cert.private_key_pem.write_to_path(str(tmp_path / "key.pem"))
-    cert.cert_chain_pems[0].write_to_path(str(tmp_path / "cert.pem"))
-    CA.cert_pem.write_to_path(str(tmp_path / "clients.pem"))
+@pytest.mark.parametrize("way", ["grpcs", "https", "bucket"])
+async def test_a_broker_with_mutual_tls_and_tokens_lets_in_who_has_both(tmp_path: Path, way: str) -> None:
+    where = tmp_path / "queue"
+    files = certificates(tmp_path)
     made = datetime(2026, 2, 15, tzinfo=UTC)
     token = tokenfile.add(tmp_path / "tokens.json", name="t", scopes=[Scope.PRODUCE], created=made)
-    secure = [
-        "--tokens",
-        "tokens.json",
-        "--tls-cert",
-        "cert.pem",
-        "--tls-key",
-        "key.pem",
-        "--tls-client-ca",
-        "clients.pem",
-    ]
-    secure = [part if part.startswith("--") else str(tmp_path / part) for part in secure]
-    client = CA.issue_cert("producer")
-    tls = ClientTls(
-        roots=CA.cert_pem.bytes(), key=client.private_key_pem.bytes(), chain=client.cert_chain_pems[0].bytes()
-    )
-    with serving((tmp_path / "queue").as_uri(), *FREE, *secure) as broker:
-        port = broker.until(r"grpc +127\.0\.0\.1:(\d+)$")[1]
-        assert broker.until("security")[0]
-        assert "mutual TLS, tokens" in broker.lines[-1]
-        service = GrpcService(f"127.0.0.1:{port}", token=token, tls=tls)
-        nobody = GrpcService(f"127.0.0.1:{port}", tls=tls)
-        try:
-            [job] = await service.enqueue([JobSpec("j", "mail", b"hello")])
-            assert job.id == "j"
+    secure = [f"--{option}={tmp_path / name}" for option, name in SECURE.items()]
+    with serving(where.as_uri(), *FREE, *secure) as broker:
+        port = {wire: broker.until(rf"{wire} +127\.0\.0\.1:(\d+)$")[1] for wire in ("grpc", "http")}
+        assert "mutual TLS, tokens" in broker.until("security.*$")[0]
+        broker.until("role +leader")
+        url = {
+            "grpcs": f"grpcs://127.0.0.1:{port['grpc']}",
+            "https": f"https://127.0.0.1:{port['http']}",
+            "bucket": where.as_uri(),
+        }[way]
+        via = "broker" if way == "bucket" else None
+        async with Queue.open(url, via=via, token=token, tls=files) as queue:
+            assert (await queue.enqueue("mail", b"hello")).entrypoint == "mail"
+            with pytest.raises(NotAllowedError):
+                await queue.dequeue("mail")
+        async with Queue.open(url, via=via, tls=files) as queue:
             with pytest.raises(NotAuthenticatedError):
-                await nobody.enqueue([JobSpec("k", "mail", b"hello")])
-        finally:
-            await service.close()
-            await nobody.close()
+                await queue.enqueue("mail", b"hello")
         assert broker.end()[0] == 0
+
+
+SECURE = {"tokens": "tokens.json", "tls-cert": "cert.pem", "tls-key": "key.pem", "tls-client-ca": "ca.pem"}
+
+
+def certificates(directory: Path) -> ClientTlsFiles:
+    """A broker's and a client's, of one authority."""
+    broker, client = CA.issue_cert("127.0.0.1"), CA.issue_cert("producer")
+    broker.private_key_pem.write_to_path(str(directory / "key.pem"))
+    broker.cert_chain_pems[0].write_to_path(str(directory / "cert.pem"))
+    client.private_key_pem.write_to_path(str(directory / "client-key.pem"))
+    client.cert_chain_pems[0].write_to_path(str(directory / "client.pem"))
+    CA.cert_pem.write_to_path(str(directory / "ca.pem"))
+    return ClientTlsFiles(ca=directory / "ca.pem", cert=directory / "client.pem", key=directory / "client-key.pem")
 
 
 # --- What it will not start with ---

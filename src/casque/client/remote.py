@@ -39,6 +39,8 @@ ELSEWHERE = (QueueLedError, LeadershipLostError)
 NOT_NOW = (NoLeaderError, BrokerUnreachableError, QueueClosedError)
 """Nothing was done there: another broker, or the same one a little later."""
 HINTS_AT_ONCE = 2
+ASK_S = 60.0
+"""Brokers have a limit to how long a call may wait; a longer wait is several calls."""
 WAIT_LEFT_S = 0.05
 """Less than this is not worth another question."""
 
@@ -131,7 +133,7 @@ class RemoteQueue:
                 limit=limit,
                 lease_ms=lease_ms,
                 worker=worker,
-                wait_s=left_s,
+                wait_s=min(left_s, ASK_S),
                 request_id=asked,
             )
 
