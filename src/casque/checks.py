@@ -13,6 +13,7 @@ from casque.types import Backoff, JobState
 NAME_MAX = 256
 KEY_MAX = 1024
 ERROR_MAX = 4096
+RESULT_MAX = 256 * 1024
 BATCH_MAX = 10_000
 HEADERS_MAX = 64
 HEADERS_CHARACTERS_MAX = 16_384
@@ -53,6 +54,11 @@ def max_attempts(value: Any) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise InvalidInputError(f"max_attempts must be a whole number from 1, not {value!r}")
     return value
+
+
+def result(value: Any) -> bytes | None:
+    """What a worker has to say about a job that is done. It is kept with the job, so it had better be short."""
+    return None if value is None else blob("result", value, RESULT_MAX)
 
 
 def headers(value: Any) -> dict[str, str]:
@@ -184,6 +190,17 @@ def states(value: Any) -> frozenset[JobState] | None:
         raise InvalidInputError(f"states must be some of {known}: {str(error)[:120]}") from error
 
 
+FINISHED = frozenset({JobState.DONE, JobState.DEAD, JobState.CANCELLED})
+
+
+def finished_states(value: Any) -> frozenset[JobState] | None:
+    chosen = states(value)
+    if chosen is not None and not chosen <= FINISHED:
+        known = ", ".join(sorted(state.value for state in FINISHED))
+        raise InvalidInputError(f"states must be some of {known}: only what is over is in the archive")
+    return chosen
+
+
 def batch_size(value: Any) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= BATCH_MAX:
         raise InvalidInputError(f"batch_size must be a whole number from 1 to {BATCH_MAX}, not {value!r}")
@@ -211,6 +228,13 @@ def moment_ms(argument: str, value: Any) -> int:
     if value.tzinfo is None:
         raise InvalidInputError(f"{argument} must name its time zone, for example datetime(..., tzinfo=UTC)")
     return (value - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
+
+
+def moment(argument: str, value: Any) -> datetime:
+    """A moment in time, whatever the zone it is told in."""
+    moment_ms(argument, value)
+    assert isinstance(value, datetime)
+    return value
 
 
 def error_text(value: Any) -> str | None:

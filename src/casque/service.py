@@ -72,7 +72,7 @@ class QueueEvent(msgspec.Struct, frozen=True):
     """Everything else that the event says, by name: see the log format in the reference."""
 
 
-class ArchivedJob(msgspec.Struct, frozen=True, omit_defaults=True):
+class ArchivedJob(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """A finished job, as the archive keeps it: one line of JSON. `id` and `position` together are unique, because a
     dead job that is given fresh attempts may finish again."""
 

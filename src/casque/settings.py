@@ -46,15 +46,24 @@ class QueueSettings:
     retention: timedelta = timedelta(minutes=5)
     """How long the past of a log queue can be read before its segments and snapshots are deleted. The shortest of all
     who write the queue counts."""
+    archive: bool = True
+    """Whether finished jobs are archived. All who write a queue should agree about it."""
+    archive_interval: timedelta = timedelta(seconds=10)
+    """How soon a finished job is in the archive, if not many others are waiting for it too."""
+    archive_retention: timedelta | None = None
+    """How long the archive is kept, in whole hours. None: for ever."""
 
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
-            if isinstance(field.default, timedelta):
-                if not isinstance(value, timedelta) or value <= timedelta(0):
-                    raise InvalidInputError(f"{field.name} must be a timedelta of more than zero, not {value!r}")
+            if isinstance(field.default, bool):
+                if not isinstance(value, bool):
+                    raise InvalidInputError(f"{field.name} must be True or False, not {value!r}")
             elif value is None and field.default is None:
                 continue
+            elif isinstance(field.default, timedelta) or field.name == "archive_retention":
+                if not isinstance(value, timedelta) or value <= timedelta(0):
+                    raise InvalidInputError(f"{field.name} must be a timedelta of more than zero, not {value!r}")
             else:
                 least = 0 if field.name == "conflict_retries" else 1
                 if not isinstance(value, int) or isinstance(value, bool) or value < least:
@@ -116,6 +125,9 @@ class SettingsChanges(TypedDict, total=False):
     batch_max: int
     drain_limit: timedelta
     retention: timedelta
+    archive: bool
+    archive_interval: timedelta
+    archive_retention: timedelta | None
 
 
 def milliseconds(span: timedelta) -> int:

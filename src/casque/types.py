@@ -61,6 +61,21 @@ class JobRecord(msgspec.Struct, frozen=True, gc=False):
         return self.spec.id
 
 
+class Finished(msgspec.Struct, frozen=True, gc=False):
+    """A job that is over, as it stood just before: what the archive is made of."""
+
+    position: int
+    """The commit that finished it."""
+    at_ms: int
+    """The time of that commit."""
+    job: JobRecord
+    state: JobState
+    """`done`, `dead` or `cancelled`."""
+    error: str | None = None
+    """Of the last attempt that failed."""
+    result: bytes | None = None
+
+
 class Backoff(msgspec.Struct, frozen=True):
     """How long a failed job waits: doubling from `base_ms` up to `cap_ms`, less a share of jitter.
 

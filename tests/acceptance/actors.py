@@ -19,7 +19,10 @@ from typing import Any, NamedTuple
 
 from casque import CASConflictError, JobNotFoundError, LeaseLostError, Queue, UnknownOutcomeError
 from casque.clock import Random
+from casque.journal import archive, document
 from casque.journal.log import pace, solitude
+from casque.service import ArchivedJob
+from casque.types import JobState, Totals
 
 FORKSERVER = multiprocessing.get_context("forkserver")
 """A fork costs milliseconds where a fresh interpreter costs a good part of a second, and they die by the hundred.
@@ -110,6 +113,7 @@ class Actor(NamedTuple):
         # As much upkeep as possible: snapshots, collection and changes of mode happen all the time.
         pace.SNAPSHOT_SEGMENTS = 24
         solitude.ALONE_COMMITS = 4
+        archive.ARCHIVE_JOBS = document.ARCHIVE_JOBS = 50
         solitude.REST_MIN_MS, solitude.REST_MAX_MS = 50, 500
         asyncio.run(self._run())
 
@@ -121,6 +125,7 @@ class Actor(NamedTuple):
             worker=self.name,
             stale_timeout=timedelta(seconds=self.lease_s),
             retention=timedelta(seconds=1),
+            archive_interval=timedelta(seconds=0.1),
         ) as queue:
             names = [f"{self.name}.{n}" for n in range(4)]
             await asyncio.gather(*(act(queue, Log(self.log), name, Random(name), calls=self.calls) for name in names))
@@ -168,6 +173,8 @@ class Ledger:
         async with Queue.open(url, options=options) as queue:
             jobs = {job.id: job for job in await queue.jobs()}
             totals = (await queue.stats()).totals
+        finished = [job async for job in Queue.open(url, options=options).archive()]
+        self._hold_archive_to_account(finished, totals)
         payloads = Counter(job.payload.decode() for job in jobs.values())
         acked = {job for job, _ in self.acked}
         maybe_acked = {job for job, _ in self.tried_acks} - acked
@@ -186,3 +193,16 @@ class Ledger:
         assert len(acked) <= totals.done <= len(acked) + len(maybe_acked)
         assert len(self.enqueued) <= totals.enqueued <= len(self.payloads_tried)
         assert totals.enqueued == len(jobs) + totals.done
+
+    def _hold_archive_to_account(self, finished: list[ArchivedJob], totals: Totals) -> None:
+        """Every finish is there once: those that somebody was told of, and those of somebody who died while asking."""
+        done = Counter(job.id for job in finished if job.state is JobState.DONE)
+        assert max(done.values(), default=1) == 1, "a finished job is in the archive twice"
+        assert {job for job, _ in self.acked} <= done.keys(), "a finished job is not in the archive"
+        assert done.total() == totals.done
+        assert len({(job.id, job.position) for job in finished}) == len(finished)
+        assert sum(job.state is JobState.CANCELLED for job in finished) == totals.cancelled == 0
+        leases = {(job.id, job.token) for job in finished if job.state is JobState.DONE}
+        assert set(self.acked) <= leases <= self.tried_acks
+        payloads = {job.payload.decode() for job in finished}
+        assert payloads <= self.payloads_tried

@@ -204,6 +204,8 @@ def _words(default: Any) -> str:
     """A default as the reference writes it."""
     if default is None:
         return "none"
+    if isinstance(default, bool):
+        return "yes" if default else "no"
     if isinstance(default, int):
         return f"{default:,}"
     seconds = default.total_seconds()

@@ -13,6 +13,14 @@ import pytest
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 PRINTED = {
+    "archive": [
+        r"2 -> 4",
+        r"3 -> 9",
+        r"4 -> 16",
+        r"five is dead after 25 attempts: no number",
+        r"1 cancelled, 1 dead, 3 done",
+        r"lines: 5, worked on by \['-', 'w1'\]",
+    ],
     "change_feed": [
         r"at position \d+: \{'send': 2\}",
         r"at position \d+: \{'send': 2, 'resize': 1\}",

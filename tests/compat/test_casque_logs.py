@@ -28,7 +28,7 @@ from casque.codec.log import (
 from casque.codec.snapshot import decode_snapshot
 from casque.journal.verify import Verifier
 from casque.settings import QueueSettings
-from casque.state import Limits, State
+from casque.state import Acked, Event, Limits, State
 from casque.storage.memory import MemoryStore
 from casque.testing.clock import ManualClock
 
@@ -170,6 +170,12 @@ async def test_the_kept_log_can_be_followed_looked_back_on_and_verified() -> Non
     verifier = Verifier(store, settings=QueueSettings(), clock=ManualClock(), rng=Random(2))
     verdict = await verifier.verify()
     assert (verdict.position, verdict.segments, verdict.replayed, verdict.fences) == (16, 16, 2, 2)
+
+
+def test_an_ack_from_before_there_were_results_is_read() -> None:
+    old = msgspec.json.encode(["acked", "job-4", 2])
+    assert msgspec.json.decode(old, type=Event) == Acked("job-4", 2)
+    assert msgspec.json.encode(Acked("job-4", 2, b"fine")) == b'["acked","job-4",2,"ZmluZQ=="]'
 
 
 # --- Written ---

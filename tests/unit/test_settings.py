@@ -13,7 +13,9 @@ from casque.settings import SettingsChanges, milliseconds
 
 NAMES = [field.name for field in fields(QueueSettings)]
 SPANS = [name for name in NAMES if get_type_hints(QueueSettings)[name] is timedelta]
-NUMBERS = [name for name in NAMES if name not in SPANS]
+FLAGS = [name for name in NAMES if get_type_hints(QueueSettings)[name] is bool]
+MAYBE_SPANS = ["archive_retention"]
+NUMBERS = [name for name in NAMES if name not in SPANS + FLAGS + MAYBE_SPANS]
 
 
 def settings(**changes: Any) -> QueueSettings:
@@ -37,7 +39,7 @@ def test_settings_are_frozen() -> None:
         QueueSettings().batch_max = 1  # type: ignore[misc]
 
 
-@pytest.mark.parametrize("name", SPANS)
+@pytest.mark.parametrize("name", SPANS + MAYBE_SPANS)
 @pytest.mark.parametrize("value", [timedelta(0), timedelta(seconds=-1)])
 def test_a_time_that_is_not_positive_is_refused_by_name(name: str, value: timedelta) -> None:
     with pytest.raises(InvalidInputError, match=name):
@@ -67,6 +69,21 @@ def test_a_time_that_is_no_timedelta_is_refused_by_name(name: str, value: object
         settings(**{name: value})
 
 
+@pytest.mark.parametrize("name", MAYBE_SPANS)
+def test_a_time_that_may_be_left_out_is_none_or_a_timedelta(name: str) -> None:
+    assert getattr(settings(**{name: None}), name) is None
+    assert getattr(settings(**{name: timedelta(days=90)}), name) == timedelta(days=90)
+    with pytest.raises(InvalidInputError, match=name):
+        settings(**{name: 90})
+
+
+@pytest.mark.parametrize("name", FLAGS)
+@pytest.mark.parametrize("value", [0, 1, "yes", None])
+def test_a_flag_that_is_neither_true_nor_false_is_refused_by_name(name: str, value: object) -> None:
+    with pytest.raises(InvalidInputError, match=name):
+        settings(**{name: value})
+
+
 @pytest.mark.parametrize("name", NUMBERS)
 @pytest.mark.parametrize("value", [True, 1.5, "3"])
 def test_a_number_that_is_no_whole_one_is_refused_by_name(name: str, value: object) -> None:
@@ -85,8 +102,10 @@ def test_a_number_that_is_no_whole_one_is_refused_by_name(name: str, value: obje
 )
 class TestEveryQueue:
     def test_takes_every_setting_by_name(self, open_queue: Any) -> None:
-        for name in SPANS:
+        for name in SPANS + MAYBE_SPANS:
             open_queue(**{name: timedelta(seconds=2)})
+        for name in FLAGS:
+            open_queue(**{name: False})
         for name in NUMBERS:
             open_queue(**{name: 2})
 

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from casque import __version__
-from casque.cli import convert, release, serve, tail, token, verify
+from casque.cli import archive, convert, release, serve, tail, token, verify
 from casque.cli.demo import demo
 from casque.cli.doctor import doctor
 from casque.cli.running import help_of
@@ -29,6 +29,7 @@ tokens.command(help=help_of(token.revoke))(token.revoke)
 app.command()(demo)
 app.command()(doctor)
 app.command(help=help_of(tail.tail), epilog=tail.EXAMPLES)(tail.tail)
+app.command(help=help_of(archive.archive), epilog=archive.EXAMPLES)(archive.archive)
 app.command(help=help_of(convert.convert), epilog=convert.EXAMPLES)(convert.convert)
 app.command(help=help_of(serve.serve), epilog=serve.EXAMPLES)(serve.serve)
 app.add_typer(queue)

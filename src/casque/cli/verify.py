@@ -63,6 +63,8 @@ def _show(verdict: Verdict, console: Console) -> None:
         table.add_row("segments", f"{verdict.segments:,} in an unbroken chain")
         table.add_row("snapshots", f"{verdict.snapshots}, of which {verdict.replayed} equal a replay of the segments")
         table.add_row("fences", f"{verdict.fences}, all there")
+    if verdict.archived:
+        table.add_row("archive", f"{verdict.archived:,} objects, no range twice")
     table.add_row("digest", verdict.digest)
     console.print(table)
     for note in verdict.notes:

@@ -30,7 +30,7 @@ class JobStatus(StrEnum):
 class LeaseHolder(Protocol):
     """What a claimed job needs of the queue it came from."""
 
-    async def ack(self, job_id: str, token: int | None = None) -> None: ...
+    async def ack(self, job_id: str, token: int | None = None, *, result: bytes | None = None) -> None: ...
 
     async def nack(self, job_id: str, token: int | None = None, *, delay: Any = None, error: Any = None) -> None: ...
 
@@ -153,9 +153,12 @@ class Job(Generic[T]):
     def headers(self) -> Mapping[str, str]:
         return MappingProxyType(self._record.spec.headers or {})
 
-    async def ack(self) -> None:
-        """The job is done. Raises LeaseLostError or JobNotFoundError if it is no longer this worker's."""
-        await self.lease_holder().ack(self.id, self.token)
+    async def ack(self, *, result: bytes | None = None) -> None:
+        """The job is done; `result`, up to 256 KiB, goes to the archive with it.
+
+        Raises LeaseLostError or JobNotFoundError if it is no longer this worker's.
+        """
+        await self.lease_holder().ack(self.id, self.token, result=result)
 
     async def nack(self, *, delay: float | timedelta | None = None, error: BaseException | str | None = None) -> None:
         """The job failed: again after `delay`, or after the queue's back-off; dead if this was its last attempt."""

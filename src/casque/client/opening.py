@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from casque.clock import Clock, Random, SystemClock, system_random
@@ -50,7 +51,8 @@ class Parts(Surroundings):
             raise InvalidInputError(f"layout must be one of {', '.join(JOURNALS)}, not {layout!r}")
         if layout != DOCUMENT and one_object:
             raise InvalidInputError("a storage of one object holds only the document layout; open the queue by URL")
-        super().__init__(settings, clock=clock, rng=rng)
+        # One object has no room for an archive.
+        super().__init__(replace(settings, archive=False) if one_object else settings, clock=clock, rng=rng)
         self.layout = layout
         self.store = store
 

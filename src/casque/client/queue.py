@@ -25,7 +25,7 @@ from casque.engine.group import GroupCommit
 from casque.engine.history import History
 from casque.engine.operation import Executor
 from casque.errors import InvalidInputError, QueueClosedError
-from casque.service import QueueEvent, QueueService, Stats
+from casque.service import ArchivedJob, QueueEvent, QueueService, Stats
 from casque.settings import QueueSettings, SettingsChanges
 from casque.types import JobRecord, JobSpec, JobState
 
@@ -319,6 +319,46 @@ class Queue(LeaseVerbs, Generic[T]):
             async with aclosing(self._looking().events(from_position=position, follow=follow)) as events:
                 async for event in events:
                     yield event
+        finally:
+            if self._embedded is None:
+                await self._let_go()
+
+    async def archive(
+        self,
+        *,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        entrypoint: str | None = None,
+        states: Iterable[JobState] | None = None,
+    ) -> AsyncGenerator[ArchivedJob]:
+        """Finished jobs, `done`, `dead` and `cancelled`, each finish once, hour by hour as they were committed.
+
+        `since` and `until` (exclusive) are about when they finished, by the clock of whoever committed it. Payloads and
+        results are bytes as they were stored, whatever the queue's type. A job is there within `archive_interval`, and
+        when the queue that finished it was closed. The queue need not be entered for this, and nothing is written.
+
+        >>> import asyncio
+        >>> from casque import Queue
+        >>> async def main():
+        ...     async with Queue.open("memory://archive-example") as q:
+        ...         await q.enqueue("send", b"hello")
+        ...         for job in await q.dequeue("send"):
+        ...             await job.ack(result=b"sent")
+        ...     async for job in Queue.open("memory://archive-example").archive():
+        ...         print(job.entrypoint, job.state.value, job.attempts, job.result)
+        >>> asyncio.run(main())
+        send done 1 b'sent'
+        """
+        found = self._looking().archive(
+            since=None if since is None else checks.moment("since", since),
+            until=None if until is None else checks.moment("until", until),
+            entrypoint=None if entrypoint is None else checks.entrypoint(entrypoint),
+            states=checks.finished_states(states),
+        )
+        try:
+            async with aclosing(found) as jobs:
+                async for job in jobs:
+                    yield job
         finally:
             if self._embedded is None:
                 await self._let_go()

@@ -13,7 +13,6 @@ from casque.client.verbs import LeaseVerbs
 from casque.clock import Clock, Random, new_id
 from casque.engine.embedded import EmbeddedService
 from casque.engine.group import GroupCommit
-from casque.engine.operation import Executor
 from casque.errors import QueueClosedError
 from casque.settings import QueueSettings, SettingsChanges
 from casque.types import JobSpec
@@ -153,14 +152,15 @@ class DirectQueue(SmallQueue):
         simple = QueueSettings(conflict_retries=10, conflict_backoff=timedelta(milliseconds=10))
         super().__init__(Parts(as_store(storage), simple.with_changes(settings), layout=layout, clock=clock, rng=rng))
         self._owns_store = isinstance(storage, str)
-        executor: Executor = self._parts.direct()
-        self._embedded = EmbeddedService(executor, self._parts.settings)
+        self._direct = self._parts.direct()
+        self._embedded = EmbeddedService(self._direct, self._parts.settings)
 
     @property
     def _service(self) -> EmbeddedService:
         return self._embedded
 
     async def close(self) -> None:
-        """Let go of a store that was opened by URL. Nothing else is held between calls."""
+        """Archive what was finished, and let go of a store that was opened by URL. Nothing else is held."""
+        await self._direct.close()
         if self._owns_store:
             await self._parts.store.close()

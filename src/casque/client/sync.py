@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Generic, TypeVar, Unpack, overload
@@ -16,7 +16,7 @@ from casque.client.job import Job
 from casque.client.queue import NewJob, Queue
 from casque.client.reaching import ClientTlsFiles
 from casque.errors import QueueClosedError
-from casque.service import QueueEvent, Stats
+from casque.service import ArchivedJob, QueueEvent, Stats
 from casque.settings import SettingsChanges
 from casque.types import JobState
 
@@ -149,8 +149,10 @@ class SyncQueue(Generic[T]):
         )
         return [self._job(job) for job in claimed]
 
-    def ack(self, job_id: str, token: int | None = None, *, request_id: str | None = None) -> None:
-        self._wait(self._queue.ack(job_id, token, request_id=request_id))
+    def ack(
+        self, job_id: str, token: int | None = None, *, result: bytes | None = None, request_id: str | None = None
+    ) -> None:
+        self._wait(self._queue.ack(job_id, token, result=result, request_id=request_id))
 
     def nack(
         self,
@@ -194,13 +196,26 @@ class SyncQueue(Generic[T]):
 
     def events(self, *, from_position: int | None = None, follow: bool = True) -> Iterator[QueueEvent]:
         """As `Queue.events`: a loop over it waits for what happens next, for ever unless `follow=False`."""
-        events = self._queue.events(from_position=from_position, follow=follow)
+        return self._each(self._queue.events(from_position=from_position, follow=follow))
+
+    def archive(
+        self,
+        *,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        entrypoint: str | None = None,
+        states: Iterable[JobState] | None = None,
+    ) -> Iterator[ArchivedJob]:
+        """As `Queue.archive`."""
+        return self._each(self._queue.archive(since=since, until=until, entrypoint=entrypoint, states=states))
+
+    def _each(self, items: AsyncGenerator[R]) -> Iterator[R]:
         try:
-            while (event := self._wait(_next(events))) is not None:
-                yield event
+            while (found := self._wait(_next(items))) is not None:
+                yield found[0]
         finally:
             if self._loop is not None:
-                self._wait(events.aclose())
+                self._wait(items.aclose())
 
     def _job(self, job: Job[T]) -> SyncJob[T]:
         return SyncJob(job, self)
@@ -228,8 +243,10 @@ class SyncQueue(Generic[T]):
         loop.close()
 
 
-async def _next(events: AsyncIterator[QueueEvent]) -> QueueEvent | None:
-    return await anext(events, None)
+async def _next(items: AsyncIterator[R]) -> tuple[R] | None:
+    async for item in items:
+        return (item,)
+    return None
 
 
 async def _end_tasks(tasks: set[asyncio.Task[Any]]) -> None:
@@ -279,8 +296,8 @@ class SyncJob(Generic[T]):
     def last_error(self) -> str | None:
         return self.job.last_error
 
-    def ack(self) -> None:
-        self._queue.ack(self.id, self.job.token)
+    def ack(self, *, result: bytes | None = None) -> None:
+        self._queue.ack(self.id, self.job.token, result=result)
 
     def nack(self, *, delay: float | timedelta | None = None, error: BaseException | str | None = None) -> None:
         self._queue.nack(self.id, self.job.token, delay=delay, error=error)

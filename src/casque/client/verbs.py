@@ -21,15 +21,22 @@ class LeaseVerbs:
     def _service(self) -> QueueService:
         raise NotImplementedError
 
-    async def ack(self, job_id: str, token: int | None = None, *, request_id: str | None = None) -> None:
+    async def ack(
+        self, job_id: str, token: int | None = None, *, result: bytes | None = None, request_id: str | None = None
+    ) -> None:
         """The job is done and leaves the queue. With a token only if the lease is still that one.
+
+        `result`, up to 256 KiB, goes to the archive with it.
 
         Raises:
             JobNotFoundError: it is not in the queue (any more).
             LeaseLostError: a token was given, and it is not the current one.
         """
         await self._service.ack(
-            checks.job_id(job_id), token=checks.token(token), request_id=checks.request_id(request_id)
+            checks.job_id(job_id),
+            token=checks.token(token),
+            result=checks.result(result),
+            request_id=checks.request_id(request_id),
         )
 
     async def nack(

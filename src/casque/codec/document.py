@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+from bisect import bisect_right
 from collections.abc import Iterable
 from datetime import datetime
 
@@ -20,7 +21,9 @@ from casque.codec.stored import (
     StoredJob,
     StoredRequest,
     StoredStatus,
+    decode_finished,
     decode_job,
+    encode_finished,
     encode_job,
     record_of,
     restored,
@@ -28,6 +31,7 @@ from casque.codec.stored import (
 )
 from casque.errors import CorruptQueueError
 from casque.state import Counters, Limits, State
+from casque.types import Finished
 
 LAYOUT = "document"
 BLOCK_LINES = 256
@@ -71,6 +75,9 @@ class _Document(Head, frozen=True):
     broker_heartbeat: int = msgspec.field(default=0, name="brokerHeartbeat")
     broker_id: str | None = msgspec.field(default=None, name="brokerId")
     broker_nonce: str = msgspec.field(default="", name="brokerNonce")
+    archived: int | None = None
+    archiving: int | None = None
+    finished: list[msgspec.Raw] = msgspec.field(default_factory=list)
     counters: Counters | None = None
     writers: dict[str, int] = msgspec.field(default_factory=dict)
     requests: list[StoredRequest] = msgspec.field(default_factory=list)
@@ -92,12 +99,22 @@ class DocumentCodec:
         """Of the document that was last read or is to be written."""
         self._lines = _Lines()
         self._changed: dict[str, None] = {}  # in the order the jobs changed, so that new lines keep it
+        self._finished = _FinishedLines()
 
     def touch(self, job_ids: Iterable[str]) -> None:
         """These jobs changed, or changed back."""
         self._changed.update(dict.fromkeys(job_ids))
 
-    def encode(self, state: State, *, version: int, writers: dict[str, int]) -> bytes:
+    def encode(
+        self,
+        state: State,
+        *,
+        version: int,
+        writers: dict[str, int],
+        archived: int | None = None,
+        archiving: int | None = None,
+    ) -> bytes:
+        """`archived` and `archiving` are as they are to be from now on, if not as they are in the state."""
         lines, jobs = self._lines, state.jobs
         for job_id in self._changed:
             job = jobs.get(job_id)
@@ -109,7 +126,7 @@ class DocumentCodec:
         requests = stored_requests(state.requests)
         head = (
             b'{"format": %d, "layout": "document", "queue_id": %b,\n"version": %d,\n%b"counters": %b,\n'
-            b'"writers": %b,\n"requests": %b,\n"jobs": [\n'
+            b'"writers": %b,\n"requests": %b,\n%b"jobs": [\n'
             % (
                 FORMAT,
                 _encode(self.queue_id),
@@ -118,9 +135,19 @@ class DocumentCodec:
                 _encode(state.counters),
                 _encode(writers),
                 _encode(requests),
+                self._pending(state.finished, state.archived if archived is None else archived, archiving),
             )
         )
         return b"".join((head, lines.joined(), b"\n]}\n"))
+
+    def _pending(self, finished: list[Finished], archived: int, archiving: int | None) -> bytes:
+        """What is over and not archived; nothing at all if there is nothing."""
+        lines = self._finished.lines_of(finished)
+        first = bisect_right(finished, archived, key=lambda one: one.position)
+        if first == len(lines) and archiving is None:
+            return b""
+        marks = b'"archived": %d, "archiving": %b,\n' % (archived, _encode(archiving))
+        return b'%b"finished": [\n%b\n],\n' % (marks, b",\n".join(lines[first:] if first else lines))
 
     def decode(self, body: bytes, limits: Limits) -> State:
         """A state as a document tells it. Unchanged lines are kept as they are.
@@ -136,6 +163,7 @@ class DocumentCodec:
                 stored = [decode_job(raw) for raw in document.jobs]
             else:
                 stored = [_foreign_decoder.decode(raw).stored() for raw in document.jobs]
+            finished = [decode_finished(raw) for raw in document.finished] if limits.finished else []
         except (msgspec.DecodeError, UnicodeDecodeError, binascii.Error) as error:
             raise not_a_queue(self.key, error) from error
         if own:
@@ -151,7 +179,13 @@ class DocumentCodec:
         self.leadership = _leadership(document)
         if len({job.id for job in stored}) != len(stored):
             raise CorruptQueueError(self.key, "two jobs have the same id; remove one of them by hand")
-        return _state(document, stored, limits, self.key)
+        state = _state(document, stored, limits, self.key)
+        self._finished = _FinishedLines(finished, [bytes(raw) for raw in document.finished[: len(finished)]])
+        state.finished = finished
+        # A document that says nothing about it has nothing to be archived.
+        state.archived = document.version if document.archived is None else document.archived
+        state.archiving = document.archiving
+        return state
 
 
 def _led(leadership: Leadership) -> bytes:
@@ -227,6 +261,28 @@ class _Lines:
             self._last += 1
             self._blocks[self._last] = _Block()
         return self._last
+
+
+class _FinishedLines:
+    """The lines of what is over. They come and go at the ends only: an archived one at the front, one whose commit did
+    not land at the back."""
+
+    def __init__(self, finished: Iterable[Finished] = (), lines: Iterable[bytes] = ()) -> None:
+        self._finished = list(finished)
+        self._lines = list(lines)
+
+    def lines_of(self, finished: list[Finished]) -> list[bytes]:
+        known, lines = self._finished, self._lines
+        first = finished[0] if finished else None
+        gone = next((n for n, one in enumerate(known) if one is first), len(known))
+        del known[:gone], lines[:gone]
+        while known and (len(known) > len(finished) or known[-1] is not finished[len(known) - 1]):
+            known.pop()
+            lines.pop()
+        for one in finished[len(known) :]:
+            known.append(one)
+            lines.append(encode_finished(one))
+        return lines
 
 
 def _state(document: _Document, stored: list[StoredJob], limits: Limits, key: str) -> State:

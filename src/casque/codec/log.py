@@ -17,7 +17,7 @@ from casque.codec.head import FORMAT, Head, Owner, check_format, check_layout, r
 from casque.errors import CorruptQueueError
 from casque.state import Counters, Event, State
 from casque.state.machine import Answered
-from casque.types import JobRecord
+from casque.types import Finished, JobRecord
 
 LAYOUT = "log"
 START = ""
@@ -67,9 +67,18 @@ class LogHead(Head, frozen=True, kw_only=True):
     floor: int = 0
     """Segments up to here may be gone; whoever stands below starts again from the snapshot."""
     archived: int | None = None
-    """What the archive holds: nothing above it may be collected. None without an archive."""
+    """What the archive holds: nothing above it may be collected. None before there is one."""
+    archiving: int | None = None
+    """Up to here somebody has begun to archive what follows `archived`: this very range, whoever goes on with it."""
     jobs: str = "in log/ and snapshots/"
     """Only for jqueue: it would take a head without jobs for an empty queue and write over it, and refuses this."""
+
+    @property
+    def archived_to(self) -> int:
+        """Up to where nothing is left to be archived. What is older than the archive itself is not archived."""
+        if self.archived is not None:
+            return self.archived
+        return self.snapshot.position if self.snapshot is not None else 0
 
     def next(self, writer: str, **changes: Any) -> LogHead:
         """The head that takes the place of this one."""
@@ -121,6 +130,7 @@ class View(msgspec.Struct, frozen=True):
     writers: dict[str, int]
     requests: dict[str, Answered]
     records: list[JobRecord]
+    finished: list[Finished]
 
     @classmethod
     def of(cls, state: State, tip: Tip) -> View:
@@ -132,6 +142,7 @@ class View(msgspec.Struct, frozen=True):
             dict(state.writers),
             dict(state.requests),
             list(state.jobs.values()),
+            list(state.finished),
         )
 
 
@@ -228,7 +239,10 @@ def replay(state: State, segment: Segment) -> None:
 
 
 def encode_head(head: LogHead) -> bytes:
-    return msgspec.json.format(_encode(head), indent=2) + b"\n"
+    fields = msgspec.structs.asdict(head)
+    if head.archiving is None:
+        del fields["archiving"]
+    return msgspec.json.format(_encode(fields), indent=2) + b"\n"
 
 
 def decode_head(key: str, body: bytes) -> LogHead:

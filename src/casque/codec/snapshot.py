@@ -12,10 +12,19 @@ import msgspec
 
 from casque.codec.head import FORMAT
 from casque.codec.log import REPAIR, SnapshotRef, Tip, View, digest
-from casque.codec.stored import StoredRequest, decode_job, encode_job, record_of, restored, stored_requests
+from casque.codec.stored import (
+    StoredRequest,
+    decode_finished,
+    decode_job,
+    encode_finished,
+    encode_job,
+    record_of,
+    restored,
+    stored_requests,
+)
 from casque.errors import CorruptQueueError
 from casque.state import Counters, Limits, State
-from casque.types import JobRecord
+from casque.types import Finished, JobRecord
 
 PIECE_JOBS = 100
 PIECE_BYTES = 128 * 1024
@@ -39,6 +48,8 @@ class _Snapshot(msgspec.Struct):
     requests: list[StoredRequest]
     jobs: list[msgspec.Raw]
     parts: list[Part] = []
+    finished: list[msgspec.Raw] = []
+    """What was over by then and not archived yet."""
 
 
 class _PartBody(msgspec.Struct):
@@ -81,6 +92,8 @@ def encode_jobs(jobs: Iterable[JobRecord]) -> Iterator[bytes]:
 def encode_snapshot(queue_id: str, view: View, jobs: Sequence[bytes], parts: Sequence[Part] = ()) -> bytes:
     """`jobs` are pieces of lines, of those jobs that lie in no part."""
     listed = b'"parts": %b,\n' % _encode(parts) if parts else b""
+    if view.finished:
+        listed += b'"finished": [\n%b\n],\n' % b",\n".join(map(encode_finished, view.finished))
     head = (
         b'{"format": %d, "queue_id": %b,\n"position": %d, "tip": %b,\n"counters": %b,\n"writers": %b,\n'
         b'"requests": %b,\n%b"jobs": [\n'
@@ -139,6 +152,8 @@ class Restoring:
         """The state, and the end of the log that it stands for."""
         s = self._snapshot
         state = restored(self._ref.key, self._records, s.counters, s.position, s.writers, s.requests, limits)
+        if limits.finished:
+            state.finished = _finished(self._ref.key, s.finished)
         return state, s.tip
 
     def _check_belongs(self, key: str, body: _Snapshot | _PartBody) -> None:
@@ -160,6 +175,13 @@ def decode_snapshot(
 def _records(key: str, jobs: list[msgspec.Raw]) -> list[JobRecord]:
     try:
         return [record_of(decode_job(raw), 0) for raw in jobs]
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise _unreadable(key, error) from error
+
+
+def _finished(key: str, lines: list[msgspec.Raw]) -> list[Finished]:
+    try:
+        return [decode_finished(raw) for raw in lines]
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise _unreadable(key, error) from error
 

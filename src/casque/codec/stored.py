@@ -15,7 +15,7 @@ import msgspec
 from casque.errors import CorruptQueueError
 from casque.state import Counters, Limits, State
 from casque.state.machine import Answered
-from casque.types import JobRecord, JobSpec, JobState
+from casque.types import Finished, JobRecord, JobSpec, JobState
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -54,6 +54,17 @@ class StoredJob(msgspec.Struct, omit_defaults=True, gc=False):
     zone: str | None = None
 
 
+class StoredFinished(msgspec.Struct, omit_defaults=True, gc=False):
+    """A job that is over and yet to be archived: how it ended, and the job as it stood before."""
+
+    position: int
+    at_ms: int
+    state: JobState
+    job: StoredJob
+    error: str | None = None
+    result: bytes | None = None
+
+
 class StoredRequest(msgspec.Struct, array_like=True, gc=False):
     """A remembered answer."""
 
@@ -66,6 +77,7 @@ class StoredRequest(msgspec.Struct, array_like=True, gc=False):
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(StoredJob).decode
+_decode_finished = msgspec.json.Decoder(StoredFinished).decode
 
 
 def encode_job(job: JobRecord) -> bytes:
@@ -74,6 +86,16 @@ def encode_job(job: JobRecord) -> bytes:
 
 def decode_job(line: bytes | msgspec.Raw) -> StoredJob:
     return _decode(line)
+
+
+def encode_finished(one: Finished) -> bytes:
+    return _encode(StoredFinished(one.position, one.at_ms, one.state, _stored(one.job), one.error, one.result))
+
+
+def decode_finished(line: bytes | msgspec.Raw) -> Finished:
+    stored = _decode_finished(line)
+    job = record_of(stored.job, 0)
+    return Finished(stored.position, stored.at_ms, job, stored.state, stored.error, stored.result)
 
 
 def stored_requests(requests: dict[str, Answered]) -> list[StoredRequest]:

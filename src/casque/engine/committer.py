@@ -26,6 +26,8 @@ SHARED_MS = 5_000
 """How long after another writer's commit a queue counts as shared."""
 STREAK_COMMITS = 128
 STREAK_MS = 1_000
+WIND_UPS_MAX = 4
+"""Claim, write, tell: more is only needed if others are at it as well."""
 
 
 class Committer:
@@ -164,7 +166,7 @@ class Committer:
             state, position = self.state, self.state.position
             now_ms = self._clock.wall_ms()
             decide(state, now_ms)
-            if not state.events:
+            if not state.events and not self._journal.wants_a_commit(state):
                 if current:
                     return
                 await (self._refresh_after_loss() if losses else self.refresh())
@@ -222,6 +224,25 @@ class Committer:
         work = self._journal.maintenance(self.state, self.writer)
         return _logged(work) if work is not None else None
 
+    def due_ms(self) -> int | None:
+        """When, on the monotonic clock, a turn would be welcome for the sake of maintenance alone."""
+        return self._journal.due_ms() if self.known is not None else None
+
+    async def wind_up(self) -> None:
+        """A clean end: what is finished and not yet archived is archived, as far as the store allows."""
+        if self.known is None or not self.known.finished:
+            return
+        self._journal.hurry(True)
+        try:
+            for _ in range(WIND_UPS_MAX):
+                await self.commit(_nothing)
+                work = self._journal.maintenance(self.state, self.writer)
+                if work is None:
+                    return
+                await work
+        finally:
+            self._journal.hurry(False)
+
     def _take(self, refreshed: Refreshed) -> None:
         if refreshed.state is not self.known:
             self.known = refreshed.state
@@ -270,6 +291,10 @@ class Committer:
 def _unconfirmed(error: StorageError) -> UnknownOutcomeError:
     # A loss may have been our own success, met again by a retry below us. Only reading could have told.
     return UnknownOutcomeError(f"a commit lost its race, and the store cannot be read to confirm it: {error}")
+
+
+def _nothing(_state: State, _now_ms: int) -> None:
+    """A batch that asks for nothing: others' commits are taken in."""
 
 
 async def _logged(work: Coroutine[Any, Any, None]) -> None:

@@ -41,11 +41,13 @@ class GroupCommit:
         self._room.set()
         self._task: asyncio.Task[None] | None = None
         self._closing = False
+        self._failed = False
         self._timer: Timer | None = None
         self._poll_at_ms: int | None = None
         self._poll_delay_ms = milliseconds(settings.poll_min)
         self._rest_until_ms = 0
         self._maintenance: asyncio.Task[None] | None = None
+        self._upkeep_is_put_off = False
         self._beat: asyncio.Future[None] | None = None
         self.pulse = Pulse()
 
@@ -67,10 +69,11 @@ class GroupCommit:
         self._answer_all_parked()
         self._wake.set()
         limit = asyncio.create_task(self._clock.sleep(self._settings.drain_limit.total_seconds()))
+        leaving = asyncio.create_task(self._leave(task), name="casque wind-up")
         try:
-            await asyncio.wait({task, limit}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({leaving, limit}, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            ending = [task, limit, *([self._maintenance] if self._maintenance is not None else [])]
+            ending = [leaving, task, limit, *([self._maintenance] if self._maintenance is not None else [])]
             for one in ending:
                 one.cancel()
             await asyncio.gather(*ending, return_exceptions=True)
@@ -96,6 +99,18 @@ class GroupCommit:
             beat.set_exception(error)
         else:
             beat.set_result(None)
+
+    async def _leave(self, task: asyncio.Task[None]) -> None:
+        """Every caller has an answer; then finished jobs go to the archive, if nobody is in the way."""
+        await asyncio.wait({task})
+        if self._maintenance is not None:
+            await asyncio.wait({self._maintenance})
+        if self._failed:
+            return
+        try:
+            await self._committer.wind_up()
+        except CasqueError as error:
+            log.warning("finished jobs could not be archived; whoever opens the queue next does it: %s", error)
 
     # --- Calls ---
 
@@ -178,11 +193,14 @@ class GroupCommit:
                     # Those just answered get to ask again before the next batch is taken. Otherwise callers fall
                     # into two groups that never meet, and each pays for the other's write as well as its own.
                     await yield_once()
+                if self._upkeep_is_put_off and not self._closing and self._committer.known is not None:
+                    self._maintain()
                 self._set_timer()
         except Exception as error:
             # A broken invariant or a bug: nobody may be left hanging, and nothing more may be written.
             log.exception("the commit loop failed; the queue is closed")
             ending = error
+            self._failed = True
         finally:
             self._closing = True
             if self._timer is not None:
@@ -296,10 +314,17 @@ class GroupCommit:
 
     def _maintain(self) -> None:
         """One piece of maintenance at a time, beside the commits."""
-        if self._maintenance is not None and not self._maintenance.done():
-            return
+        self._upkeep_is_put_off = self._is_maintaining
+        if self._upkeep_is_put_off:
+            return  # its end wakes the loop
         if (work := self._committer.maintenance()) is not None:
             self._maintenance = asyncio.create_task(work, name="casque maintenance")
+            # What comes after it has a time of its own.
+            self._maintenance.add_done_callback(lambda _: self._wake.set())
+
+    @property
+    def _is_maintaining(self) -> bool:
+        return self._maintenance is not None and not self._maintenance.done()
 
     # --- Waiting callers, polling and timers ---
 
@@ -338,6 +363,8 @@ class GroupCommit:
         moments = [m for m in (self._poll_at_ms, self._reaper.next_deadline_ms()) if m is not None]
         if self._owed:
             moments.append(self._rest_until_ms)
+        if (upkeep_ms := self._committer.due_ms()) is not None and not self._is_maintaining:
+            moments.append(upkeep_ms)
         state = self._committer.known
         if self._parked and state is not None and (due := state.next_due_ms()) is not None:
             moments.append(now_ms + due - self._clock.wall_ms())

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from datetime import datetime
 
 from casque.clock import Clock, Random
+from casque.codec.stored import to_ms
 from casque.engine import feed
+from casque.engine.archived import read_archive
 from casque.engine.pulse import Pulse
+from casque.journal.patience import Patience
 from casque.service import ArchivedJob, QueueEvent
 from casque.settings import QueueSettings
 from casque.storage.port import Store
@@ -49,9 +53,19 @@ class History:
         entrypoint: str | None = None,
         states: frozenset[JobState] | None = None,
     ) -> AsyncGenerator[ArchivedJob]:
-        for job in self._archived(since, until):
-            if entrypoint in (None, job.entrypoint) and (states is None or job.state in states):
-                yield job
+        jobs = read_archive(self._store, self._patience, since_ms=_ms(since), until_ms=_ms(until))
+        async with aclosing(jobs):
+            async for job in jobs:
+                if since is not None and job.finished_at < since:
+                    continue
+                if until is not None and job.finished_at >= until:
+                    continue
+                if entrypoint in (None, job.entrypoint) and (states is None or job.state in states):
+                    yield job
 
-    def _archived(self, since: datetime | None, until: datetime | None) -> list[ArchivedJob]:  # noqa: ARG002
-        return []  # nothing is archived yet
+    def _patience(self) -> Patience:
+        return Patience(self._settings, self._clock, self._rng)
+
+
+def _ms(moment: datetime | None) -> int | None:
+    return None if moment is None else to_ms(moment)

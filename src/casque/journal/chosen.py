@@ -96,6 +96,15 @@ class ChosenJournal:
     async def resign(self, state: State, batch: Batch) -> None:
         await self._chosen.resign(state, batch)
 
+    def due_ms(self) -> int | None:
+        return self._chosen.due_ms()
+
+    def hurry(self, hurried: bool) -> None:
+        self._chosen.hurry(hurried)
+
+    def wants_a_commit(self, state: State) -> bool:
+        return self._chosen.wants_a_commit(state)
+
     def undo(self, state: State) -> None:
         self._chosen.undo(state)
 

@@ -39,8 +39,10 @@ from casque.journal.tries import Tries
 from casque.settings import QueueSettings
 from casque.state import Limits, State
 from casque.storage.port import Store, Stored, Won
+from casque.types import Finished
 
 Say = Callable[[str], None]
+LIMITS = Limits(finished=True)
 
 REFUSED = "somebody wrote the queue meanwhile; nothing was changed. Stop every process that uses it and try again"
 
@@ -57,6 +59,18 @@ class Converted(msgspec.Struct, frozen=True):
     """False if it had this layout already."""
     removed: int = 0
     """Objects of the old layout that nobody needs any more."""
+
+
+class _Content(msgspec.Struct, frozen=True):
+    """All that must be the same before and after."""
+
+    digest: str
+    finished: tuple[Finished, ...]
+    """What is yet to be archived."""
+
+    @classmethod
+    def of(cls, state: State) -> _Content:
+        return cls(state_digest(state), tuple(state.finished))
 
 
 class Converter:
@@ -92,8 +106,8 @@ class Converter:
 
     async def _to_log(self, found: Stored) -> Converted:
         self._say("reading the document")
-        state = DocumentCodec(KEY, "").decode(found.body, Limits())
-        before = state_digest(state)
+        state = DocumentCodec(KEY, "").decode(found.body, LIMITS)
+        before = _Content.of(state)
         # Nothing that lies below log/ may ever be taken for a part of the new log: it begins above all of it.
         self._say("looking for what an earlier log left")
         fences, highest = await find_fences(self._store, self._patience)
@@ -111,10 +125,13 @@ class Converter:
             writer=new_nonce(self._rng),
             snapshot=ref,
             floor=ref.position,
+            # What is yet to be archived is in the snapshot, and a range that somebody has begun stays that range.
+            archived=state.archived,
+            archiving=state.archiving,
         )
         self._say("switching")
         await self._switch(encode_head(head), queue_id, expected=found.etag)
-        return Converted(LOG, ref.position, len(state.jobs), before)
+        return Converted(LOG, ref.position, len(state.jobs), before.digest)
 
     async def _write_snapshot(self, queue_id: str, view: View) -> SnapshotRef:
         ref = await SnapshotWriter(self._store, clock=self._clock, rng=self._rng).write(queue_id, view)
@@ -123,7 +140,7 @@ class Converter:
         return ref
 
     async def _read_snapshot(self, ref: SnapshotRef, queue_id: str) -> State:
-        restored = await Reader(self._store, self._patience).restore(ref, queue_id=queue_id, limits=Limits())
+        restored = await Reader(self._store, self._patience).restore(ref, queue_id=queue_id, limits=LIMITS)
         if restored is None:
             raise CorruptQueueError(ref.key, "was written and is not there; nothing was changed. Run `casque doctor`")
         return restored[0]
@@ -135,7 +152,7 @@ class Converter:
         if head.mode is Mode.LED and head.owner is not None:
             raise QueueLedError(head.owner.address)
         self._say("reading the log")
-        journal = LogJournal(self._store, settings=self._settings, clock=self._clock, rng=self._rng)
+        journal = LogJournal(self._store, settings=self._settings, clock=self._clock, rng=self._rng, limits=LIMITS)
         state = await self._patience().insist(journal.load)
         owner = Owner(new_nonce(self._rng), new_nonce(self._rng))
         # From here on nobody can commit without having changed the head first, and then the switch fails.
@@ -143,28 +160,29 @@ class Converter:
         batch = Batch(owner.id, 1, self._clock.wall_ms())
         taken = await journal.claim(state, owner, batch, Mode.EXCLUSIVE)
         closed = await self._read()
-        if taken is None or decode_head(KEY, closed.body).owner != owner:
+        if taken is None or (head := decode_head(KEY, closed.body)).owner != owner:
             raise CASConflictError(REFUSED)
         self._say("writing the document")
         state = taken.state
-        before = state_digest(state)
+        state.shed(head.archived_to)
+        before = _Content.of(state)
         codec = DocumentCodec(KEY, new_id(self._rng))
         codec.touch(job.spec.id for job in state.listed())
-        body = codec.encode(state, version=state.position, writers=state.writers)
-        self._compare(before, DocumentCodec(KEY, "").decode(body, Limits()), KEY)
+        body = codec.encode(state, version=state.position, writers=state.writers, archiving=head.archiving)
+        self._compare(before, DocumentCodec(KEY, "").decode(body, LIMITS), KEY)
         self._say("switching")
         await self._switch(body, codec.queue_id, expected=closed.etag)
         self._say("reading the document back")
         await self._check_document(codec.queue_id, state.position, before)
         self._say("removing the log")
         removed = await sweep(self._store, self._patience)
-        return Converted(DOCUMENT, state.position, len(state.jobs), before, removed=removed)
+        return Converted(DOCUMENT, state.position, len(state.jobs), before.digest, removed=removed)
 
-    async def _check_document(self, queue_id: str, position: int, before: str) -> None:
+    async def _check_document(self, queue_id: str, position: int, before: _Content) -> None:
         read = await self._read()
         if read_layout(KEY, read.body).queue_id != queue_id:
             raise CASConflictError("the queue was converted, and somebody has converted it again since")
-        now = DocumentCodec(KEY, "").decode(read.body, Limits())
+        now = DocumentCodec(KEY, "").decode(read.body, LIMITS)
         if now.position == position:  # otherwise somebody works on it already
             self._compare(before, now, KEY)
 
@@ -197,8 +215,8 @@ class Converter:
             raise InvalidInputError(f"there is no queue here: {KEY} is missing")
         return read
 
-    def _compare(self, before: str, after: State, key: str) -> None:
-        if state_digest(after) != before:
+    def _compare(self, before: _Content, after: State, key: str) -> None:
+        if _Content.of(after) != before:
             raise CorruptQueueError(
                 key, "what was written does not read back as the queue that was; the old data is still there"
             )

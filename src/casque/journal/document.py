@@ -6,11 +6,13 @@ unknown is settled by reading back: the document names the last batch of each re
 
 from __future__ import annotations
 
-from typing import assert_never
+from collections.abc import Coroutine, Sequence
+from typing import Any, assert_never
 
 import msgspec
 
 from casque.clock import Clock, Random, new_id
+from casque.codec.archive import Range
 from casque.codec.document import LAYOUT, DocumentCodec, Leadership
 from casque.codec.head import KEY, Owner, check_layout, check_same_queue, gone, read_layout
 from casque.errors import (
@@ -21,13 +23,20 @@ from casque.errors import (
     UnknownOutcomeError,
     UnsafeStoreError,
 )
+from casque.journal.archive import ArchivePace, ArchiveRetention, write_range
 from casque.journal.patience import Patience
 from casque.journal.port import Appended, Batch, Conflict, Landed, Refreshed, Sighting
 from casque.journal.tries import Tries
-from casque.settings import QueueSettings
+from casque.settings import QueueSettings, milliseconds
 from casque.state import Limits, State
 from casque.state.events import subject
 from casque.storage.port import Lost, Missing, Outcome, Store, Stored, Unchanged, Won
+from casque.types import Finished
+
+ARCHIVE_JOBS = 500
+"""So many finished jobs do not wait for the interval: until they are archived, every commit writes them again."""
+DROP_MS = 1_000
+"""How long what was archived may stay in the document of an idle queue, so that commits of its own are rare."""
 
 REQUESTS_MAX = 4096
 
@@ -51,7 +60,14 @@ class DocumentJournal:
         self._clock = clock
         self._rng = rng
         # All of them are in every commit here.
-        self._limits = limits or Limits(requests_max=REQUESTS_MAX)
+        self._limits = limits or Limits(requests_max=REQUESTS_MAX, finished=settings.archive)
+        self._pace = ArchivePace(clock, rng, milliseconds(settings.archive_interval), jobs_max=ARCHIVE_JOBS)
+        self._retention = ArchiveRetention(store, settings=settings, clock=clock)
+        self._claimed: Range | None = None
+        """The last range that this process claimed."""
+        self._written: Range | None = None
+        """The last range whose objects are surely there."""
+        self._drop_at_ms: int | None = None
         self._codec = DocumentCodec(KEY, new_id(rng))
         self._etag: str | None = None
         self._queue_id: str | None = None
@@ -73,8 +89,74 @@ class DocumentJournal:
         self._seen_ms = began_ms
         return Refreshed(fresh)
 
-    def maintenance(self, state: State, writer: str) -> None:
-        """Every commit writes the whole queue: nothing is ever left to tidy."""
+    # --- Beside the commits: finished jobs, from the document to the archive ---
+
+    # Three steps, each the job of whoever comes first. A commit claims a range, `archived` to `archiving`, in the
+    # document itself. Then its objects are written. Then a commit drops what they hold. Commits that others ask for
+    # carry the first and the last of these with them; an idle queue gets its own.
+
+    def maintenance(self, state: State, writer: str) -> Coroutine[Any, Any, None] | None:  # noqa: ARG002
+        self._pace.observe(state)
+        range_ = _range(state)
+        if range_ is None or self._written != range_:
+            self._drop_at_ms = None
+        mine, self._claimed = self._claimed, None
+        is_due = self._pace.is_due
+        if is_due and (range_ is not None or self._is_led_by_others):
+            self._pace.restart()
+        # Somebody else's range is theirs to write, unless that takes too long.
+        if range_ is None or range_ == self._written or (range_ != mine and not is_due):
+            return None
+        return self._write_range(range_, tuple(state.finished))
+
+    async def _write_range(self, range_: Range, finished: Sequence[Finished]) -> None:
+        await write_range(self._store, self._patience, range_, finished)
+        self._written = range_
+        self._drop_at_ms = self._clock.monotonic_ms() + DROP_MS
+        await self._retention.apply()
+
+    def due_ms(self) -> int | None:
+        moments = [m for m in (self._pace.due_ms(), self._drop_at_ms) if m is not None]
+        return min(moments, default=None)
+
+    def hurry(self, hurried: bool) -> None:
+        self._pace.hurried = hurried
+
+    def wants_a_commit(self, state: State) -> bool:
+        self._pace.observe(state)
+        if self._is_led_by_others:
+            return False
+        if (range_ := _range(state)) is None:
+            return self._pace.is_due
+        is_time = self._pace.is_due or self._clock.monotonic_ms() >= (self._drop_at_ms or 0)
+        return range_ == self._written and is_time
+
+    @property
+    def _is_led_by_others(self) -> bool:
+        return self._mine is None and self._codec.leadership.owner is not None
+
+    def _marks(self, state: State) -> tuple[int, int | None]:
+        """What the next document is to say: `archived` and `archiving`."""
+        if not self._limits.finished:
+            return state.position + 1, None  # this writer does without an archive
+        archived, archiving = state.archived, state.archiving
+        if archiving is not None and _range(state) == self._written:
+            archived, archiving = archiving, None
+        if archiving is not None:
+            return archived, archiving
+        version = state.position + 1
+        if not state.finished or state.finished[-1].position <= archived:
+            return version, None  # nothing is left, and nothing need be said about it
+        # What this very commit finishes is part of the range.
+        return archived, version if self._pace.is_due else None
+
+    def _marked(self, state: State, archived: int, archiving: int | None) -> None:
+        """The document says so now."""
+        if archiving is not None and archiving != state.archiving:
+            self._claimed = Range(archived + 1, archiving)
+            self._pace.restart()
+        state.shed(archived)
+        state.archiving = archiving
 
     def hesitation_s(self) -> float:
         return 0  # whoever writes whole queues has more to be fair about: see the committer
@@ -172,7 +254,10 @@ class DocumentJournal:
     async def _append(self, state: State, batch: Batch) -> Appended:
         self._touch(state)
         writers = state.writers_with(batch.writer, batch.number)
-        body = self._codec.encode(state, version=state.position + 1, writers=writers)
+        archived, archiving = self._marks(state)
+        body = self._codec.encode(
+            state, version=state.position + 1, writers=writers, archived=archived, archiving=archiving
+        )
         tries = Tries(f"a write to {KEY}", self._patience)
         while True:
             match await tries.attempt(lambda: self._write(body)):
@@ -180,6 +265,7 @@ class DocumentJournal:
                     self._etag = etag
                     self._queue_id = self._codec.queue_id
                     state.commit(writer=batch.writer, batch=batch.number, at_ms=batch.at_ms)
+                    self._marked(state, archived, archiving)
                     return Landed(state)
                 case Lost():
                     # Without an unanswered attempt there is time to read until after the back-off.
@@ -256,3 +342,8 @@ class DocumentJournal:
 
     def _touch(self, state: State) -> None:
         self._codec.touch([job_id for event in state.events if (job_id := subject(event)) is not None])
+
+
+def _range(state: State) -> Range | None:
+    """What somebody has begun to archive."""
+    return None if state.archiving is None else Range(state.archived + 1, state.archiving)

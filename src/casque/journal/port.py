@@ -129,6 +129,18 @@ class Journal(Protocol):
         """Leave the lead to whoever wants it. Nothing may be appended afterwards."""
         ...
 
+    def due_ms(self) -> int | None:
+        """When, on the monotonic clock, maintenance would be welcome also if nothing else happens. None: never."""
+        ...
+
+    def hurry(self, hurried: bool) -> None:
+        """The queue is about to be closed: what would be due some time is due now. Or it was, and is not any more."""
+        ...
+
+    def wants_a_commit(self, state: State) -> bool:
+        """Whether a commit is worth making although there are no events."""
+        ...
+
     def undo(self, state: State) -> None:
         """The pending events of `state` did not land: roll them back."""
         ...

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Callable
 import msgspec
 
 from casque.clock import Clock, Random
+from casque.codec.archive import ARCHIVE, parse_hour, parse_key
 from casque.codec.digest import state_digest
 from casque.codec.document import LAYOUT as DOCUMENT
 from casque.codec.document import DocumentCodec
@@ -19,11 +20,12 @@ from casque.codec.log import LAYOUT as LOG
 from casque.codec.log import LogHead, Tip, segment_key
 from casque.codec.snapshot import snapshot_of
 from casque.errors import CorruptQueueError, InvalidInputError, StorageError
+from casque.journal.archive_check import RESTORE, check_end, expected, ranges_of
 from casque.journal.leftovers import SEGMENTS, SNAPSHOTS
 from casque.journal.log.reader import READ_AHEAD, Reader
 from casque.journal.log.register import HeadRegister
 from casque.journal.patience import Patience
-from casque.journal.walk import Walk, flaw
+from casque.journal.walk import LIMITS, Walk, flaw
 from casque.settings import QueueSettings
 from casque.state import Limits
 from casque.storage.port import Store, Stored
@@ -47,6 +49,8 @@ class Verdict(msgspec.Struct, frozen=True):
     replayed: int = 0
     """Snapshots that are known to be what the segments before them add up to."""
     fences: int = 0
+    archived: int = 0
+    """Objects of the archive."""
     notes: tuple[str, ...] = ()
     """Harmless, and worth knowing."""
 
@@ -93,7 +97,13 @@ class Verifier:
         left = [key async for key in self._keys(SEGMENTS)] + [key async for key in self._keys(SNAPSHOTS)]
         notes = (f"{len(left)} objects of an earlier log; its fences stay for ever",) if left else ()
         self._progress("reading the document", 1, 1)
-        return Verdict(DOCUMENT, state.position, len(state.jobs), state_digest(state), notes=notes)
+        archive = [key async for key in self._keys(ARCHIVE)]
+        later = await self._reader.get(KEY)  # what was archived meanwhile was claimed in here before
+        end = DocumentCodec(KEY, "").decode(later.body, Limits()).position if isinstance(later, Stored) else 0
+        check_end(ranges_of(archive), end)
+        return Verdict(
+            DOCUMENT, state.position, len(state.jobs), state_digest(state), archived=len(archive), notes=notes
+        )
 
     async def _log(self) -> Verdict:
         for _ in range(PASSES_MAX):
@@ -130,6 +140,7 @@ class Verifier:
             self._progress("replaying segments", walk.steps, total)
         state, tip = walk.finish()
         await self._fences(head, tip)
+        archive = await self._archive(head, walk)
         self._progress("done", total, total)
         return Verdict(
             LOG,
@@ -140,6 +151,7 @@ class Verifier:
             snapshots=len(walk.refs),
             replayed=walk.replayed,
             fences=len(tip.fences),
+            archived=archive,
             notes=await self._notes(head, tip, listed),
         )
 
@@ -147,7 +159,7 @@ class Verifier:
         """Every snapshot of this position. Those below the floor, if any, are only read."""
         while (ref := walk.ref) is not None and ref.position <= walk.position:
             self._progress("reading snapshots", walk.steps, total)
-            restored = await self._reader.restore(ref, queue_id=self._head.queue_id, limits=Limits())
+            restored = await self._reader.restore(ref, queue_id=self._head.queue_id, limits=LIMITS)
             if restored is None:
                 raise await self._reader.missing_of(ref, queue_id=self._head.queue_id)
             walk.checkpoint(*restored)
@@ -166,6 +178,24 @@ class Verifier:
                         "here and believe it. Restore it from a backup, or make sure that every process from before "
                         "it has ended",
                     )
+
+    async def _archive(self, head: LogHead, walk: Walk) -> int:
+        """Its names, and the objects that the kept log can tell about. How many there are."""
+        self._progress("checking the archive", walk.steps, walk.steps)
+        keys = [key async for key in self._keys(ARCHIVE)]
+        later = await self._head.read()  # what was archived meanwhile was claimed in here before
+        ranges = ranges_of(keys)
+        check_end(ranges, max(later.archived_to, later.archiving or 0))
+        kept = [hour for hour, _ in filter(None, map(parse_key, keys))]
+        for key, body in expected(ranges, walk.finished, after=walk.knows_from or 0, end=head.archived_to):
+            if parse_hour(key) < min(kept):
+                continue  # older than is kept
+            read = await self._reader.get(key)
+            if not isinstance(read, Stored):
+                raise CorruptQueueError(key, f"this part of the archive is missing. {RESTORE}")
+            if read.body != body:
+                raise CorruptQueueError(key, f"this part of the archive is not what the log says. {RESTORE}")
+        return len(keys)
 
     async def _notes(self, head: LogHead, tip: Tip, listed: list[str]) -> tuple[str, ...]:
         fences = {segment_key(position) for position in tip.fences}

@@ -19,8 +19,9 @@ from casque.codec.log import (
 )
 from casque.errors import CorruptQueueError
 from casque.state import Limits, State
-from casque.types import JobState
+from casque.types import Finished, JobState
 
+LIMITS = Limits(finished=True)
 RESTORE = "Restore it from a backup or an older version"
 
 
@@ -39,9 +40,12 @@ class Walk:
         self.position = head.floor
         # From the very beginning everything can be replayed. Above a floor only the links can be checked, up to the
         # first snapshot.
-        self._state: State | None = None if head.floor else State(Limits())
+        self._state: State | None = None if head.floor else State(LIMITS)
         self._tip: Tip | None = None if head.floor else Tip()
         self._chain: str | None = None if head.floor else START
+        self.finished: list[Finished] = []
+        """Every job that was finished after `knows_from`."""
+        self.knows_from: int | None = None if head.floor else 0
         self._check_head()
 
     def _check_head(self) -> None:
@@ -82,6 +86,8 @@ class Walk:
         if segment.epoch > self._tip.epoch and not segment.is_fence:
             raise CorruptQueueError(segment_key(slot), f"its epoch begins without a fence. {RESTORE}")
         replay(self._state, segment)
+        self.finished += self._state.finished
+        self._state.shed(slot)
         self._tip.advance(segment, self._chain)
 
     def checkpoint(self, state: State, tip: Tip) -> None:
@@ -102,8 +108,14 @@ class Walk:
                     "it is not what the segments before it add up to. Report this; until then, restore "
                     f"{KEY} from a version that does not name it, while the segments are there",
                 )
+            archived = max(self._head.archived_to, self.knows_from or 0)
+            if _after(archived, state.finished) != _after(archived, self.finished):
+                raise CorruptQueueError(ref.key, f"it does not tell what is yet to be archived. {RESTORE}")
             self.replayed += 1
+        state.shed(ref.position)
         self._state, self._tip, self._chain = state, tip, tip.chain
+        if self.knows_from is None:
+            self.knows_from = ref.position
 
     def finish(self) -> tuple[State, Tip]:
         """All was read: the queue as it is now."""
@@ -145,6 +157,10 @@ def _same(one: State, other: State) -> bool:
         and list(one.writers.items()) == list(other.writers.items())
         and list(one.requests.items()) == list(other.requests.items())
     )
+
+
+def _after(position: int, finished: Iterable[Finished]) -> list[Finished]:
+    return [one for one in finished if one.position > position]
 
 
 def _twice(values: Iterable[int | str]) -> bool:

@@ -6,6 +6,7 @@ functions. Applying an event replaces a job's frozen record and notes the old on
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -47,10 +48,11 @@ from casque.state.events import (
     Revived,
 )
 from casque.state.ready import ReadyIndex
-from casque.types import JobRecord, JobSpec, JobState, Totals
+from casque.types import Finished, JobRecord, JobSpec, JobState, Totals
 
 # Module globals are cheaper to reach than enum attributes, and these are compared on every command.
 READY, DELAYED, RUNNING, DEAD = JobState.READY, JobState.DELAYED, JobState.RUNNING, JobState.DEAD
+DONE, CANCELLED = JobState.DONE, JobState.CANCELLED
 
 LEASE_RAN_OUT = "the lease ran out: its worker stopped sending heartbeats"
 
@@ -78,6 +80,8 @@ class Limits(msgspec.Struct, frozen=True):
     """So many are kept whatever their age: a writer whose clock is far ahead must not make the queue forgetful."""
     request_age_ms: int = 15 * 60 * 1000
     writers_max: int = 128
+    finished: bool = False
+    """Whether jobs that are over are kept until they are archived."""
 
 
 class Answered(msgspec.Struct, frozen=True, gc=False):
@@ -119,6 +123,13 @@ class State:
         """The last batch of each recent writer that landed: how a writer learns the fate of an unanswered write."""
         self.events: list[Event] = []
         """What happened since the last commit."""
+        self.finished: list[Finished] = []
+        """What is over and yet to be archived, in order; always empty unless the limits say that it is kept."""
+        self.archived = 0
+        """What was over up to this position is kept no longer."""
+        self.archiving: int | None = None
+        """Up to here somebody has begun to archive. Only used where the state itself is stored with every commit."""
+        self._keeps_finished = self.limits.finished
         self._ready = ReadyIndex(self.jobs)
         self._undo: list[str | JobRecord] = []
         """What to put back, oldest first: a record that was replaced or removed, or the id of a job that was added."""
@@ -204,6 +215,8 @@ class State:
         for event in self.events:
             if type(event) is Remembered:
                 del self.requests[event.request_id]
+        while self.finished and self.finished[-1].position > self.position:
+            self.finished.pop()
         if self._saved is not None:
             self.counters = self._saved
         self._saved = None
@@ -221,6 +234,15 @@ class State:
         """Somebody took the lead here: a commit without events."""
         assert not self.events, "roll the batch back before applying another writer's commit"
         self.position += 1
+
+    def shed(self, archived: int) -> None:
+        """What was over up to this position is in the archive: nobody needs it here."""
+        if archived <= self.archived:
+            return
+        self.archived = archived
+        finished = self.finished
+        if finished and finished[0].position <= archived:
+            del finished[: bisect_right(finished, archived, key=_position)]
 
     def check(self) -> None:
         assert self.violation() is None, self.violation()
@@ -548,11 +570,13 @@ class State:
         # watches the lease recognises a renewal by that alone.
         return self._replace(event.job_id, beat_ms=max(at_ms, (self.jobs[event.job_id].beat_ms or 0) + 1))
 
-    def _apply_acked(self, event: Acked, at_ms: int) -> None:  # noqa: ARG002  one signature for all appliers
-        self._remove(event.job_id)
+    def _apply_acked(self, event: Acked, at_ms: int) -> None:
+        job = self._remove(event.job_id)
         self.counters.done += 1
+        if self._keeps_finished:
+            self.finished.append(Finished(self.position + 1, at_ms, job, DONE, job.error, event.result))
 
-    def _apply_nacked(self, event: Nacked, at_ms: int) -> None:  # noqa: ARG002
+    def _apply_nacked(self, event: Nacked, at_ms: int) -> None:  # noqa: ARG002  one signature for all appliers
         self._wait_again(event.job_id, event.due_ms, delayed=event.delayed, error=event.error)
 
     def _apply_returned(self, event: Returned, at_ms: int) -> None:  # noqa: ARG002
@@ -562,16 +586,21 @@ class State:
     def _apply_expired(self, event: Expired, at_ms: int) -> None:  # noqa: ARG002
         self._wait_again(event.job_id, event.due_ms, error=LEASE_RAN_OUT)
 
-    def _apply_died(self, event: Died, at_ms: int) -> None:  # noqa: ARG002
+    def _apply_died(self, event: Died, at_ms: int) -> None:
         job = self.jobs[event.job_id]
         self._uncount(job)
         if job.spec.key is not None:
             del self.keys[job.spec.key]
-        self._count(self._replace(event.job_id, state=DEAD, worker=None, error=event.error or job.error, beat_ms=None))
+        error = event.error or job.error
+        self._count(self._replace(event.job_id, state=DEAD, worker=None, error=error, beat_ms=None))
+        if self._keeps_finished:
+            self.finished.append(Finished(self.position + 1, at_ms, job, DEAD, error))
 
-    def _apply_cancelled(self, event: Cancelled, at_ms: int) -> None:  # noqa: ARG002
-        self._remove(event.job_id)
+    def _apply_cancelled(self, event: Cancelled, at_ms: int) -> None:
+        job = self._remove(event.job_id)
         self.counters.cancelled += 1
+        if self._keeps_finished:
+            self.finished.append(Finished(self.position + 1, at_ms, job, CANCELLED, job.error))
 
     def _apply_revived(self, event: Revived, at_ms: int) -> None:  # noqa: ARG002
         job = self.jobs[event.job_id]
@@ -623,7 +652,7 @@ class State:
         else:
             self._ready.push(new)
 
-    def _remove(self, job_id: str) -> None:
+    def _remove(self, job_id: str) -> JobRecord:
         job = self.jobs.pop(job_id)
         self._undo.append(job)
         if job.state is RUNNING:
@@ -633,6 +662,7 @@ class State:
             self._forget_waiting(job)
         if job.spec.key is not None:
             del self.keys[job.spec.key]
+        return job
 
     def _forget_waiting(self, job: JobRecord) -> None:
         if job.state is READY or job.state is DELAYED:
@@ -694,6 +724,10 @@ def _alike(specs: tuple[JobSpec, ...]) -> bool:
         ):
             return False
     return True
+
+
+def _position(finished: Finished) -> int:
+    return finished.position
 
 
 def _exhausted(job: JobRecord) -> bool:

@@ -12,8 +12,10 @@ A leader among brokers (led mode) commits like a holder, but steps down for good
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from typing import Any
+
+import msgspec
 
 from casque.clock import Clock, Random, new_id, new_nonce
 from casque.codec.head import FORMAT, Owner
@@ -27,6 +29,7 @@ from casque.codec.log import (
     replay,
 )
 from casque.errors import (
+    CasqueError,
     CorruptQueueError,
     LeadershipLostError,
     QueueLedError,
@@ -34,6 +37,8 @@ from casque.errors import (
     StorageError,
     UnknownOutcomeError,
 )
+from casque.journal.archive import ArchivePace, ArchiveRetention
+from casque.journal.log.archiver import Archiver
 from casque.journal.log.collector import collect
 from casque.journal.log.pace import Pace
 from casque.journal.log.reader import Placed, Tail
@@ -45,6 +50,10 @@ from casque.journal.port import Appended, Batch, Conflict, Landed, Refreshed, Si
 from casque.settings import QueueSettings, milliseconds
 from casque.state import Event, Limits, State
 from casque.storage.port import Store, Stored
+from casque.telemetry import logger
+from casque.types import Finished
+
+log = logger("journal")
 
 
 class LogJournal(Replica):
@@ -56,6 +65,9 @@ class LogJournal(Replica):
         self, store: Store, *, settings: QueueSettings, clock: Clock, rng: Random, limits: Limits | None = None
     ) -> None:
         super().__init__(store, settings=settings, clock=clock, rng=rng, limits=limits)
+        self._archiver = Archiver(store, self._head, self._patience)
+        self._archive_retention = ArchiveRetention(store, settings=settings, clock=clock)
+        self._archive_pace = ArchivePace(clock, rng, milliseconds(settings.archive_interval))
         self._snapshots = SnapshotWriter(store, clock=clock, rng=rng)
         self._pace = Pace(clock, rng)
         self._solitude = Solitude(clock, rng)
@@ -322,16 +334,56 @@ class LogJournal(Replica):
     def hesitation_s(self) -> float:
         return self._solitude.hesitation_ms() / 1000 if self._stance is Stance.OPEN else 0
 
+    def due_ms(self) -> int | None:
+        return self._archive_pace.due_ms()
+
+    def hurry(self, hurried: bool) -> None:
+        self._archive_pace.hurried = hurried
+
+    def wants_a_commit(self, state: State) -> bool:  # noqa: ARG002
+        return False  # all that is not a commit is in the head
+
     def maintenance(self, state: State, writer: str) -> Coroutine[Any, Any, None] | None:
         head = self._head.known
+        if head is not None:
+            state.shed(head.archived_to)
+        self._archive_pace.observe(state)
+        if archive_is_due := self._archive_pace.is_due:
+            self._archive_pace.restart()
         if head is None or state.position != self._verified:
             return None
         if self._pace.snapshot_is_due(state.position, head):
             self._pace.restart(state.position)
-            return self._keep(View.of(state, self._tip), writer)
+            return self._archive_and_keep(state, View.of(state, self._tip), writer)
+        if archive_is_due:
+            # What is finished from here on is for the next pass: it may not be history yet when this one gets there.
+            return self._archive(state, tuple(state.finished), state.position, writer)
         if self._stance is Stance.HOLDING and self._solitude.look_is_due():
             return self._look()
         return None
+
+    async def _archive(self, state: State, finished: Sequence[Finished], position: int, writer: str) -> None:
+        await self._archiver.archive(state, finished, position, writer=writer, may_write=self._may_archive)
+        await self._archive_retention.apply()
+
+    def _may_archive(self, head: LogHead) -> bool:
+        """Whatever was verified is history, so that anybody may archive it who does not disturb the owner's standing:
+        a change of the head is a leader's sign of life, and a holder or leader who was deposed has to find that out
+        by its next commit."""
+        return head.mode is not Mode.LED if self._stance is Stance.OPEN else head.epoch == self._epoch
+
+    async def _archive_and_keep(self, state: State, view: View, writer: str) -> None:
+        """What is archived first need not be in the snapshot."""
+        if view.finished:
+            try:
+                await self._archive(state, view.finished, view.position, writer)
+            except CasqueError as error:
+                log.warning("finished jobs could not be archived; the snapshot keeps them: %s", error)
+            head = self._head.known
+            archived = head.archived_to if head is not None else 0
+            left = [one for one in view.finished if one.position > archived]
+            view = msgspec.structs.replace(view, finished=left)
+        await self._keep(view, writer)
 
     async def _keep(self, view: View, writer: str) -> None:
         """Write a snapshot, name it in the head, and collect what it made superfluous."""
@@ -341,9 +393,22 @@ class LogJournal(Replica):
         mine = head.epoch == self._epoch and (head.mode is Mode.OPEN or self._stance is not Stance.OPEN)
         if ref is None or not mine:
             return
-        newer = naming(head, ref, writer=writer, retention_ms=milliseconds(self._settings.retention))
+        newer = naming(
+            head,
+            ref,
+            writer=writer,
+            retention_ms=milliseconds(self._settings.retention),
+            archived=self._archived_at(head, view),
+        )
         if newer is not None and await self._head.replace(newer):
             await collect(self._store, newer, fences=view.tip.fences)
+
+    def _archived_at(self, head: LogHead, view: View) -> int:
+        """Up to where nothing is left to be archived by this snapshot: if nothing was finished there is no pass."""
+        if not self._limits.finished:
+            return max(head.archived_to, view.position)
+        left = next((one.position for one in view.finished if one.position > head.archived_to), view.position + 1)
+        return head.archived_to if head.archiving is not None else max(head.archived_to, left - 1)
 
     async def _look(self) -> None:
         """Whether somebody else wants to write, so that a busy holder does not keep them out slot by slot."""

@@ -38,7 +38,7 @@ class Replica:
         self._settings = settings
         self._clock = clock
         self._rng = rng
-        self._limits = limits or Limits()
+        self._limits = limits or Limits(finished=settings.archive)
         self._head = HeadRegister(store, self._patience)
         self._reader = Reader(store, self._patience)
         # Where this process stands. Changed by the one operation in flight, never by the work beside it.
@@ -81,6 +81,7 @@ class Replica:
             self._heed(later)
             self._apply(state, tail.found)
             self._verified = state.position
+            state.shed(later.archived_to)
             return state
         raise StorageError("the log was collected faster than it could be read; open the queue again")
 
@@ -103,6 +104,7 @@ class Replica:
         events = self._apply(state, tail.found)
         self._verified = state.position
         self._seen_ms = began_ms
+        state.shed(head.archived_to)
         return Refreshed(state, events)
 
     async def _whole(self, tail: Tail, head: LogHead) -> bool:

@@ -86,17 +86,23 @@ async def _blocks(records: list[JobRecord]) -> list[tuple[JobRecord, ...]]:
     return blocks
 
 
-def naming(head: LogHead, ref: SnapshotRef, *, writer: str, retention_ms: int) -> LogHead | None:
+def naming(
+    head: LogHead, ref: SnapshotRef, *, writer: str, retention_ms: int, archived: int | None = None
+) -> LogHead | None:
     """The next head, which names this snapshot and, with the same write, raises the floor: that first, then deletes.
 
-    None if the head names a newer one already.
+    `archived`, if it is known better than by the head, is where nothing is left to be archived. None if the head names
+    a newer snapshot already.
     """
     if head.snapshot is not None and head.snapshot.position >= ref.position:
         return None
     kept, floor = _kept(head, begins_ms=ref.at - retention_ms)
-    if head.archived is not None:
-        floor = min(floor, head.archived)
-    return head.next(writer, snapshot=ref, kept=kept, floor=max(head.floor, floor))
+    archived = head.archived if archived is None else archived
+    if archived is not None:
+        floor = min(floor, archived)
+    archiving = head.archiving if archived is None or (head.archiving or 0) > archived else None
+    floor = max(head.floor, floor)
+    return head.next(writer, snapshot=ref, kept=kept, floor=floor, archived=archived, archiving=archiving)
 
 
 def _kept(head: LogHead, *, begins_ms: int) -> tuple[tuple[SnapshotRef, ...], int]:

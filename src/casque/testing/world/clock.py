@@ -12,7 +12,8 @@ from casque.testing.world.loop import VirtualLoop
 if TYPE_CHECKING:
     from casque.testing.world.life import Life
 
-EPOCH_MS = 1_700_000_000_000
+EPOCH_MS = 472_223 * 3_600_000 - 4_000
+"""An hour ends a few seconds after a world begins: the archive goes by hours."""
 
 
 class MachineClock:

@@ -19,6 +19,8 @@ from casque.storage.port import Stored
 from casque.testing.world.history import History
 from casque.testing.world.onlooker import DocumentOnlooker, LogOnlooker, Onlooker
 
+LIMITS = Limits(finished=True)
+
 
 @dataclass(frozen=True, slots=True)
 class Layout:
@@ -42,17 +44,17 @@ class Layout:
 
 
 def _recover_document(objects: Mapping[str, Stored]) -> State:
-    return DocumentCodec(KEY, "").decode(objects[KEY].body, Limits())
+    return DocumentCodec(KEY, "").decode(objects[KEY].body, LIMITS)
 
 
 def _recover_log(objects: Mapping[str, Stored]) -> State:
     """The snapshot that the head names, if it names one, and every segment after it."""
     if KEY not in objects:
-        return State(Limits())
+        return State(LIMITS)
     head = decode_head(KEY, objects[KEY].body)
     assert head.queue_id is not None
     if head.snapshot is None:
-        state, chain = State(Limits()), START
+        state, chain = State(LIMITS), START
     else:
         snapshot = objects.get(head.snapshot.key)
         if snapshot is None:
@@ -61,7 +63,7 @@ def _recover_log(objects: Mapping[str, Stored]) -> State:
             head.snapshot,
             snapshot.body,
             queue_id=head.queue_id,
-            limits=Limits(),
+            limits=LIMITS,
             read=lambda key: _part(objects, key),
         )
         chain = tip.chain
@@ -69,6 +71,7 @@ def _recover_log(objects: Mapping[str, Stored]) -> State:
         segment = decode_segment(stored.body, queue_id=head.queue_id, position=state.position + 1, prev=chain)
         replay(state, segment)
         chain = digest(stored.body)
+    state.shed(head.archived_to)
     return state
 
 
@@ -105,6 +108,10 @@ LED_DOCUMENT = Layout(
     duration_s=16.0,
 )
 HURRIED = {
+    "casque.journal.archive.ARCHIVE_JOBS": 8,
+    "casque.journal.document.ARCHIVE_JOBS": 8,
+    "casque.journal.log.archiver.RANGE_JOBS": 5,
+    "casque.codec.archive.PIECE_JOBS": 2,
     "casque.journal.log.pace.SNAPSHOT_SEGMENTS": 5,
     "casque.journal.log.snapshots.PART_BYTES": 2_000,
     "casque.journal.log.snapshots.BLOCK_JOBS": 8,

@@ -6,10 +6,12 @@ allowed to go, is known here.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Protocol
 
+from casque.codec.archive import ARCHIVE
 from casque.codec.head import KEY
 from casque.codec.log import (
     LogHead,
@@ -27,6 +29,8 @@ from casque.state import Limits, State
 from casque.storage.port import Stored
 from casque.testing.world.history import History
 from casque.testing.world.invariants import Invariant
+from casque.testing.world.shelves import Shelves
+from casque.types import Finished, JobState
 
 
 class Effect(StrEnum):
@@ -41,6 +45,8 @@ class Effect(StrEnum):
     """Likewise, and nobody knows of it yet."""
     RETAKEN = "slot retaken"
     """A slot that was emptied is taken by somebody who overslept: nobody will ever read it."""
+    ARCHIVED = "archive object"
+    """Finished jobs, on their way out of the queue."""
     DELETION = "deletion"
 
 
@@ -55,26 +61,64 @@ class Onlooker(Protocol):
         """This object is no longer there."""
         ...
 
-    def recovered(self, state: State) -> None:
+    def recovered(self, objects: Mapping[str, Stored], state: State) -> None:
         """This is what a process finds which knows nothing but the bucket."""
+        ...
+
+    def archive_is_complete(self, objects: Mapping[str, Stored]) -> bool:
+        """Whether everything that was finished is archived."""
         ...
 
 
 class DocumentOnlooker:
-    """Every write is the whole queue, and nothing is ever deleted."""
+    """Every write is the whole queue, or a part of the archive, and nothing is ever deleted."""
 
     def __init__(self, history: History) -> None:
         self._h = history
+        self._shelves = Shelves(history)
 
-    def landed(self, objects: Mapping[str, Stored], key: str) -> Effect:  # noqa: ARG002
+    def landed(self, objects: Mapping[str, Stored], key: str) -> Effect:
+        if key.startswith(ARCHIVE):
+            self._shelves.landed(key, objects[key].body)
+            return Effect.ARCHIVED
         self._h.demand(key == KEY, Invariant.CAUSED, lambda: f"{key} is no object that a document queue has")
         return Effect.COMMIT
 
     def deleted(self, key: str) -> None:
         self._h.broken(Invariant.KEPT, f"{key} was deleted")
 
-    def recovered(self, state: State) -> None:
-        """The step from the version before says all there is to say."""
+    def recovered(self, objects: Mapping[str, Stored], state: State) -> None:
+        """The step from the version before says all there is to say, but for what is over."""
+        if state.position == self._h.state.position:
+            return
+        fresh = [one for one in state.finished if one.position == state.position]
+        self._check_finished(self._h.state, state, fresh)
+        self._shelves.happened(fresh)
+        self._h.demand(
+            state.finished == self._shelves.after(state.archived),
+            Invariant.ARCHIVED,
+            lambda: f"the document of {state.position} does not hold all that is to be archived",
+        )
+        self._shelves.marked(objects, state.archived, state.archiving, position=state.position)
+
+    def _check_finished(self, old: State, new: State, fresh: list[Finished]) -> None:
+        """Whatever left or died by this commit is kept by the very same."""
+        ended = Counter(one.state for one in fresh)
+        a, b = old.counters, new.counters
+        dead = {i for i in new.dead if i not in old.dead}
+        left = {i for i, job in old.jobs.items() if i not in new.jobs and job.state is not JobState.DEAD}
+        purged = b.dead_purged > a.dead_purged
+        ids = {one.job.id for one in fresh}
+        self._h.demand(
+            (ended[JobState.DONE], ended[JobState.CANCELLED]) == (b.done - a.done, b.cancelled - a.cancelled)
+            and dead <= ids
+            and (left <= ids or purged),
+            Invariant.ARCHIVED,
+            lambda: f"what the commit {new.position} finished is {left | dead}, and it kept {ids}",
+        )
+
+    def archive_is_complete(self, objects: Mapping[str, Stored]) -> bool:
+        return self._shelves.complete(objects)
 
 
 class LogOnlooker:
@@ -83,7 +127,8 @@ class LogOnlooker:
     def __init__(self, history: History) -> None:
         self._h = history
         self._head: LogHead | None = None
-        self._full = State(Limits())
+        self._full = State(Limits(finished=True))
+        self._shelves = Shelves(history)
         self._tip = Tip()
         self._claimant = ""
         """The writer that began the epoch."""
@@ -95,13 +140,24 @@ class LogOnlooker:
             return Effect.HEAD
         if key.startswith("log/"):
             return self._put(_number(key), body)
+        if key.startswith(ARCHIVE):
+            self._shelves.landed(key, body)
+            return Effect.ARCHIVED
         self._h.demand(
             key.startswith("snapshots/"), Invariant.CAUSED, lambda: f"{key} is no object that a log queue has"
         )
         return Effect.SNAPSHOT
 
-    def recovered(self, state: State) -> None:
+    def archive_is_complete(self, objects: Mapping[str, Stored]) -> bool:
+        return self._shelves.complete(objects)
+
+    def recovered(self, objects: Mapping[str, Stored], state: State) -> None:  # noqa: ARG002
         full = self._full
+        self._h.demand(
+            state.finished == self._shelves.after(state.archived),
+            Invariant.ARCHIVED,
+            lambda: f"snapshot and tail of position {state.position} do not tell all that is to be archived",
+        )
         self._h.demand(
             (state.position, state.jobs, state.counters, state.writers, state.requests)
             == (full.position, full.jobs, full.counters, full.writers, full.requests),
@@ -143,6 +199,8 @@ class LogOnlooker:
             ),
         )
         tip.advance(segment, digest(body))
+        self._shelves.happened([one for one in full.finished if one.position == position])
+        full.shed(position)  # from here on the shelves know
         h.segments[position] = segment
         return Effect.FENCE if segment.is_fence else Effect.COMMIT
 
@@ -153,6 +211,12 @@ class LogOnlooker:
         self._head = new
         for ref in _named(new):
             h.demand(ref.key in objects, Invariant.KEPT, lambda: f"the head names {ref.key}, which is not there")  # noqa: B023
+        self._shelves.marked(objects, new.archived_to, new.archiving, position=self._full.position)
+        h.demand(
+            new.floor <= new.archived_to,
+            Invariant.ARCHIVED,
+            lambda: f"the floor is {new.floor}, and what is archived ends at {new.archived_to}",
+        )
         if old is None:
             return
         h.demand(
@@ -205,6 +269,8 @@ class LogOnlooker:
 
     def deleted(self, key: str) -> None:
         h, head = self._h, self._head
+        if key.startswith(ARCHIVE):
+            self._shelves.deleted(key)
         if head is None or key == KEY:
             h.broken(Invariant.KEPT, f"{key} was deleted")
         if key.startswith("log/"):

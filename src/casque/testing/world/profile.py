@@ -51,6 +51,7 @@ def _settings() -> QueueSettings:
         poll_max=timedelta(seconds=2),
         drain_limit=timedelta(seconds=5),
         retention=timedelta(seconds=1),
+        archive_interval=timedelta(seconds=1),
     )
 
 

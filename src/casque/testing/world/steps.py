@@ -60,6 +60,9 @@ class Steps:
         self.effects[Effect.DELETION] += 1
         self._onlooker.deleted(key)
 
+    def archive_is_complete(self, objects: Mapping[str, Stored]) -> bool:
+        return self._onlooker.archive_is_complete(objects)
+
     def _recover(self, objects: Mapping[str, Stored]) -> State:
         h = self._history
         try:
@@ -67,7 +70,7 @@ class Steps:
         except CorruptQueueError as error:
             h.broken(Invariant.CONSERVED, str(error))
         h.demand(new.violation() is None, Invariant.CONSERVED, lambda: str(new.violation()))
-        self._onlooker.recovered(new)
+        self._onlooker.recovered(objects, new)
         return new
 
     def _check_unchanged(self, new: State, by: str, *, further: bool = False) -> None:
@@ -373,7 +376,16 @@ def same_content(a: State, b: State) -> bool:
         and a.counters == b.counters
         and a.writers == b.writers
         and (a.requests == b.requests or all(b.requests.get(i, seen) == seen for i, seen in a.requests.items()))
+        and _same_finished(a, b)
     )
+
+
+def _same_finished(a: State, b: State) -> bool:
+    """As far as neither of the two knows it to be archived."""
+    archived = max(a.archived, b.archived)
+    return [one for one in a.finished if one.position > archived] == [
+        one for one in b.finished if one.position > archived
+    ]
 
 
 def _is_due(record: JobRecord, at_ms: int) -> bool:

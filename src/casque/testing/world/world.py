@@ -216,7 +216,8 @@ class World:
 
     def _check_done(self) -> None:
         state = self.history.state
-        if not state.waiting and not state.running:
+        idle = not state.waiting and not state.running
+        if idle and self._steps.archive_is_complete(self.bucket.objects):
             self.history.checked[Invariant.LIVE] += 1
             self.loop.stop()
             return
@@ -225,7 +226,7 @@ class World:
         ]
         self.history.demand(
             not self.healed_for(self.profile.recovery_s),
-            Invariant.LIVE,
+            Invariant.ARCHIVED if idle else Invariant.LIVE,
             lambda: f"{self.profile.recovery_s:.0f} s after the last fault there are left: {', '.join(left[:5])}",
         )
         self._later(1.0, self._check_done)

@@ -1,0 +1,113 @@
+"""The archive: finished jobs as lines of JSON, in objects by hour.
+
+A pure projection of the log: which jobs an object holds, its name and its bytes follow from the log and from a range of
+positions alone, so whoever writes the range writes the same. A range that spans several hours has an object in each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from casque.codec.stored import from_ms
+from casque.errors import CorruptQueueError
+from casque.service import ArchivedJob
+from casque.types import Finished
+
+ARCHIVE = "archive/"
+SUFFIX = ".jsonl"
+HOUR_MS = 3_600_000
+PIECE_JOBS = 1_000
+PIECE_BYTES = 256 * 1024
+"""A piece takes about two milliseconds. Under load there is one between two commits, which finish hundreds of jobs."""
+
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(ArchivedJob)
+
+
+class Range(msgspec.Struct, frozen=True, order=True):
+    """Positions, both ends included."""
+
+    first: int
+    last: int
+
+
+def hour_of(at_ms: int) -> str:
+    """`2026-02-15T10`: in the order of time, as text."""
+    return from_ms(at_ms // HOUR_MS * HOUR_MS).isoformat()[:13]
+
+
+def archive_key(hour: str, range_: Range) -> str:
+    return f"{ARCHIVE}{hour}/{range_.first:020d}-{range_.last:020d}{SUFFIX}"
+
+
+def parse_key(key: str) -> tuple[str, Range] | None:
+    """Hour and range of an object; None if it is something else that somebody put there."""
+    hour = parse_hour(key)
+    name = key.rpartition("/")[2]
+    first, _, last = name.removesuffix(SUFFIX).partition("-")
+    if not all(len(part) == 20 and part.isascii() and part.isdecimal() for part in (first, last)):
+        return None
+    range_ = Range(int(first), int(last))
+    return (hour, range_) if key == archive_key(hour, range_) else None
+
+
+def parse_hour(key: str) -> str:
+    return key.removeprefix(ARCHIVE).partition("/")[0]
+
+
+def encode_archived(finished: Iterable[Finished]) -> Iterator[bytes]:
+    """Their lines in pieces, so that whoever asks for them can do something else in between."""
+    some: list[ArchivedJob] = []
+    size = 0
+    for one in finished:
+        some.append(archived_job(one))
+        size += len(one.job.spec.payload) + len(one.result or b"")
+        if len(some) == PIECE_JOBS or size >= PIECE_BYTES:
+            yield _encoder.encode_lines(some)
+            some.clear()
+            size = 0
+    if some:
+        yield _encoder.encode_lines(some)
+
+
+def archived_job(finished: Finished) -> ArchivedJob:
+    job = finished.job
+    spec = job.spec
+    return ArchivedJob(
+        spec.id,
+        spec.entrypoint,
+        spec.payload,
+        finished.state,
+        job.attempts,
+        from_ms(job.created_ms),
+        from_ms(job.due_ms),
+        from_ms(finished.at_ms),
+        finished.position,
+        job.sequence,
+        None if job.claimed_ms is None else from_ms(job.claimed_ms),
+        job.worker,
+        finished.error,
+        finished.result,
+        spec.priority,
+        spec.attempts_max,
+        job.token,
+        spec.key,
+        spec.headers,
+        spec.zone,
+        None if spec.run_at_ms is None else from_ms(spec.run_at_ms),
+    )
+
+
+def decode_archived(key: str, body: bytes) -> list[ArchivedJob]:
+    """
+    Raises:
+        CorruptQueueError: it is no object of an archive.
+    """
+    try:
+        return _decoder.decode_lines(body)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise CorruptQueueError(
+            key, f"this is no part of an archive ({error}). Restore it from a backup or an older version"
+        ) from error

@@ -1,0 +1,69 @@
+"""Reads the archive: object by object in the order of their names, which is that of hours and then of positions."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import aclosing
+
+from casque.codec.archive import ARCHIVE, decode_archived, hour_of, parse_key
+from casque.journal.patience import Patience
+from casque.service import ArchivedJob
+from casque.storage.port import Read, Store, Stored
+
+READ_AHEAD = 4
+"""Objects asked for at once. Each is held as a whole, and a writer keeps them to some megabytes."""
+
+
+async def read_archive(
+    store: Store, patience: Callable[[], Patience], *, since_ms: int | None, until_ms: int | None
+) -> AsyncGenerator[ArchivedJob]:
+    """Every job of the hours between; whoever asks leaves out what lies before or after.
+
+    Raises:
+        CorruptQueueError: an object is none of an archive.
+    """
+    async with aclosing(_objects(store, patience, since_ms=since_ms, until_ms=until_ms)) as objects:
+        async for key, body in objects:
+            for job in decode_archived(key, body):
+                yield job
+
+
+async def _objects(
+    store: Store, patience: Callable[[], Patience], *, since_ms: int | None, until_ms: int | None
+) -> AsyncGenerator[tuple[str, bytes]]:
+    ahead: deque[tuple[str, asyncio.Task[Read]]] = deque()
+    try:
+        async for key in _keys(store, since_ms, until_ms):
+            ahead.append((key, asyncio.create_task(_get(store, patience, key))))
+            if len(ahead) < READ_AHEAD:
+                continue
+            first, reading = ahead.popleft()
+            if isinstance(read := await reading, Stored):
+                yield first, read.body
+        while ahead:
+            first, reading = ahead.popleft()
+            # What was listed and is gone by now was older than is kept.
+            if isinstance(read := await reading, Stored):
+                yield first, read.body
+    finally:
+        for _, reading in ahead:
+            reading.cancel()
+        await asyncio.gather(*(reading for _, reading in ahead), return_exceptions=True)
+
+
+async def _keys(store: Store, since_ms: int | None, until_ms: int | None) -> AsyncIterator[str]:
+    after = None if since_ms is None else f"{ARCHIVE}{hour_of(since_ms)}/"
+    last = None if until_ms is None else hour_of(until_ms)
+    async for key in store.list(ARCHIVE, after=after):
+        parsed = parse_key(key)
+        if parsed is None:
+            continue
+        if last is not None and parsed[0] > last:
+            return
+        yield key
+
+
+async def _get(store: Store, patience: Callable[[], Patience], key: str) -> Read:
+    return await patience().insist(lambda: store.get(key))

@@ -1,0 +1,157 @@
+"""What both layouts need to archive: when it is worth it, and how a range of positions gets into the archive."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from casque.clock import Clock, Random, yield_once
+from casque.codec.archive import ARCHIVE, Range, archive_key, encode_archived, hour_of, parse_key
+from casque.errors import CorruptQueueError, StorageError
+from casque.journal.patience import Patience
+from casque.journal.tries import Tries
+from casque.settings import QueueSettings, milliseconds
+from casque.state import State
+from casque.storage.port import Store, Stored, Won
+from casque.types import Finished
+
+ARCHIVE_JOBS = 5_000
+ARCHIVE_BYTES = 4 * 1024 * 1024
+"""So many finished jobs, or so much of payloads and results, do not wait for the interval."""
+RETENTION_MS = 10 * 60 * 1000
+"""How often whoever archives looks for hours that are too old."""
+DELETED_AT_ONCE = 16
+
+
+class ArchivePace:
+    """Measures what is yet to be archived, whoever finished it."""
+
+    def __init__(self, clock: Clock, rng: Random, interval_ms: int, *, jobs_max: int | None = None) -> None:
+        self._clock = clock
+        self._rng = rng
+        self._interval_ms = interval_ms
+        self._jobs_max = jobs_max
+        self._since_ms: int | None = None
+        self._slack = 1.0
+        self._weighed = 0
+        self._jobs = 0
+        self._bytes = 0
+        self.hurried = False
+        """The queue is about to be closed: whatever there is does not wait."""
+
+    def observe(self, state: State) -> None:
+        finished = state.finished
+        if not finished:
+            self._since_ms = None
+            self._jobs = self._bytes = 0
+            return
+        if self._since_ms is None:
+            self.restart()
+        if finished[-1].position > self._weighed:
+            self._weigh(finished)
+
+    def restart(self) -> None:
+        """A pass begins, or was tried: if anything is left, measure from here."""
+        self._since_ms = self._clock.monotonic_ms()
+        # Writers that share a queue see the same jobs finish: they must not all begin at once.
+        self._slack = 1 + self._rng.random() / 4
+        self._jobs = self._bytes = 0
+
+    @property
+    def is_due(self) -> bool:
+        due_ms = self.due_ms()
+        return due_ms is not None and (self.hurried or self._clock.monotonic_ms() >= due_ms)
+
+    def due_ms(self) -> int | None:
+        """When, on the monotonic clock, there is something to archive."""
+        if self._since_ms is None:
+            return None
+        if self._jobs >= (self._jobs_max or ARCHIVE_JOBS) or self._bytes >= ARCHIVE_BYTES:
+            return self._since_ms
+        return self._since_ms + int(self._interval_ms * self._slack)
+
+    def _weigh(self, finished: Sequence[Finished]) -> None:
+        """A turn adds few to many: only those are looked at."""
+        weighed = self._weighed
+        for one in reversed(finished):
+            if one.position <= weighed:
+                break
+            self._jobs += 1
+            self._bytes += len(one.job.spec.payload) + len(one.result or b"")
+        self._weighed = finished[-1].position
+
+
+class ArchiveRetention:
+    """Deletes the hours of an archive that are too old, now and then."""
+
+    def __init__(self, store: Store, *, settings: QueueSettings, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+        span = settings.archive_retention
+        self._span_ms = None if span is None else milliseconds(span)
+        self._next_ms = 0
+
+    async def apply(self) -> None:
+        """
+        Raises:
+            StorageError: the store failed. What is left is for the next time.
+        """
+        if self._span_ms is None or self._clock.monotonic_ms() < self._next_ms:
+            return
+        self._next_ms = self._clock.monotonic_ms() + RETENTION_MS
+        oldest = hour_of(self._clock.wall_ms() - self._span_ms)
+        doomed: list[str] = []
+        async for key in self._store.list(ARCHIVE):
+            if (parsed := parse_key(key)) is None:
+                continue
+            if parsed[0] >= oldest:
+                break
+            doomed.append(key)
+            if len(doomed) == DELETED_AT_ONCE:
+                await asyncio.gather(*map(self._store.delete, doomed))
+                doomed.clear()
+        await asyncio.gather(*map(self._store.delete, doomed))
+
+
+async def write_range(
+    store: Store, patience: Callable[[], Patience], range_: Range, finished: Sequence[Finished]
+) -> None:
+    """Put what was finished in this range into the archive; `finished` may hold more.
+
+    Whoever else does the same writes the same bytes to the same names, so it may be done any number of times.
+
+    Raises:
+        CorruptQueueError: something else lies there.
+        UnknownOutcomeError, StorageError: the store failed for too long. Try again later.
+    """
+    by_hour: dict[str, list[Finished]] = {}
+    for one in finished:
+        if range_.first <= one.position <= range_.last:
+            by_hour.setdefault(hour_of(one.at_ms), []).append(one)
+    for hour, some in by_hour.items():
+        pieces: list[bytes] = []
+        for piece in encode_archived(some):
+            pieces.append(piece)
+            await yield_once()
+        await _create(store, patience, archive_key(hour, range_), b"".join(pieces))
+
+
+async def _create(store: Store, patience: Callable[[], Patience], key: str, body: bytes) -> None:
+    tries = Tries(f"the creation of {key}", patience)
+    while True:
+        outcome = await tries.attempt(lambda: store.create(key, body))
+        if outcome is None:
+            continue
+        if isinstance(outcome, Won):
+            return
+        # Somebody was first, perhaps an earlier attempt of our own: then the same bytes are there.
+        read = await patience().insist(lambda: store.get(key))
+        if isinstance(read, Stored):
+            if read.body == body:
+                return
+            raise CorruptQueueError(
+                key,
+                "there is something else in the place of what has to be archived: another queue was here before, or an "
+                "old queue.json was put back. Move archive/ away; until then nothing is archived, and nothing is lost",
+            )
+        await tries.pause(StorageError(f"{key} is neither there nor free"))

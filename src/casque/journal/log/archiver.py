@@ -1,0 +1,93 @@
+"""Moves finished jobs from a log into the archive, beside the commits, a range of positions at a time.
+
+The head says which: `archived` is where the archive ends, and `archiving`, set by one compare-and-set before anything
+is written, is where the range ends that comes next. So ranges never overlap, and a job is in one of them only. Whoever
+finds a range that was begun, after a crash or beside somebody who is slow, writes that very range and none other; the
+log says what is in it, so both write the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from casque.codec.archive import Range
+from casque.codec.log import LogHead
+from casque.journal import archive
+from casque.journal.archive import write_range
+from casque.journal.log.register import HeadRegister
+from casque.journal.patience import Patience
+from casque.state import State
+from casque.storage.port import Store
+from casque.types import Finished
+
+RANGE_JOBS = 20_000
+RANGE_BYTES = 16 * 1024 * 1024
+"""What one range holds at the most, unless a single commit holds more: readers take an object as a whole."""
+LOSSES_MAX = 10
+"""How often the head may be changed by somebody else before a pass is put off."""
+
+
+class Archiver:
+    """Has one pass under way at a time."""
+
+    def __init__(self, store: Store, head: HeadRegister, patience: Callable[[], Patience]) -> None:
+        self._store = store
+        self._head = head
+        self._patience = patience
+        self._written: Range | None = None
+        """The last range whose objects are surely there."""
+
+    async def archive(
+        self,
+        state: State,
+        finished: Sequence[Finished],
+        position: int,
+        *,
+        writer: str,
+        may_write: Callable[[LogHead], bool],
+    ) -> None:
+        """Archive what was finished up to a position, which is history for sure.
+
+        `finished` is all of it that the head did not yet call archived; `state` drops what is.
+        """
+        losses = 0
+        while losses < LOSSES_MAX:
+            head = await self._head.read()
+            begin, end = head.archived_to, head.archiving
+            if not may_write(head) or (end is not None and end > position):
+                return
+            if end is not None:
+                range_ = Range(begin + 1, end)
+                if range_ != self._written:
+                    await write_range(self._store, self._patience, range_, finished)
+                    self._written = range_
+                    if len(state.finished) - len(finished) >= archive.ARCHIVE_JOBS:
+                        return  # so many more already: the next pass ends this range with the write that begins its own
+                    head = await self._head.read()
+                    if (head.archived_to, head.archiving) != (begin, end) or not may_write(head):
+                        continue
+                begin = end
+            claimed = claim(finished, begin, position)
+            if end is None and claimed is None:
+                break
+            if not await self._head.replace(head.next(writer, archived=begin, archiving=claimed)):
+                losses += 1
+            elif claimed is None:
+                break
+        if self._head.known is not None:
+            state.shed(self._head.known.archived_to)
+
+
+def claim(finished: Sequence[Finished], begin: int, position: int) -> int | None:
+    """Where the next range ends, at `position` or before it; None if there is nothing to archive."""
+    jobs = size = 0
+    last = begin
+    for one in finished:
+        if one.position <= begin:
+            continue
+        if one.position > last and (jobs >= RANGE_JOBS or size >= RANGE_BYTES):
+            return last
+        jobs += 1
+        size += len(one.job.spec.payload) + len(one.result or b"")
+        last = one.position
+    return position if jobs else None
