@@ -30,6 +30,7 @@ from casque import (
 )
 from casque.service import EventKind, Lease, QueueEvent, QueueService
 from casque.testing.clock import ManualClock
+from casque.transport import border as border_module
 from casque.transport import tokenfile
 from casque.transport.access import TokenBook
 from casque.transport.border import Admit, Border, Limits, admit
@@ -344,6 +345,15 @@ async def test_the_limits_are_those_that_were_given(verb: str, arguments: dict[s
     assert queue.asked == []
     if "wait_s" not in arguments and arguments.get("entrypoints") != ():
         await call(Border(queue), verb, arguments)
+
+
+async def test_what_the_queue_adds_to_a_job_cannot_come_from_a_caller(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(border_module, "_NOT_ASKED_FOR", (("zone", None),))
+    queue = Recorder()
+    with pytest.raises(InvalidInputError, match="zone is for the queue to set"):
+        await Border(queue).enqueue([JobSpec("j", "mail", b"", zone="acme")])
+    assert queue.asked == []
+    await Border(queue).enqueue([JobSpec("j", "mail", b"")])
 
 
 async def test_a_long_error_is_cut_as_it_is_by_an_embedded_queue() -> None:

@@ -28,6 +28,13 @@ Admit: TypeAlias = Callable[[str | None], Wrapper]
 _SPAN_MS_MAX = checks.LONGEST_S * 1000
 _PRIORITY = 2**63
 _PAGE = 1_000
+_ASKED_FOR = {
+    *("id", "entrypoint", "payload", "priority", "run_at_ms", "attempts_max", "key", "headers", "zone"),
+}
+_NOT_ASKED_FOR = tuple(
+    (field.name, field.default) for field in msgspec.structs.fields(JobSpec) if field.name not in _ASKED_FOR
+)
+"""What the queue itself adds to a job, now or in a later release, such as where it put a payload: not for callers."""
 _ENDS = frozenset({EventKind.ACKED, EventKind.CANCELLED, EventKind.PURGED})
 
 
@@ -171,6 +178,9 @@ class Border:
                 checks.few_headers(spec.headers)
             if spec.zone is not None:
                 checks.name("zone", spec.zone, checks.NAME_MAX)
+            for name, default in _NOT_ASKED_FOR:
+                if getattr(spec, name) != default:
+                    raise InvalidInputError(f"{name} is for the queue to set, not for its callers")
 
     def _own_or_as_asked(self, job: JobRecord, spec: JobSpec) -> JobRecord:
         """Whoever names the key, or the request id, of a job that is none of theirs gets its id, as they must, but
