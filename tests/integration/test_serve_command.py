@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
@@ -20,6 +21,7 @@ import trustme
 from typer.testing import CliRunner, Result
 
 from casque import ClientTlsFiles, NotAllowedError, NotAuthenticatedError, Queue
+from casque.cli import serve
 from casque.cli.main import app
 from casque.testing.servers import Server
 from casque.transport import tokenfile
@@ -270,3 +272,17 @@ def test_a_package_that_is_missing_is_named_with_the_way_to_get_it(tmp_path: Pat
     assert 'pip install "casque[server]"' in ended.stderr
     other = subprocess.run([sys.executable, "-c", without, "--version"], capture_output=True, text=True)
     assert other.returncode == 0, "the other commands do without"
+
+
+async def test_a_second_signal_does_not_wait_for_anything(monkeypatch: pytest.MonkeyPatch) -> None:
+    codes: list[int] = []
+    monkeypatch.setattr(os, "_exit", codes.append)
+    signals = serve._Signals()
+    try:
+        signals._received(signal.SIGTERM)
+        assert (signals.stop.is_set(), signals.name, codes) == (True, "SIGTERM", [])
+        signals._received(signal.SIGINT)
+        assert codes == [1]
+    finally:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().remove_signal_handler(number)

@@ -220,11 +220,11 @@ async def _run(make: Callable[[], ServeOptions], voice: Voice) -> None:
     try:
         await _unless(signals.stop, server.wait())
     finally:
+        watching.cancel()
+        await asyncio.gather(watching, return_exceptions=True)
         if signals.stop.is_set():
             voice.stopping(signals.name, options.drain)
         await server.stop()
-        watching.cancel()
-        await asyncio.gather(watching, return_exceptions=True)
     voice.stopped()
 
 
