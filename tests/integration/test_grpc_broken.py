@@ -22,8 +22,9 @@ from casque.errors import (
     QueueClosedError,
     UnknownOutcomeError,
 )
+from casque.service import QueueService
 from casque.storage.memory import MemoryStore
-from casque.testing.clock import ManualClock
+from casque.testing.clock import ManualClock, settle
 from casque.testing.gated import GatedStore
 from casque.testing.hosting import FixedHost, Noticing, leading
 from casque.testing.over_grpc import calling, serving
@@ -34,11 +35,13 @@ from casque.transport.grpc.casque_v1_pb2 import Packet
 from casque.transport.grpc.client import GrpcService
 from casque.transport.grpc.door import GrpcLimits
 from casque.transport.grpc.server import GrpcServer
+from casque.types import JobRecord
 
 BROKER = """
 import asyncio
 from casque.testing.hosting import leading
 from casque.transport.grpc.server import GrpcServer
+from casque.types import JobRecord
 
 async def main():
     async with leading("memory://") as host:
@@ -349,27 +352,43 @@ async def test_more_waiting_callers_than_a_stream_may_have_are_refused() -> None
         assert len(await client.dequeue(entrypoints=None, limit=1, wait_s=60)) == 1
 
 
-async def test_a_client_that_does_not_read_its_answers_is_not_served_for_ever() -> None:
+class Counting:
+    """A queue that counts how often it is asked for a job by name."""
+
+    def __init__(self, service: QueueService) -> None:
+        self._service = service
+        self.finds = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._service, name)
+
+    async def find(self, job_id: str) -> JobRecord | None:
+        self.finds += 1
+        return await self._service.find(job_id)
+
+
+async def test_calls_are_carried_out_no_faster_than_their_answers_are_taken() -> None:
     limits = GrpcLimits(calls_per_stream=10)
     async with leading("memory://broken-deaf") as host, serving(host, limits=limits) as server:
-        await host.queue.enqueue([a_job(bytes(200_000)) for _ in range(5)])
-        jobs = [job.id for job in await host.queue.jobs()]
+        [job] = await host.queue.enqueue([a_job(bytes(200_000))])
+        host.queue = counting = Counting(host.queue)
         async with raw_stream(server) as stream:
-            number = 0
-            writing = True
-            while writing and number < 2000:
-                calls = [packets.FindCall(number := number + 1, jobs[number % 5]) for _ in range(10)]
-                try:
-                    async with asyncio.timeout(0.5):
-                        await stream.write(Packet(body=packets.encode(calls)))
-                except TimeoutError:
-                    writing = False
-            # Either the window of the stream was full, or the calls in it are few beside what was asked for.
-            asked_for = number
-            answered = 0
-            while answered < asked_for - 10:
+
+            async def ask() -> None:
+                for first in range(1, 401, 10):
+                    calls = [packets.FindCall(number, job.id) for number in range(first, first + 10)]
+                    await stream.write(Packet(body=packets.encode(calls)))
+
+            asking = asyncio.create_task(ask())
+            answered, ahead = 0, 0
+            while answered < 400:
                 packet = await stream.read()
                 answered += len(packets.decode_answers(packet.body))
+                ahead = max(ahead, counting.finds - answered)
+            await asking
+
+        assert counting.finds == 400
+        assert ahead < 150  # what fits into the buffers of a connection, and not all that was asked for
 
 
 # --- Bad bytes ---
@@ -396,8 +415,20 @@ async def raw_stream(server: GrpcServer) -> AsyncIterator[Any]:
         Packet(body=msgspec.msgpack.encode([1, 2])),
         Packet(body=msgspec.msgpack.encode([["ack"]])),
         Packet(body=msgspec.msgpack.encode([["ack", 1, "job"]])[:-1]),
+        Packet(body=b"\x91" * 100_000 + b"\x90"),
+        Packet(body=packets.encode([packets.DequeueCall(1, None, 1, None, None, 60.0)] * 2)),
     ],
-    ids=["no protobuf", "empty", "no msgpack", "no list", "no entries", "no number", "cut short"],
+    ids=[
+        "no protobuf",
+        "empty",
+        "no msgpack",
+        "no list",
+        "no entries",
+        "no number",
+        "cut short",
+        "deep",
+        "a number twice",
+    ],
 )
 async def test_bytes_that_are_no_packet_end_the_stream_and_nothing_else(message: Any) -> None:
     async with leading("memory://broken-bytes") as host, serving(host) as server, calling(server) as client:
@@ -541,6 +572,28 @@ async def test_a_stream_that_ends_without_a_word_leaves_calls_unknown() -> None:
             await client.ack("job-1")
         with pytest.raises(CasqueError):
             await client.ack("job-2")
+
+
+async def test_a_call_that_was_sent_beside_somebody_who_left_may_have_been_done() -> None:
+    looked_at: list[object] = []
+
+    async def hang_up_after_two(context: Any) -> None:
+        await context.read()
+        await context.write(Packet(body=packets.encode([packets.Done(999)])))
+        packet = await context.read()
+        looked_at.extend(packets.decode_calls(packet.body))
+
+    async with a_liar(hang_up_after_two) as client:
+        leaver = asyncio.create_task(client.dequeue(entrypoints=None, limit=1, wait_s=60))
+        while client._line is None or not client._line._sent:
+            await settle()
+        acking = asyncio.create_task(client.ack("job-1"))
+        leaver.cancel()
+
+        with pytest.raises(UnknownOutcomeError):
+            await acking
+
+    assert looked_at == [packets.AckCall(2, "job-1"), packets.Leave(1)]
 
 
 async def test_answers_to_nobody_are_passed_over() -> None:

@@ -8,8 +8,11 @@ from typing import Any, cast
 import pytest
 
 from casque.clock import SystemClock, system_random
+from casque.errors import JobNotFoundError
+from casque.service import Lease
 from casque.testing.clock import settle
 from casque.testing.hosting import FixedHost, leading
+from casque.testing.over_grpc import over_grpc
 from casque.testing.service_suite import a_job
 from casque.transport.border import admit
 from casque.transport.grpc import packets
@@ -89,8 +92,29 @@ def test_a_large_answer_goes_in_parts_and_comes_back_whole() -> None:
 
     parts = packets.parts(packets.Jobs(7, jobs), 2000)
 
-    assert [len(part.jobs) for part in parts] == [2, 2, 2, 2, 2]
-    assert [part.more for part in parts] == [True, True, True, True, False]
-    assert [job for part in parts for job in part.jobs] == jobs
+    assert all(isinstance(part, packets.Jobs) for part in parts)
+    whole = [part for part in parts if isinstance(part, packets.Jobs)]
+    assert [len(part.jobs) for part in whole] == [2, 2, 2, 2, 2]
+    assert [part.more for part in whole] == [True, True, True, True, False]
+    assert [job for part in whole for job in part.jobs] == jobs
     assert packets.parts(packets.Jobs(7, []), 2000) == [packets.Jobs(7, [])]
     assert len(packets.parts(packets.Jobs(7, jobs), 1)) == 10
+    assert packets.parts(packets.Done(7), 1) == (packets.Done(7),)
+
+
+@pytest.mark.parametrize("limit", [1, 5_000, 100_000, 10_000_000])
+async def test_answers_of_any_size_come_back_through_packets_of_any_size(limit: int) -> None:
+    limits = GrpcLimits(packet_bytes=limit)
+    async with leading(f"memory://session-{limit}") as host, over_grpc(host, limits=limits) as client:
+        added = await client.enqueue([a_job(bytes(10_000)) for _ in range(30)])
+        claimed = await client.dequeue(entrypoints=None, limit=30)
+        leases = [Lease(job.id, job.token) for job in claimed] + [Lease("nobody")]
+        found, beaten = await asyncio.gather(
+            asyncio.gather(*(client.find(job.id) for job in added)), client.heartbeats(leases)
+        )
+
+        assert [job.spec for job in claimed] == [job.spec for job in added]
+        assert [job.id for job in found if job is not None] == [job.id for job in added]
+        assert [job.id for job in beaten if isinstance(job, JobRecord)] == [job.id for job in added]
+        assert isinstance(beaten[-1], JobNotFoundError)
+        assert len(await client.jobs()) == 30

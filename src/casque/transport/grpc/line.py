@@ -22,6 +22,7 @@ from casque.transport.grpc.casque_v1_pb2 import Packet
 from casque.transport.grpc.packets import (
     AckCall,
     Answer,
+    Beats,
     Call,
     DequeueCall,
     EnqueueCall,
@@ -74,7 +75,7 @@ class Line:
         """The last call that the server has looked at, if it said farewell."""
         self._outbox: list[Call] = []
         self._pending: dict[int, asyncio.Future[Any]] = {}
-        self._collected: dict[int, list[JobRecord]] = {}
+        self._collected: dict[int, list[Jobs | Beats]] = {}
         """The first parts of answers that come in several."""
         self._patient: dict[int, float] = {}
         """Calls that wait on purpose, and until when."""
@@ -195,7 +196,8 @@ class Line:
                     if len(body) > self._message_bytes:
                         self._refuse(calls, len(body))
                         continue
-                    self._sent = max(self._sent, calls[-1].number, calls[0].number)
+                    # All of them: a `Leave` has the number of an earlier call.
+                    self._sent = max(self._sent, *[call.number for call in calls])
                     await stream.write(Packet(body=body))
 
     def _cut(self, outbox: list[Call]) -> list[list[Call]]:
@@ -230,12 +232,13 @@ class Line:
 
     def _answered(self, answer: Answer) -> None:
         kind = type(answer)
-        if kind is Jobs:
-            assert isinstance(answer, Jobs)
-            whole = self._whole(answer)
-            if whole is None:
+        if kind is Jobs or kind is Beats:
+            assert isinstance(answer, Jobs | Beats)
+            if answer.more:
+                self._collected.setdefault(answer.number, []).append(answer)
                 return
-            answer = whole
+            if answer.number in self._collected:
+                answer = _joined([*self._collected.pop(answer.number), answer])
         elif kind is Farewell:
             self._looked_at = answer.number
             self._broken = True
@@ -254,13 +257,6 @@ class Line:
             future.set_exception(from_wire(answer.error))
         else:
             future.set_result(answer)
-
-    def _whole(self, answer: Jobs) -> Jobs | None:
-        if answer.more:
-            self._collected.setdefault(answer.number, []).extend(answer.jobs)
-            return None
-        earlier = self._collected.pop(answer.number, None) if self._collected else None
-        return answer if earlier is None else Jobs(answer.number, earlier + answer.jobs)
 
     def _settle(self, number: int, error: CasqueError) -> None:
         self._patient.pop(number, None)
@@ -330,6 +326,13 @@ class Line:
             f"the connection to the broker at {self._address} ended before the answer came ({why}); the call may have "
             "been carried out, so repeat it with the same request_id, or look first"
         )
+
+
+def _joined(parts: list[Jobs | Beats]) -> Jobs | Beats:
+    number = parts[0].number
+    if isinstance(parts[0], Beats):
+        return Beats(number, [beat for part in parts if isinstance(part, Beats) for beat in part.beats])
+    return Jobs(number, [job for part in parts if isinstance(part, Jobs) for job in part.jobs])
 
 
 async def _status_of(stream: Any) -> grpc.aio.AioRpcError:

@@ -7,14 +7,16 @@ defaults; jobs and specs are maps. An entry of a kind that is not known is refus
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, TypeAlias
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
 from casque.service import Lease, Stats
 from casque.transport.errors import WireError
 from casque.types import Backoff, JobRecord, JobSpec, JobState
+
+T = TypeVar("T")
 
 # --- Calls ---
 
@@ -162,8 +164,11 @@ class Beat(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 class Beats(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="beats"):
+    """In several, like jobs, if they do not fit into one packet."""
+
     number: int
     beats: list[Beat]
+    more: bool = False
 
 
 class Count(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="count"):
@@ -250,20 +255,52 @@ def added(number: int, asked: Sequence[JobSpec], jobs: Sequence[JobRecord]) -> A
     return Added(number, fresh)
 
 
-def parts(answer: Jobs, bytes_max: int) -> list[Jobs]:
-    """The same answer in pieces that fit into packets."""
-    pieces: list[list[JobRecord]] = [[]]
+def parts(answer: Answer, bytes_max: int) -> Sequence[Answer]:
+    """The same answer in pieces that fit into packets. One job is never cut in two."""
+    match answer:
+        case Jobs(number, jobs):
+            jobs_cut = _cut(jobs, weight, bytes_max)
+            return [Jobs(number, piece, more) for piece, more in jobs_cut]
+        case Beats(number, beats):
+            beats_cut = _cut(beats, _beat_weight, bytes_max)
+            return [Beats(number, piece, more) for piece, more in beats_cut]
+        case _:
+            return (answer,)
+
+
+def _cut(values: list[T], weigh: Callable[[T], int], bytes_max: int) -> list[tuple[list[T], bool]]:
+    """Pieces, each with whether there are more to come."""
+    pieces: list[list[T]] = [[]]
     size = 0
-    for job in answer.jobs:
-        size += weight(job)
+    for value in values:
+        size += weigh(value)
         if size > bytes_max and pieces[-1]:
             pieces.append([])
-            size = weight(job)
-        pieces[-1].append(job)
+            size = weigh(value)
+        pieces[-1].append(value)
     last = len(pieces) - 1
-    return [Jobs(answer.number, piece, index < last) for index, piece in enumerate(pieces)]
+    return [(piece, index < last) for index, piece in enumerate(pieces)]
 
 
 def weight(job: JobRecord) -> int:
     """About how many bytes it takes: the payload, and a guess at the rest."""
     return len(job.spec.payload) + 512
+
+
+def answer_weight(answer: Answer) -> int:
+    """The same for a whole answer; asked for every one, so the frequent ones come first."""
+    if type(answer) is Done:
+        return 16
+    if type(answer) is Jobs:
+        return sum([weight(job) for job in answer.jobs])
+    if type(answer) is Added:
+        return 32 * len(answer.jobs)
+    if type(answer) is Job and answer.job is not None:
+        return weight(answer.job)
+    if type(answer) is Beats:
+        return sum([_beat_weight(beat) for beat in answer.beats])
+    return 256
+
+
+def _beat_weight(beat: Beat) -> int:
+    return 256 if beat.job is None else weight(beat.job)

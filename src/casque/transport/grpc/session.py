@@ -109,7 +109,7 @@ class Session:
                 if packet is grpc.aio.EOF:
                     return
                 calls = packets.decode_calls(packet.body)
-            except msgspec.MsgspecError as error:
+            except (msgspec.MsgspecError, RecursionError) as error:
                 raise InvalidInputError(f"these bytes are no packet of calls: {error}") from error
             self._begin(calls)
             while len(self._running) - self._waiting + len(self._answers) >= limit:
@@ -131,6 +131,8 @@ class Session:
             elif isinstance(call, Unreadable):
                 self._refuse(call)
             else:
+                if call.number in self._running:
+                    raise InvalidInputError(f"the call number {call.number} is in use; numbers only rise")
                 self._last = call.number
                 if service is None:
                     assert refused is not None
@@ -218,13 +220,17 @@ class Session:
         whole: list[list[Answer]] = [[]]
         size = 0
         for answer in answers:
-            for part in packets.parts(answer, limit) if type(answer) is Jobs else (answer,):
-                more = sum(map(packets.weight, part.jobs)) if type(part) is Jobs else 64
-                if size + more > limit and whole[-1]:
-                    whole.append([])
-                    size = 0
-                whole[-1].append(part)
-                size += more
+            weight = packets.answer_weight(answer)
+            if size + weight > limit and whole[-1]:
+                whole.append([])
+                size = 0
+            if weight <= limit:
+                whole[-1].append(answer)
+                size += weight
+            else:
+                # It has packets to itself; the last of them is as good as full.
+                whole[-1:] = [[part] for part in packets.parts(answer, limit)]
+                size = limit
         return whole
 
     def _return_unsent(self) -> None:
