@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import msgspec
 import pytest
 
+from casque.codec.archive import Range
 from casque.codec.head import KEY, Owner
-from casque.codec.log import LogHead, Mode, Segment, View, segment_key
+from casque.codec.log import LogHead, Mode, Segment, SnapshotRef, View, segment_key
 from casque.engine.committer import Committer
-from casque.journal.log import collector, journal, replica
+from casque.journal import archive as journal_archive
+from casque.journal.log import archiver, collector, journal, replica
+from casque.journal.log.archiver import Archiver
 from casque.journal.log.follower import Follower
 from casque.journal.log.journal import LogJournal
 from casque.journal.log.reader import Reader, Tail
@@ -20,6 +23,7 @@ from casque.journal.log.snapshots import naming
 from casque.journal.port import Batch, Conflict, Refreshed, Sighting
 from casque.state import State
 from casque.storage.port import Store, Won
+from casque.types import Finished
 
 
 def wins_not_confirmed(patch: pytest.MonkeyPatch) -> None:
@@ -230,3 +234,85 @@ def snapshots_published_into_another_epoch(patch: pytest.MonkeyPatch) -> None:
             await collector.collect(self._store, newer, fences=view.tip.fences)
 
     patch.setattr(LogJournal, "_keep", keep)
+
+
+def archived_before_it_is_committed(patch: pytest.MonkeyPatch) -> None:
+    """A range ends where the next commit will be, and what that may finish is archived with the rest."""
+    claim = archiver.claim
+
+    def hasty(finished: Sequence[Finished], begin: int, position: int) -> int | None:
+        end = claim(finished, begin, position)
+        return end + 1 if end == position else end
+
+    patch.setattr(archiver, "claim", hasty)
+    write = journal_archive.write_range
+
+    async def ahead(store: Store, patience: Any, range_: Range, finished: Sequence[Finished]) -> None:
+        guessed = [msgspec.structs.replace(one, position=range_.last) for one in finished[-1:]]
+        await write(store, patience, range_, [*finished, *guessed])
+
+    patch.setattr(archiver, "write_range", ahead)
+    archive = Archiver.archive
+
+    async def beyond(self: Archiver, state: State, finished: Any, position: int, **more: Any) -> None:
+        await archive(self, state, finished, position + 1, **more)
+
+    patch.setattr(Archiver, "archive", beyond)
+
+
+def archived_without_claiming_the_range(patch: pytest.MonkeyPatch) -> None:
+    """The objects first, and one write of the head afterwards."""
+
+    async def archive(
+        self: Archiver, state: State, finished: Sequence[Finished], position: int, *, writer: str, may_write: Any
+    ) -> None:
+        head = await self._head.read()
+        if not may_write(head) or not archiver.claim(finished, head.archived_to, position):
+            return
+        await journal_archive.write_range(self._store, self._patience, Range(head.archived_to + 1, position), finished)
+        head = await self._head.read()
+        if may_write(head) and await self._head.replace(head.next(writer, archived=position)):
+            state.shed(position)
+
+    patch.setattr(Archiver, "archive", archive)
+
+
+def another_range_than_the_one_that_was_begun(patch: pytest.MonkeyPatch) -> None:
+    """Whoever comes after a crash archives as far as it has come itself."""
+    archive = Archiver.archive
+
+    async def stubborn(self: Archiver, state: State, finished: Any, position: int, **more: Any) -> None:
+        head = await self._head.read()
+        if head.archiving is not None and more["may_write"](head):
+            await self._head.replace(head.next(more["writer"], archiving=None))
+        await archive(self, state, finished, position, **more)
+
+    patch.setattr(Archiver, "archive", stubborn)
+
+
+def called_archived_before_it_is_written(patch: pytest.MonkeyPatch) -> None:
+    async def later(store: Store, patience: Any, range_: Range, finished: Sequence[Finished]) -> None:
+        """Somebody will."""
+
+    patch.setattr(archiver, "write_range", later)
+
+
+def floor_past_what_is_archived(patch: pytest.MonkeyPatch) -> None:
+    """The floor follows the snapshots alone, and they do not wait for the archive."""
+
+    def naming_all(head: LogHead, ref: SnapshotRef, **more: Any) -> LogHead | None:
+        archived = more.pop("archived")
+        newer = naming(msgspec.structs.replace(head, archived=None), ref, **more)
+        return None if newer is None else msgspec.structs.replace(newer, archived=archived)
+
+    patch.setattr(journal, "naming", naming_all)
+    patch.setattr(LogJournal, "_archive_and_keep", lambda self, state, view, writer: self._keep(view, writer))
+
+
+def snapshots_forget_what_is_yet_to_be_archived(patch: pytest.MonkeyPatch) -> None:
+    of = View.of
+
+    def forgetful(state: State, tip: Any) -> View:
+        return msgspec.structs.replace(of(state, tip), finished=[])
+
+    patch.setattr(View, "of", staticmethod(forgetful))

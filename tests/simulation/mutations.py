@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from heapq import heappush
 from typing import Any
 
@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from casque.clock import Clock
+from casque.codec.archive import Range
 from casque.engine.committer import Committer
 from casque.engine.direct import DirectCommit
 from casque.engine.group import GroupCommit
@@ -187,3 +188,45 @@ def heartbeats_not_written(patch: pytest.MonkeyPatch) -> None:
         self._codec.touch([job_id for event in changed if (job_id := subject(event)) is not None])
 
     patch.setattr(DocumentJournal, "_touch", touch)
+
+
+def document_archived_without_claiming_the_range(patch: pytest.MonkeyPatch) -> None:
+    """The objects of whatever is there are written, and dropped by the next commit."""
+
+    def maintenance(self: DocumentJournal, state: State, writer: str) -> Coroutine[Any, Any, None] | None:
+        self._pace.observe(state)
+        if not self._pace.is_due:
+            return None
+        self._pace.restart()
+        return self._write_range(Range(state.archived + 1, state.position), tuple(state.finished))
+
+    def marks(self: DocumentJournal, state: State) -> tuple[int, int | None]:
+        written = self._written
+        mine = written is not None and written.first == state.archived + 1
+        return (written.last if mine and written is not None else state.archived), None
+
+    patch.setattr(DocumentJournal, "maintenance", maintenance)
+    patch.setattr(DocumentJournal, "_marks", marks)
+
+
+def document_removes_first_and_archives_then(patch: pytest.MonkeyPatch) -> None:
+    marks = DocumentJournal._marks
+
+    def hasty(self: DocumentJournal, state: State) -> tuple[int, int | None]:
+        self._written = Range(state.archived + 1, state.archiving) if state.archiving is not None else None
+        return marks(self, state)
+
+    patch.setattr(DocumentJournal, "_marks", hasty)
+
+
+def document_archives_what_is_not_committed(patch: pytest.MonkeyPatch) -> None:
+    """The objects are written before the commit that claims them has landed, and again after each lost race."""
+    append = DocumentJournal._append
+
+    async def hasty(self: DocumentJournal, state: State, batch: Batch) -> Appended:
+        archived, archiving = self._marks(state)
+        if archiving is not None and archiving != state.archiving:
+            await self._write_range(Range(archived + 1, archiving), tuple(state.finished))
+        return await append(self, state, batch)
+
+    patch.setattr(DocumentJournal, "_append", hasty)
