@@ -12,7 +12,8 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from dataclasses import asdict
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from typer.testing import CliRunner, Result
 from casque import ClientTlsFiles, NotAllowedError, NotAuthenticatedError, Queue
 from casque.cli import serve
 from casque.cli.main import app
+from casque.client.queue import DEFAULTS
 from casque.testing.servers import Server
 from casque.transport import tokenfile
 from casque.transport.scopes import Scope
@@ -208,6 +210,7 @@ def certificates(directory: Path) -> ClientTlsFiles:
         (["--setting", "retention=soon"], "a number, of seconds"),
         (["--setting", "retention=nan"], "out of all proportion"),
         (["--setting", "batch_max=1.5"], "batch_max"),
+        (["--setting", "archive=maybe"], "true or false"),
         (["--option", "region"], "NAME=VALUE"),
         (["--option", "nonsense=1"], "nonsense"),
     ],
@@ -286,3 +289,14 @@ async def test_a_second_signal_does_not_wait_for_anything(monkeypatch: pytest.Mo
     finally:
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().remove_signal_handler(number)
+
+
+def test_every_setting_of_a_queue_can_be_given() -> None:
+    given = [f"{name}={_written(value)}" for name, value in asdict(DEFAULTS).items()]
+    assert serve.settings_from(given) == DEFAULTS
+    changed = serve.settings_from(["archive=false", "archive_retention=0.5", "max_attempts=3"])
+    assert (changed.archive, changed.archive_retention, changed.max_attempts) == (False, timedelta(seconds=0.5), 3)
+
+
+def _written(value: Any) -> str:
+    return str(value.total_seconds()) if isinstance(value, timedelta) else str(value).lower()

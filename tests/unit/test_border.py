@@ -28,7 +28,7 @@ from casque import (
     Queue,
     checks,
 )
-from casque.service import EventKind, Lease, QueueEvent, QueueService
+from casque.service import ArchivedJob, EventKind, Lease, QueueEvent, QueueService
 from casque.testing.clock import ManualClock
 from casque.transport import border as border_module
 from casque.transport import tokenfile
@@ -582,6 +582,20 @@ async def test_a_limited_watcher_knows_the_jobs_that_were_there_before(
         await clock.advance(1)
 
     assert seen == [(EventKind.ACKED, "mail.a running"), (EventKind.ADDED, "end")]
+
+
+@by_limit
+async def test_a_limited_reader_of_the_archive_sees_only_its_own(principal: Principal) -> None:
+    now = datetime(2026, 2, 15, tzinfo=UTC)
+
+    class Kept(Recorder):
+        async def _events(self) -> AsyncIterator[Any]:
+            for name, zone in (("mail.a", "acme"), ("fax", "zeta"), ("mail.a", "acme")):
+                yield ArchivedJob(name, name, b"", JobState.DONE, 1, now, now, now, 1, 1, zone=zone)
+
+    shown = [job async for job in Border(Kept(), principal).archive()]
+    assert [job.entrypoint for job in shown] == ["mail.a", "mail.a"]
+    assert len([job async for job in Border(Kept()).archive()]) == 3
 
 
 # --- Admission ---

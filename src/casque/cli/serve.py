@@ -7,11 +7,11 @@ import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable
-from dataclasses import fields
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from types import NoneType
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
 
 import msgspec
 import typer
@@ -124,7 +124,7 @@ def serve(
             insecure=insecure,
             layout=layout.value,
             store_options=parse_options(option or []),
-            queue=_settings(setting or []),
+            queue=settings_from(setting or []),
             broker=BrokerSettings(heartbeat=_span("--heartbeat", heartbeat), lease=_span("--lease", lease)),
             drain=_span("--drain", drain),
         )
@@ -286,28 +286,35 @@ def _tls(cert: Path | None, key: Path | None, client_ca: Path | None) -> Tls | N
     return TlsFiles(cert, key, client_ca).load()
 
 
-def _settings(pairs: list[str]) -> QueueSettings:
+def settings_from(pairs: list[str]) -> QueueSettings:
+    """`["retention=3600", "archive=false"]` as settings. Raises InvalidInputError."""
+    kinds = get_type_hints(QueueSettings)
     changes: dict[str, Any] = {}
-    kinds = {field.name: field.default for field in fields(QueueSettings)}
     for pair in pairs:
-        name, equals, value = pair.partition("=")
+        name, equals, text = pair.partition("=")
         if not equals:
             raise InvalidInputError(f"--setting is written NAME=VALUE, for example stale_timeout=60, not {pair!r}")
-        number = _number(name, value)
-        changes[name] = timedelta(seconds=number) if isinstance(kinds.get(name), timedelta) else number
-        if not isinstance(changes[name], timedelta) and number == int(number):
-            changes[name] = int(number)
+        kind = kinds.get(name)
+        changes[name] = _value(name, {kind, *get_args(kind)}, text)
     return DEFAULTS.with_changes(SettingsChanges(**changes))  # type: ignore[typeddict-item]
 
 
-def _number(name: str, value: str) -> float:
+def _value(name: str, kinds: set[Any], text: str) -> Any:
+    if NoneType in kinds and text == "none":
+        return None
+    if bool in kinds:
+        if text not in ("true", "false"):
+            raise InvalidInputError(f"--setting {name} takes true or false, not {text!r}")
+        return text == "true"
     try:
-        number = float(value)
+        number = float(text)
     except ValueError:
-        raise InvalidInputError(f"--setting {name} takes a number, of seconds if it is a time, not {value!r}") from None
+        raise InvalidInputError(f"--setting {name} takes a number, of seconds if it is a time, not {text!r}") from None
     if not 0 <= number <= LONGEST_S * 366 * 100:
-        raise InvalidInputError(f"--setting {name}: {value} is out of all proportion")
-    return number
+        raise InvalidInputError(f"--setting {name}: {text} is out of all proportion")
+    if timedelta in kinds:
+        return timedelta(seconds=number)
+    return int(number) if number.is_integer() else number
 
 
 def _span(option: str, seconds: float) -> timedelta:
