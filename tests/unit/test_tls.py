@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import shutil
 import ssl
+import subprocess
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -55,6 +57,27 @@ def test_a_certificate_and_its_key_are_for_grpc_and_http(tmp_path: Path, key_typ
     assert tls.context.verify_mode is ssl.CERT_NONE
     assert tls.context.minimum_version >= ssl.TLSVersion.TLSv1_2
     assert "PRIVATE" not in repr(tls)
+
+
+def test_a_certificate_may_have_remarks_in_any_language(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    at = files(tmp_path)
+    at.cert.write_bytes("subject=/CN=Büro São Paulo\n".encode() + at.cert.read_bytes())
+    at.load()
+    assert caplog.records == []
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="makes a certificate that trustme would not")
+def test_a_certificate_that_is_not_for_servers_is_warned_about(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    at = files(tmp_path)
+    kind = "-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 90 -subj /CN=localhost"
+    command = ["openssl", "req", "-x509", *kind.split(), "-addext", "extendedKeyUsage=clientAuth"]
+    made = subprocess.run([*command, "-keyout", at.key, "-out", at.cert], capture_output=True)
+    assert made.returncode == 0, made.stderr
+    with caplog.at_level(logging.WARNING, "casque"):
+        at.load()
+    assert "is not good" in caplog.text
 
 
 def test_a_good_certificate_is_no_news(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

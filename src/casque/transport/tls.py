@@ -42,7 +42,7 @@ class TlsFiles(msgspec.Struct, frozen=True):
         key = _read(self.key, "key")
         client_ca = None if self.client_ca is None else _read(self.client_ca, "client authority")
         tls = Tls(cert, key, client_ca, self._context())
-        problem = _rehearse(self._bare_context(), cert.decode("ascii", "replace"), clock or SystemClock())
+        problem = _rehearse(self._bare_context(), self.cert, clock or SystemClock())
         if problem is not None:
             _log.warning("the certificate %s %s", self.cert, problem)
         return tls
@@ -90,12 +90,13 @@ class Tls(msgspec.Struct, frozen=True):
         return f"Tls(mutual={self.client_ca is not None})"
 
 
-def _rehearse(server: ssl.SSLContext, cert: str, clock: Clock) -> str | None:
-    """A handshake in memory with a client that trusts this very certificate; answers what is wrong with its time."""
+def _rehearse(server: ssl.SSLContext, cert: Path, clock: Clock) -> str | None:
+    """A handshake in memory with a client that trusts this very certificate; answers what is wrong with it, if anything
+    is."""
     client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     client.check_hostname = False
     client.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
-    client.load_verify_locations(cadata=cert)
+    client.load_verify_locations(cafile=cert)
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
     ours = server.wrap_bio(to_server, to_client, server_side=True)
     theirs = client.wrap_bio(to_client, to_server)
@@ -107,6 +108,8 @@ def _rehearse(server: ssl.SSLContext, cert: str, clock: Clock) -> str | None:
                 pass
     except ssl.SSLCertVerificationError as error:
         return "has expired" if error.verify_code == EXPIRED else f"is not good: {error.verify_message}"
+    except ssl.SSLError as error:
+        return f"is not good: {_said(error)}"
     shown = theirs.getpeercert()
     assert shown is not None
     left = timedelta(milliseconds=ssl.cert_time_to_seconds(str(shown["notAfter"])) * 1000 - clock.wall_ms())
