@@ -38,21 +38,26 @@ def measuring(admit: Admit, metrics: Metrics) -> Admit:
     return admitted
 
 
+class Numbers:
+    """What is counted about calls. To be made once before the first call, so that there are zeros to be seen."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self.calls = metrics.counter(
+            "casque_calls_total", "Calls that ended, by outcome: ok, cancelled, or an error.", ("verb", "outcome")
+        )
+        self.seconds = metrics.histogram(
+            "casque_call_duration_seconds", "How long calls took, the waiting of a dequeue included.", ("verb",)
+        )
+        self.in_flight = metrics.gauge("casque_calls_in_flight", "Calls that are being carried out.", ("verb",))
+        self.waiting = metrics.gauge("casque_dequeues_waiting", "Dequeues that may wait for a job.").of()
+
+
 class Measured:
     """Satisfies `QueueService` by passing everything on, and counts it."""
 
     def __init__(self, service: QueueService, metrics: Metrics) -> None:
         self._service = service
-        self._calls = metrics.counter(
-            "casque_calls_total",
-            "Calls that ended, by outcome: ok, cancelled, or an error.",
-            ("verb", "outcome"),
-        )
-        self._seconds = metrics.histogram(
-            "casque_call_duration_seconds", "How long calls took, the waiting of a dequeue included.", ("verb",)
-        )
-        self._in_flight = metrics.gauge("casque_calls_in_flight", "Calls that are being carried out.", ("verb",))
-        self._waiting = metrics.gauge("casque_dequeues_waiting", "Dequeues that may wait for a job.")
+        self._numbers = Numbers(metrics)
 
     async def enqueue(self, specs: Sequence[JobSpec], *, request_id: str | None = None) -> Sequence[JobRecord]:
         return await self._counted("enqueue", self._service.enqueue(specs, request_id=request_id))
@@ -75,7 +80,7 @@ class Measured:
             wait_s=wait_s,
             request_id=request_id,
         )
-        waiting = self._waiting.of()
+        waiting = self._numbers.waiting
         waiting.add(1 if wait_s > 0 else 0)
         try:
             return await self._counted("dequeue", call)
@@ -165,7 +170,8 @@ class Measured:
     @contextmanager
     def _counting(self, verb: str) -> Iterator[None]:
         loop = asyncio.get_running_loop()
-        in_flight = self._in_flight.of(verb)
+        numbers = self._numbers
+        in_flight = numbers.in_flight.of(verb)
         in_flight.add()
         began = loop.time()
         outcome = "ok"
@@ -182,5 +188,5 @@ class Measured:
             raise
         finally:
             in_flight.add(-1)
-            self._seconds.of(verb).observe(loop.time() - began)
-            self._calls.of(verb, outcome).add()
+            numbers.seconds.of(verb).observe(loop.time() - began)
+            numbers.calls.of(verb, outcome).add()

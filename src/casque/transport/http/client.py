@@ -58,6 +58,7 @@ MARGIN_S = 30.0
 SILENCE_S = 60.0
 """A feed that is silent for so long is dead: a server that lives says so every few seconds."""
 Query = list[tuple[str, str]]
+_PLAIN = "".join(map(chr, range(33, 127))).replace("%", "")
 
 
 class HttpService:
@@ -261,7 +262,7 @@ class HttpService:
     ) -> T:
         headers = [(b"Content-Type", b"application/json")]
         if request_id is not None:
-            headers.append((b"Idempotency-Key", request_id.encode()))
+            headers.append((b"Idempotency-Key", quote(request_id, safe=_PLAIN).encode()))
         patience_s = wait_s + self._margin_s
         raw = msgspec.json.encode(body)
         async with self._asked("POST", path, headers, raw, patience_s=patience_s, unheard=unheard) as answer:

@@ -30,6 +30,7 @@ Names = Annotated[list[Name], Meta(min_length=1, max_length=DEFAULT_LIMITS.entry
 Key = Annotated[str, Meta(min_length=1, max_length=checks.KEY_MAX, extra_json_schema=_PRINTABLE)]
 Seconds = Annotated[float, Meta(ge=0, le=checks.LONGEST_S)]
 Moment = Annotated[datetime, Meta(tz=True, extra_json_schema={"format": "date-time"})]
+MomentText = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
 Natural = Annotated[int, Meta(ge=0, le=INT64_MAX)]
 Base64 = Annotated[bytes, Meta(extra_json_schema={"pattern": BASE64})]
 
@@ -138,8 +139,8 @@ class EventsQuery(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults
 
 
 class ArchiveQuery(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    since: Moment | UnsetType = UNSET
-    until: Moment | UnsetType = UNSET
+    since: MomentText | UnsetType = UNSET
+    until: MomentText | UnsetType = UNSET
     entrypoint: Name | UnsetType = UNSET
     state: list[JobState] | UnsetType = UNSET
 

@@ -74,8 +74,8 @@ def _headers(route: Route) -> list[dict[str, Any]]:
             {
                 "name": "Idempotency-Key",
                 "in": "header",
-                "description": "A name for this request: sent again under the same name, it acts once",
-                "schema": {"type": "string", "minLength": 1, "maxLength": 256, "format": "printable"},
+                "description": "A name for this request, percent-encoded: sent again under the same name, it acts once",
+                "schema": {"type": "string", "minLength": 1, "maxLength": 256, "pattern": "^[!-~]+$"},
             }
         )
     if route.resumable:
@@ -93,13 +93,26 @@ def _headers(route: Route) -> list[dict[str, Any]]:
 def _success(route: Route, answer: dict[str, Any] | None) -> dict[str, Any]:
     if answer is None:
         return {"204": {"description": "Done"}}
-    # Streams are texts to a generic reader; what one of their pieces holds is said beside it.
-    schema = answer if route.media == JSON else {"type": "string"}
-    content: dict[str, Any] = {"schema": schema}
-    if route.media != JSON:
-        content["x-item-schema"] = answer
+    content = {"schema": _piece(route, answer)}
     described = "Events, for as long as the connection lasts" if route.media == EVENTS else "The answer"
     return {"200": {"description": described, "content": {route.media: content}}}
+
+
+def _piece(route: Route, answer: dict[str, Any]) -> dict[str, Any]:
+    """Of a stream, one piece is described; a generic reader of lines has nothing better than a text."""
+    if route.media == JSON:
+        return answer
+    if route.media == EVENTS:
+        # Besides what happened: why the feed ended, and that it did.
+        others = [{"$ref": TEMPLATE.format(name="WireError")}, {"type": "object", "maxProperties": 0}]
+        data = _json_text({"anyOf": [answer, *others]})
+        properties = {"id": {"type": "string"}, "event": {"type": "string"}, "data": data}
+        return {"type": "object", "required": ["data"], "properties": properties}
+    return _json_text(answer)
+
+
+def _json_text(schema: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "string", "contentMediaType": JSON, "contentSchema": schema}
 
 
 def _refusals(route: Route) -> dict[str, Any]:

@@ -111,15 +111,17 @@ def read_request_id(request: Request) -> str | None:
     values = request.headers.getlist("idempotency-key")
     if len(values) > 1:
         raise InvalidInputError("Idempotency-Key is given twice")
-    return checks.name("Idempotency-Key", header_text(values[0]), checks.NAME_MAX) if values else None
+    return checks.name("Idempotency-Key", _decoded(values[0]), checks.NAME_MAX) if values else None
 
 
-def header_text(value: str) -> str:
-    """Headers come as bytes, which starlette shows as Latin-1; ours are UTF-8."""
+def _decoded(value: str) -> str:
+    """Headers are ASCII; anything else is percent-encoded in them, as in a path."""
     try:
-        return value.encode("latin-1").decode()
-    except UnicodeDecodeError as error:
-        raise InvalidInputError("header values must be UTF-8") from error
+        if value.isascii():
+            return unquote(value, errors="strict")
+    except UnicodeDecodeError:
+        pass
+    raise InvalidInputError("Idempotency-Key must be ASCII; write other characters as percent-encoded UTF-8")
 
 
 def _media_type(request: Request) -> str:

@@ -34,7 +34,6 @@ from casque.transport.http.openapi import describe
 from casque.transport.http.reading import (
     GoneError,
     RefusedError,
-    header_text,
     read_body,
     read_job_id,
     read_query,
@@ -42,7 +41,7 @@ from casque.transport.http.reading import (
 )
 from casque.transport.http.routes import EVENTS, JSON, ROUTES, Route
 from casque.transport.http.verbs import Call, Verbs
-from casque.transport.measured import Measured
+from casque.transport.measured import Measured, Numbers
 from casque.transport.tls import Tls
 
 log = logger("transport.http")
@@ -114,6 +113,7 @@ class HttpServer:
         )
         self.metrics = metrics or Metrics()
         self._gauges = Gauges(host, self.metrics, version("casque"))
+        Numbers(self.metrics)
         self._requests = self.metrics.counter(
             "casque_http_requests_total", "HTTP requests that were answered.", ("method", "route", "status")
         )
@@ -235,7 +235,6 @@ class HttpServer:
 
     async def _call(self, request: Request, route: Route) -> Call:
         service = self._admit(request.headers.get("authorization"))(self._host.service())
-        last_event_id = request.headers.get("last-event-id") if route.resumable else None
         query = read_query(request, route)
         return Call(
             service=Measured(service, self.metrics),
@@ -243,7 +242,7 @@ class HttpServer:
             query=query,
             job_id=read_job_id(request),
             request_id=read_request_id(request) if route.repeatable else None,
-            last_event_id=None if last_event_id is None else header_text(last_event_id),
+            last_event_id=request.headers.get("last-event-id") if route.resumable else None,
         )
 
     # --- For operators and readers ---

@@ -10,16 +10,17 @@ import asyncio
 import re
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, suppress
+from datetime import datetime
 from typing import TypeVar
 
 import msgspec
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from casque.clock import Clock
 from casque.errors import CasqueError, InvalidInputError, NoLeaderError
 from casque.service import QueueEvent
 from casque.transport.errors import to_wire
-from casque.transport.http.messages import ArchiveQuery, EventsQuery
+from casque.transport.http.messages import ArchiveQuery, EventsQuery, Moment
 from casque.transport.http.verbs import Call, given
 
 T = TypeVar("T")
@@ -122,14 +123,23 @@ async def archive(call: Call) -> AsyncGenerator[bytes]:
     """Lines of JSON. The first piece, which is empty if there are none, comes when the archive could be read."""
     asked: ArchiveQuery = call.query
     jobs = call.service.archive(
-        since=None if asked.since is UNSET else asked.since,
-        until=None if asked.until is UNSET else asked.until,
+        since=_moment("since", asked.since),
+        until=_moment("until", asked.until),
         entrypoint=given(asked.entrypoint),
         states=None if asked.state is UNSET else frozenset(asked.state),
     )
     async with aclosing(jobs):
         async for job in jobs:
             yield msgspec.json.encode(job) + b"\n"
+
+
+def _moment(name: str, text: str | UnsetType) -> datetime | None:
+    if text is UNSET:
+        return None
+    try:
+        return msgspec.convert(text, Moment)
+    except msgspec.ValidationError as error:
+        raise InvalidInputError(f"{name} must be like 2026-02-15T10:00:00Z, with its time zone: {error}") from error
 
 
 def _event(event: QueueEvent) -> bytes:

@@ -1,0 +1,196 @@
+"""What Prometheus is told, and that it is true."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from tests.integration.over_http.hosts import Leading, Refusing, ask, embedded, serving
+from tests.integration.over_http.prometheus import Scrape, scrape
+
+from casque.errors import NoLeaderError, NotAllowedError
+from casque.service import QueueService, Role, Standing, Stats
+from casque.telemetry.metrics import Metrics
+from casque.transport.border import admit
+from casque.transport.http import monitoring
+from casque.transport.http.client import HttpService
+from casque.transport.http.server import HttpServer
+from casque.transport.measured import Measured, Numbers, measuring
+from casque.types import JobSpec
+
+REFERENCE = Path(__file__).parents[3] / "docs" / "reference" / "metrics.md"
+
+
+@pytest.fixture
+async def queue() -> AsyncIterator[QueueService]:
+    async with embedded() as service:
+        yield service
+
+
+async def scraped(server: HttpServer) -> Scrape:
+    reply = await ask(server, "GET", "/metrics")
+    assert reply.status == 200
+    assert reply.headers["Content-Type"].startswith("text/plain; version=0.0.4")
+    return scrape(reply.body.decode())
+
+
+async def test_jobs_calls_and_the_broker_are_counted(queue: QueueService) -> None:
+    async with serving(Leading(queue)) as server, HttpService(f"127.0.0.1:{server.port}") as remote:
+        await remote.enqueue([JobSpec(name, "send", b"") for name in "abc"])
+        await remote.enqueue([JobSpec("d", "send", b"", run_at_ms=2**47)])
+        [job] = await remote.dequeue(entrypoints=None, limit=1)
+        await remote.ack(job.id, token=job.token)
+        assert await remote.find("nobody") is None
+
+        page = await scraped(server)
+
+    assert [page.value("casque_jobs", state=state) for state in ("ready", "delayed", "running", "dead")] == [2, 1, 0, 0]
+    assert page.value("casque_jobs_enqueued_total") == 4
+    assert page.value("casque_jobs_finished_total", state="done") == 1
+    assert page.value("casque_commit_position") == 4
+    assert page.value("casque_broker_role", role="leader") == 1
+    assert page.value("casque_broker_role", role="standby") == 0
+    assert page.value("casque_broker_epoch") == 3
+    assert page.value("casque_queue_readable") == page.value("casque_broker_ready") == 1
+    assert page.value("casque_calls_total", verb="enqueue", outcome="ok") == 2
+    assert page.value("casque_calls_total", verb="find", outcome="ok") == 1
+    assert page.value("casque_call_duration_seconds_count", verb="enqueue") == 2
+    assert page.value("casque_call_duration_seconds_bucket", verb="enqueue", le="+Inf") == 2
+    assert page.value("casque_call_duration_seconds_sum", verb="enqueue") > 0
+    assert page.value("casque_calls_in_flight", verb="enqueue") == 0
+    assert page.value("casque_http_requests_total", method="GET", route="/v1/jobs/{id}", status="404") == 1
+
+
+async def test_what_waits_is_counted_while_it_waits(queue: QueueService) -> None:
+    async with serving(Leading(queue)) as server, HttpService(f"127.0.0.1:{server.port}") as remote:
+        waiting = asyncio.create_task(remote.dequeue(entrypoints=None, limit=1, wait_s=60))
+        while not Numbers(server.metrics).waiting.value:
+            await queue.stats()
+
+        during = await scraped(server)
+        await queue.enqueue([JobSpec("a", "send", b"")])
+        await waiting
+        after = await scraped(server)
+
+    assert during.value("casque_dequeues_waiting") == during.value("casque_calls_in_flight", verb="dequeue") == 1
+    assert after.value("casque_dequeues_waiting") == after.value("casque_calls_in_flight", verb="dequeue") == 0
+
+
+async def test_a_broker_that_does_not_lead_tells_nothing_about_jobs(queue: QueueService) -> None:
+    class Deposed(Leading):
+        leads = True
+
+        def service(self) -> QueueService:
+            if not self.leads:
+                raise NoLeaderError
+            return super().service()
+
+    host = Deposed(queue)
+    async with serving(host) as server:
+        assert (await scraped(server)).of("casque_jobs")
+        host.leads = False
+
+        page = await scraped(server)
+
+    assert page.value("casque_queue_readable") == 0
+    for name in ("casque_jobs", "casque_jobs_finished_total", "casque_jobs_enqueued_total"):
+        assert not page.of(name)
+
+
+async def test_a_standby_has_metrics_too() -> None:
+    async with serving(Refusing(NoLeaderError(), Standing(Role.STANDBY, epoch=2, position=40))) as server:
+        page = await scraped(server)
+
+    assert page.value("casque_broker_role", role="standby") == 1
+    assert page.value("casque_commit_position") == 40
+    assert page.value("casque_broker_ready") == 0
+
+
+async def test_a_storage_that_hangs_does_not_hang_the_scrape(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(monitoring, "STATS_LIMIT_S", 0.01)
+
+    class Hanging:
+        async def stats(self) -> Stats:
+            await asyncio.Event().wait()
+            raise AssertionError
+
+    async with serving(Leading(Hanging())) as server:  # type: ignore[arg-type]
+        page = await scraped(server)
+
+    assert page.value("casque_queue_readable") == 0
+
+
+async def test_refusals_and_failures_have_names(queue: QueueService) -> None:
+    metrics = Metrics()
+
+    class Refused:
+        async def stats(self) -> Stats:
+            raise NotAllowedError("read", "stats")
+
+        async def find(self, job_id: str) -> None:
+            raise ZeroDivisionError
+
+    measured = Measured(Refused(), metrics)  # type: ignore[arg-type]
+    with pytest.raises(NotAllowedError):
+        await measured.stats()
+    with pytest.raises(ZeroDivisionError):
+        await measured.find("a")
+
+    page = scrape(metrics.text())
+    assert page.value("casque_calls_total", verb="stats", outcome="NotAllowedError") == 1
+    assert page.value("casque_calls_total", verb="find", outcome="failure") == 1
+    assert page.value("casque_calls_in_flight", verb="find") == 0
+
+
+async def test_another_server_may_count_into_the_same_numbers(queue: QueueService) -> None:
+    metrics = Metrics()
+    elsewhere = measuring(admit(None), metrics)(None)(queue)
+
+    await elsewhere.enqueue([JobSpec("a", "send", b"")])
+    async with serving(Leading(queue), metrics=metrics) as server, HttpService(f"127.0.0.1:{server.port}") as remote:
+        await remote.enqueue([JobSpec("b", "send", b"")])
+        page = await scraped(server)
+
+    assert page.value("casque_calls_total", verb="enqueue", outcome="ok") == 2
+
+
+async def test_names_are_in_base_units_and_all_of_them_are_in_the_reference(queue: QueueService) -> None:
+    async with serving(Leading(queue)) as server, HttpService(f"127.0.0.1:{server.port}") as remote:
+        await remote.dequeue(entrypoints=None, limit=1)
+        page = await scraped(server)
+
+    documented = dict(re.findall(r"^\| `(casque_\w+)`[^|]* \| (\w+) \|", REFERENCE.read_text(), re.MULTILINE))
+    assert documented == page.kinds
+    for name, kind in page.kinds.items():
+        assert name.endswith("_total") == (kind == "counter")
+        assert not re.search("_(ms|millis|kb|mb|minutes)", name)
+        assert kind != "histogram" or name.endswith("_seconds")
+
+
+def test_labels_and_numbers_are_written_as_the_format_wants_them() -> None:
+    metrics = Metrics()
+    metrics.gauge("g", 'a "help"\nwith \\', ("l",)).of('q"b\\s\nn').value = 0.1
+    spread = metrics.histogram("h_seconds", "h").of()
+    for size in (0.001, 0.0010001, 60, 61):
+        spread.observe(size)
+
+    page = scrape(metrics.text())
+
+    assert 'g{l="q\\"b\\\\s\\nn"} 0.1\n' in metrics.text()
+    assert '# HELP g a "help"\\nwith \\\\\n' in metrics.text()
+    assert page.value("h_seconds_bucket", le="0.001") == 1
+    assert page.value("h_seconds_bucket", le="0.0025") == 2
+    assert page.value("h_seconds_bucket", le="60") == 3
+    assert page.value("h_seconds_bucket", le="+Inf") == page.value("h_seconds_count") == 4
+
+
+def test_a_family_is_made_once() -> None:
+    metrics = Metrics()
+    metrics.counter("c_total", "c").of().add(2)
+
+    assert metrics.counter("c_total", "c").of().value == 2
+    with pytest.raises(AssertionError):
+        metrics.gauge("c_total", "c")

@@ -1,0 +1,139 @@
+"""The OpenAPI document is valid, complete, and true: schemathesis makes requests of it and checks every answer."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import threading
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from itertools import count
+from typing import Any
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, Phase, seed, settings
+from hypothesis import strategies as st
+from openapi_spec_validator import validate
+
+from casque.errors import NotAuthenticatedError
+from casque.service import QueueEvent, QueueService
+from casque.testing.hosting import leading
+from casque.transport.border import Wrapper, admit
+from casque.transport.http.openapi import describe
+from casque.transport.http.routes import ROUTES
+from casque.transport.http.server import HttpServer
+
+TOKEN = "Bearer the-right-one"
+KEYS = count()
+
+schemathesis.openapi.format("printable", st.text(min_size=1, max_size=256).filter(str.isprintable))
+
+
+def only_with_the_token(authorization: str | None) -> Wrapper:
+    if authorization != TOKEN:
+        raise NotAuthenticatedError("the token is not the right one")
+    return lambda service: admit(None)(None)(Ending(service))
+
+
+@contextmanager
+def served() -> Iterator[str]:
+    """A server in a thread of its own: schemathesis asks synchronously."""
+    started = threading.Event()
+    url: list[str] = []
+    loop = asyncio.new_event_loop()
+    over = asyncio.Event()
+
+    async def serve() -> None:
+        async with leading("memory://fuzzed") as host:
+            server = HttpServer(
+                host, listen="127.0.0.1:0", admit=only_with_the_token, wait_max=timedelta(milliseconds=5)
+            )
+            await server.start()
+            url.append(f"http://127.0.0.1:{server.port}")
+            started.set()
+            await over.wait()
+            await server.stop(grace_s=1)
+
+    thread = threading.Thread(target=lambda: loop.run_until_complete(serve()))
+    thread.start()
+    started.wait()
+    try:
+        yield url[0]
+    finally:
+        loop.call_soon_threadsafe(over.set)
+        thread.join()
+        loop.close()
+
+
+@pytest.fixture(scope="module")
+def api() -> Iterator[Any]:
+    with served() as url:
+        yield schemathesis.openapi.from_url(f"{url}/openapi.json")
+
+
+schema = schemathesis.pytest.from_fixture("api")
+
+
+@dataclass
+class Ending:
+    """A queue whose feed ends where a follower would wait, because a fuzzer would wait with it."""
+
+    service: QueueService
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.service, name)
+
+    def events(self, *, from_position: int | None = None, follow: bool = True) -> AsyncGenerator[QueueEvent]:
+        return self.service.events(from_position=from_position, follow=False)
+
+
+def as_program(case: Any) -> None:
+    """What a schema cannot say: values that are good by themselves, and refused for what else there is."""
+    if isinstance(case.body, dict | list):
+        case.body = whole_numbers(case.body)
+    headers, query = case.headers or {}, case.query or {}
+    if re.fullmatch(r"[!-~]{1,256}", str(headers.get("Idempotency-Key", ""))):
+        headers["Idempotency-Key"] = f"request-{next(KEYS)}"  # one key for two different requests is refused
+    if re.fullmatch(r"[0-9]{1,19}(\.[0-9]{1,19})?", str(headers.get("Last-Event-ID", ""))):
+        headers["Last-Event-ID"] = "0.0"  # a position in the future is refused
+    if str(query.get("from_position", "")).isdecimal() and int(query["from_position"]) < 2**63:
+        query["from_position"] = 0
+
+
+def whole_numbers(value: Any) -> Any:
+    """To a schema 5.0 is a whole number; here it has to be written as one."""
+    if isinstance(value, dict):
+        return {name: whole_numbers(one) for name, one in value.items()}
+    if isinstance(value, list):
+        return [whole_numbers(one) for one in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+@schema.parametrize()
+@seed(20_260_215)
+@settings(
+    max_examples=20,
+    deadline=None,
+    derandomize=False,
+    phases=[Phase.explicit, Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)
+def test_every_answer_is_as_described(case: Any) -> None:
+    as_program(case)
+
+    case.call_and_validate(headers={"Authorization": TOKEN})
+
+
+def test_the_document_is_valid() -> None:
+    validate(describe(version="1", needs_token=True))
+
+
+def test_every_route_is_in_the_document() -> None:
+    paths = describe(version="1", needs_token=False)["paths"]
+    described = {(method.upper(), path) for path, methods in paths.items() for method in methods}
+
+    assert described >= {(route.method, route.path) for route in ROUTES}
+    assert {path for _, path in described} >= {"/healthz", "/readyz", "/metrics"}
