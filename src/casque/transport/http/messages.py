@@ -163,7 +163,7 @@ class Job(Struct, frozen=True, omit_defaults=True):
     priority: int = 0
     token: int = 0
     """Of its lease: send it with ack, nack, heartbeat and give-back."""
-    lease: float = 0.0
+    lease: float | None = None
     """Seconds that the lease holds without a heartbeat."""
     worker: str | None = None
     claimed_at: datetime | None = None
@@ -235,7 +235,7 @@ def to_job(record: JobRecord) -> Job:
         attempts=record.attempts,
         priority=spec.priority,
         token=record.token,
-        lease=record.lease_ms / 1000,
+        lease=record.lease_ms / 1000 if record.lease_ms else None,
         worker=record.worker,
         claimed_at=_moment(record.claimed_ms),
         heartbeat_at=_moment(record.beat_ms),
@@ -269,7 +269,7 @@ def from_job(job: Job) -> JobRecord:
         job.token,
         job.attempts,
         job.worker,
-        round(job.lease * 1000),
+        0 if job.lease is None else round(job.lease * 1000),
         _ms(job.claimed_at),
         _ms(job.heartbeat_at),
         job.error,
