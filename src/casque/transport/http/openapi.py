@@ -176,4 +176,10 @@ def _completed(components: dict[str, Any]) -> dict[str, Any]:
             pairs = [(one, other) for number, one in enumerate(group) for other in group[number + 1 :]]
             rules += [{"not": {"required": list(pair)}} for pair in pairs]
         components[name]["allOf"] = rules
+    for component in components.values():
+        for name, schema in component.get("properties", {}).items():
+            if name == "at" or name.endswith("_at"):
+                for one in schema.get("anyOf", [schema]):
+                    if one["type"] == "string":
+                        one["format"] = "date-time"  # msgspec says so only of times that must name their zone
     return components
