@@ -40,6 +40,8 @@ class ServeOptions:
     tls: Tls | None = None
     tokens: TokenBook | None = None
     insecure: bool = False
+    guarded: bool = False
+    """Whether `/metrics` and `/readyz` want a token as well."""
     layout: str | None = None
     store_options: Mapping[str, str] = field(default_factory=dict)
     queue: QueueSettings = DEFAULTS
@@ -186,6 +188,7 @@ class BrokerServer:
             admit=door,
             metrics=self.metrics,
             settings=options.queue,
+            guarded=options.guarded,
             clock=self._clock,
             rng=self._rng,
         )

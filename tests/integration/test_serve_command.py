@@ -17,6 +17,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 import trustme
 from typer.testing import CliRunner, Result
@@ -166,6 +167,23 @@ async def test_a_broker_with_mutual_tls_and_tokens_lets_in_who_has_both(tmp_path
         assert broker.end()[0] == 0
 
 
+@pytest.mark.parametrize("guarded", [True, False])
+async def test_metrics_and_readiness_want_a_token_if_they_are_guarded(tmp_path: Path, guarded: bool) -> None:
+    made = datetime(2026, 2, 15, tzinfo=UTC)
+    token = tokenfile.add(tmp_path / "tokens.json", name="t", scopes=[Scope.READ], created=made)
+    more = ["--tokens", str(tmp_path / "tokens.json"), *(["--guarded"] if guarded else [])]
+    with serving((tmp_path / "queue").as_uri(), *FREE, *more) as broker:
+        port = broker.until(r"http +127\.0\.0\.1:(\d+)$")[1]
+        broker.until("role +leader")
+        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:
+            open_to_all = [(await client.get(path)).status_code for path in ("/healthz", "/readyz", "/metrics")]
+            client.headers["Authorization"] = f"Bearer {token}"
+            with_token = [(await client.get(path)).status_code for path in ("/healthz", "/readyz", "/metrics")]
+        assert broker.end()[0] == 0
+    assert open_to_all == ([200, 401, 401] if guarded else [200, 200, 200])
+    assert with_token == [200, 200, 200]
+
+
 SECURE = {"tokens": "tokens.json", "tls-cert": "cert.pem", "tls-key": "key.pem", "tls-client-ca": "ca.pem"}
 
 
@@ -196,6 +214,7 @@ def certificates(directory: Path) -> ClientTlsFiles:
         (["--advertise", "broker"], "--advertise must be HOST:PORT"),
         (["--tokens", "nowhere.json"], "casque token new"),
         (["--tokens", "/dev/null"], "is not a token file"),
+        (["--guarded"], "add --tokens FILE"),
         (["--tls-cert", "cert.pem"], "--tls-key is missing"),
         (["--tls-key", "key.pem"], "--tls-cert is missing"),
         (["--tls-client-ca", "ca.pem"], "--tls-cert is missing"),

@@ -78,6 +78,7 @@ def serve(
         Path | None,
         typer.Option("--tls-client-ca", metavar="FILE", help="Only clients with a certificate of this authority."),
     ] = None,
+    guarded: Annotated[bool, typer.Option("--guarded", help="Ask for a token for /metrics and /readyz too.")] = False,
     insecure: Annotated[
         bool, typer.Option("--insecure", help="Listen to a network without TLS or without tokens.")
     ] = False,
@@ -114,6 +115,8 @@ def serve(
     def options() -> ServeOptions:
         from casque.app import ServeOptions
 
+        if guarded and tokens is None:
+            raise InvalidInputError("--guarded asks for tokens, and there are none: add --tokens FILE")
         return ServeOptions(
             url=url,
             listen=Address.parse(listen, option="--listen"),
@@ -122,6 +125,7 @@ def serve(
             tls=_tls(tls_cert, tls_key, tls_client_ca),
             tokens=None if tokens is None else TokenBook(tokens),
             insecure=insecure,
+            guarded=guarded,
             layout=layout.value,
             store_options=parse_options(option or []),
             queue=settings_from(setting or []),

@@ -28,9 +28,7 @@ Admit: TypeAlias = Callable[[str | None], Wrapper]
 _SPAN_MS_MAX = checks.LONGEST_S * 1000
 _PRIORITY = 2**63
 _PAGE = 1_000
-_ASKED_FOR = {
-    *("id", "entrypoint", "payload", "priority", "run_at_ms", "attempts_max", "key", "headers", "zone"),
-}
+_ASKED_FOR = ("id", "entrypoint", "payload", "priority", "run_at_ms", "attempts_max", "key", "headers", "zone")
 _NOT_ASKED_FOR = tuple(
     (field.name, field.default) for field in msgspec.structs.fields(JobSpec) if field.name not in _ASKED_FOR
 )
