@@ -408,3 +408,26 @@ def test_a_lease_that_is_shorter_than_two_heartbeats_is_refused() -> None:
         BrokerSettings(heartbeat=timedelta(seconds=5), lease=timedelta(seconds=8))
     with pytest.raises(InvalidInputError, match="poll"):
         BrokerSettings(poll=timedelta(0))
+
+
+async def test_a_broker_that_leads_for_the_second_time_watches_the_leases_that_it_finds() -> None:
+    store, clock = MemoryStore(), ManualClock()
+    way_of_a, way_of_b = GatedStore(store), GatedStore(store)
+    a, b = broker(way_of_a, clock, "a:1"), broker(way_of_b, clock, "b:1")
+    async with running(a, b):
+        service = a.service()
+        await service.enqueue([job("1")])
+        kill(way_of_a)
+        look = asyncio.ensure_future(service.stats())
+        await passes(clock, 10)
+        assert b.standing().role is Role.LEADER
+        await b.service().dequeue(entrypoints=None, limit=1, lease_ms=20_000)
+        way_of_a.fail = None
+        await outcome(clock, asyncio.gather(look, return_exceptions=True))
+        await passes(clock, 2)
+        kill(way_of_b)
+        await passes(clock, 10)
+        assert a.standing().role is Role.LEADER
+        assert (await a.service().stats()).totals.running == 1
+        await passes(clock, 25)
+        assert (await a.service().stats()).totals.ready == 1

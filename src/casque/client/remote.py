@@ -16,6 +16,7 @@ from typing import Protocol, TypeVar
 from casque.clock import Clock, Random, new_id
 from casque.errors import (
     BrokerUnreachableError,
+    CASConflictError,
     CasqueError,
     JobNotFoundError,
     LeadershipLostError,
@@ -23,6 +24,7 @@ from casque.errors import (
     NoLeaderError,
     QueueClosedError,
     QueueLedError,
+    StorageError,
     UnknownOutcomeError,
 )
 from casque.journal.patience import Patience
@@ -287,21 +289,24 @@ class RemoteQueue:
     async def _ask_on(
         self, call: Callable[[QueueService], Awaitable[R]], asked: RemoteService | None, error: CasqueError | None
     ) -> R:
-        patience, doubt = self._patience(), None
+        patience = self._patience()
+        doubt = error if isinstance(error, UnknownOutcomeError) else None
         while True:
-            if isinstance(error, UnknownOutcomeError):
-                doubt = error
             try:
                 if asked is not None and error is not None:
                     await self._turn_away(asked, error, patience)
+                asked = None
                 asked = await self._found(patience)
                 return await call(asked)
             except (*ELSEWHERE, *NOT_NOW, UnknownOutcomeError) as again:
-                if patience.is_over and doubt is not None and again is not doubt:
-                    raise UnknownOutcomeError(f"{doubt}; asked again, and: {again}") from again
-                if patience.is_over:
-                    raise
+                if isinstance(again, UnknownOutcomeError):
+                    doubt = again
+                if self._closed or patience.is_over:
+                    raise _last_word(again, doubt) from again
                 error = again
+            except (StorageError, CASConflictError) as failure:
+                # It says that nothing happened now, and nothing about an attempt before it that got no answer.
+                raise _last_word(failure, doubt) from failure
 
     async def _turn_away(self, broker: RemoteService, error: CasqueError, patience: _Persistence) -> None:
         """This one does not lead, or does not answer: take another. Raises the error when patience is over."""
@@ -321,10 +326,10 @@ class RemoteQueue:
             raise QueueClosedError("the queue was closed; nothing was asked")
         if self._leader is not None:
             return self._leader
-        if self._finding is None:
+        if self._finding is None or self._finding.done():
             # One search for all who wait: a thousand callers would otherwise each read the bucket.
             self._finding = asyncio.create_task(self._search(patience), name="casque leader search")
-            self._finding.add_done_callback(self._search_ended)
+            self._finding.add_done_callback(_heard)
         return await asyncio.shield(self._finding)
 
     async def _search(self, patience: _Persistence) -> RemoteService:
@@ -337,11 +342,6 @@ class RemoteQueue:
             else:
                 self._leader = self._connect(address)
                 return self._leader
-
-    def _search_ended(self, task: asyncio.Task[RemoteService]) -> None:
-        self._finding = None
-        if not task.cancelled():
-            task.exception()  # whoever waited has it; nobody may have
 
     def _patience(self) -> _Persistence:
         return _Persistence(self._settings, self._clock, self._rng)
@@ -360,3 +360,16 @@ class RemoteQueue:
         task = asyncio.ensure_future(work)
         self._behind.add(task)
         task.add_done_callback(self._behind.discard)
+
+
+def _last_word(error: CasqueError, doubt: UnknownOutcomeError | None) -> CasqueError:
+    """What to tell a caller in the end: an attempt that may have been carried out is not taken back by a later one."""
+    if doubt is None or error is doubt:
+        return error
+    return UnknownOutcomeError(f"{doubt}; asked again, and: {error}")
+
+
+def _heard(task: asyncio.Task[RemoteService]) -> None:
+    """Whoever waited for the search has its error; nobody may have waited."""
+    if not task.cancelled():
+        task.exception()

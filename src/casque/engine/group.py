@@ -56,7 +56,9 @@ class GroupCommit:
     async def start(self) -> None:
         """Load the queue and begin."""
         await self._committer.open()
-        self._take_note()  # leases that were left behind are watched from now on
+        # Leases that were left behind are watched from now on, whoever has taken note of them before.
+        self._committer.news()
+        self._reaper.resync(self._committer.state)
         self._task = asyncio.create_task(self._run(), name="casque group commit")
         self._wake.set()
 

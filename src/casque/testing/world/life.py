@@ -27,7 +27,7 @@ from casque.testing.world.invariants import Invariant
 from casque.testing.world.line import Line
 from casque.testing.world.steps import same_state
 from casque.testing.world.tailer import Tailer
-from casque.testing.world.wire import Wire
+from casque.testing.world.wire import followed
 
 if TYPE_CHECKING:
     from casque.testing.world.world import World
@@ -107,7 +107,7 @@ class Life:
         self.broker: SimulatedBroker | None = None
         if world.layout.led:
             self.broker = SimulatedBroker(self, _WatchedParts(self, self.line, "broker", ANYBODY).committer())
-            self.queue._embedded = Wire(self)  # type: ignore[assignment]  # noqa: SLF001
+            self.queue._embedded = followed(self)  # noqa: SLF001
         self.direct: DirectCommit | None = None
         self.small = self._small_queue(self.line)
         self._opened = False

@@ -8,10 +8,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
+from casque.client.reaching import AddressFinder, BucketFinder
+from casque.client.remote import Finder, RemoteQueue, RemoteService
 from casque.clock import Random
-from casque.errors import CasqueError, NoLeaderError, QueueLedError, UnknownOutcomeError
+from casque.errors import BrokerUnreachableError, CasqueError, UnknownOutcomeError
 from casque.testing.world.asked import Call
 from casque.testing.world.profile import Fault
 
@@ -20,42 +22,45 @@ if TYPE_CHECKING:
 
 CALL: ContextVar[Call] = ContextVar("call")
 """What the running task is asking for."""
-ASKED_MAX = 4
-"""Brokers that a caller tries one after the other."""
+REFUSED = 0.8
+"""How often a machine without a broker says so, instead of saying nothing."""
+
+
+def followed(life: Life) -> RemoteQueue:
+    """The real client of remote queues, over this network: it asks the bucket who leads, or tries them all."""
+    rng = Random(f"{life.world.seed}/{life.name}/remote")
+    nodes = {node.name: node for node in life.world.nodes}
+    finder: Finder = BucketFinder(life.line, owns_store=False)
+    if rng.random() < 0.5:
+        finder = AddressFinder(rng.sample(sorted(nodes), len(nodes)))
+    return RemoteQueue(
+        finder,
+        lambda address: cast(RemoteService, Wire(life, nodes[address])),
+        settings=life.world.profile.settings,
+        clock=life.clock,
+        rng=rng,
+    )
 
 
 class Wire:
-    """Looks like the service of the broker that leads."""
+    """Looks like the service of the broker on one node."""
 
-    def __init__(self, life: Life) -> None:
+    def __init__(self, life: Life, node: Node) -> None:
         self._life = life
-        self._rng = Random(f"{life.world.seed}/{life.name}/wire")
-        self._leader: Node | None = None
+        self._node = node
+        self._rng = Random(f"{life.world.seed}/{life.name}/wire/{node.name}")
+        self.address = node.name
 
     def __getattr__(self, verb: str) -> Callable[..., Awaitable[Any]]:
         async def ask(*args: Any, **kwargs: Any) -> Any:
-            return await self._follow(verb, args, kwargs)
+            if self._node.life is None and self._rng.random() < REFUSED:
+                raise BrokerUnreachableError(self.address, "connection refused")
+            return await _Message(self._life, self._node, self._rng, verb, args, kwargs).sent()
 
         return ask
 
-    async def _follow(self, verb: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Ask whoever leads. One who does not says who does, if it knows, and has done nothing."""
-        nodes = self._life.world.nodes
-        for _ in range(ASKED_MAX):
-            node = self._leader or self._rng.choice(nodes)
-            try:
-                answer = await _Message(self._life, node, self._rng, verb, args, kwargs).sent()
-            except (QueueLedError, NoLeaderError) as error:
-                address = error.address if isinstance(error, QueueLedError) else None
-                self._leader = next((n for n in nodes if n.name == address and n is not node), None)
-                await self._life.clock.sleep(self._rng.uniform(0.05, 0.3))
-            except UnknownOutcomeError:
-                self._leader = None
-                raise
-            else:
-                self._leader = node
-                return answer
-        raise QueueLedError(None)
+    async def close(self) -> None:
+        """There is nothing to let go of."""
 
 
 class _Message:
