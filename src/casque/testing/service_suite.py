@@ -19,6 +19,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
+from datetime import timedelta
 from typing import Any, TypeAlias
 
 import msgspec
@@ -666,6 +667,57 @@ class ServiceSuite:
         await asyncio.wait([following])
         assert following.cancelled()
         await service.stats()  # it left nothing broken behind
+
+    # --- The archive ---
+
+    @pytest_asyncio.fixture
+    async def finished(self, place: str) -> list[JobRecord]:
+        """Jobs that were done, dead and cancelled before anybody here opened the queue: they are in the archive."""
+        async with leading(place) as host:
+            queue = host.queue
+            await queue.enqueue([a_job(b"\0\xff", headers={"a": UNICODE}, zone="z", key="k", priority=-7)])
+            [done] = await queue.dequeue(entrypoints=None, limit=1, worker="w-1")
+            await queue.ack(done.id, token=done.token, result=bytes(range(256)))
+            dead = await a_dead_job(queue, entrypoint="other", error="boom")
+            [cancelled] = await queue.enqueue([a_job(b"3", run_at_ms=YEAR_9999_MS)])
+            await queue.cancel(cancelled.id)
+            return [done, dead, cancelled]
+
+    async def test_the_archive_has_what_is_finished(self, finished: list[JobRecord], service: QueueService) -> None:
+        done, dead, cancelled = [job async for job in service.archive()]
+
+        assert [done.id, dead.id, cancelled.id] == [job.id for job in finished]
+        assert [done.state, dead.state, cancelled.state] == [JobState.DONE, JobState.DEAD, JobState.CANCELLED]
+        assert (done.payload, done.result, done.worker) == (b"\0\xff", bytes(range(256)), "w-1")
+        assert (done.headers, done.zone, done.key, done.priority) == ({"a": UNICODE}, "z", "k", -7)
+        assert (dead.error, dead.attempts, dead.entrypoint) == ("boom", 1, "other")
+        assert (cancelled.result, cancelled.worker, cancelled.claimed_at) == (None, None, None)
+        assert cancelled.run_at is not None
+        assert cancelled.run_at.year == 9999
+        assert done.claimed_at is not None
+        assert done.created_at <= done.claimed_at <= done.finished_at <= dead.finished_at
+        assert done.position < dead.position < cancelled.position
+
+    async def test_the_archive_is_read_by_time_state_and_entrypoint(
+        self, finished: list[JobRecord], service: QueueService
+    ) -> None:
+        whole = [job async for job in service.archive()]
+        assert len(whole) == len(finished)
+        last = max(job.finished_at for job in whole)
+        hour = timedelta(hours=1)
+
+        async def ids(**chosen: Any) -> list[str]:
+            return [job.id async for job in service.archive(**chosen)]
+
+        done, dead, cancelled = (job.id for job in whole)
+        assert await ids(states=frozenset({JobState.DEAD, JobState.CANCELLED})) == [dead, cancelled]
+        assert await ids(states=frozenset()) == []
+        assert await ids(entrypoint="other") == [dead]
+        assert await ids(entrypoint="task", states=frozenset({JobState.DONE})) == [done]
+        assert await ids(since=last) == [job.id for job in whole if job.finished_at == last]
+        assert await ids(until=last) == [job.id for job in whole if job.finished_at < last]
+        assert await ids(since=last - hour, until=last + hour) == [done, dead, cancelled]
+        assert await ids(since=last + hour) == await ids(until=last - hour) == []
 
     # --- Together ---
 
