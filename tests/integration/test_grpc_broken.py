@@ -95,6 +95,23 @@ async def test_a_broker_that_is_killed_leaves_unknown_what_was_under_way_and_sen
         await client.close()
 
 
+async def test_a_broker_that_stands_still_is_noticed() -> None:
+    async with a_process() as (process, address):
+        client = GrpcService(address, silence_s=1.5, connect_s=0.5)
+        await client.stats()
+        process.send_signal(signal.SIGSTOP)
+
+        with pytest.raises(UnknownOutcomeError):
+            await client.stats()
+        with pytest.raises(BrokerUnreachableError):
+            await client.stats()
+
+        process.send_signal(signal.SIGCONT)
+        client._connect_s = 30
+        assert (await client.stats()).totals.enqueued == 0
+        await client.close()
+
+
 async def test_nobody_at_the_address_is_unreachable_and_a_broker_that_comes_is_found() -> None:
     async with leading("memory://broken-late") as host:
         async with serving(host) as server:

@@ -65,11 +65,13 @@ class GrpcService:
         tls: ClientTls | None = None,
         connect_s: float = 5.0,
         call_s: float = 60.0,
+        silence_s: float = 8.0,
         message_bytes: int = GrpcLimits().message_bytes,
         clock: Clock | None = None,
     ) -> None:
         """`call_s`: how long a call may take before its caller is told that nobody knows; a dequeue that waits may take
-        that much longer than it waits."""
+        that much longer than it waits. `silence_s`: after so long without a word the broker is sent a ping, and if that
+        is not answered as soon, the connection counts as broken."""
         if not address or "://" in address:
             raise InvalidInputError(f"address must be host:port, not {address!r}")
         self.address = address
@@ -77,6 +79,7 @@ class GrpcService:
         self._metadata = () if token is None else (("authorization", f"Bearer {token}"),)
         self._connect_s = connect_s
         self._call_s = call_s
+        self._silence_s = silence_s
         self._message_bytes = message_bytes
         self._clock = clock or SystemClock()
         self._line: Line | None = None
@@ -308,7 +311,7 @@ class GrpcService:
             raise QueueClosedError("this connection was closed; nothing was sent")
 
     def _channel(self) -> grpc.aio.Channel:
-        options = _options(self._message_bytes)
+        options = _options(self._message_bytes, self._silence_s)
         if self._tls is None:
             return grpc.aio.insecure_channel(self.address, options)
         if self._tls.server_name is not None:
@@ -326,7 +329,7 @@ def _ms_from(moment: datetime | None) -> int | None:
     return None if moment is None else to_ms(moment + timedelta(microseconds=999))
 
 
-def _options(message_bytes: int) -> list[tuple[str, Any]]:
+def _options(message_bytes: int, silence_s: float) -> list[tuple[str, Any]]:
     return [
         # Answers come in parts, but one job may be as large as a message.
         ("grpc.max_receive_message_length", -1),
@@ -335,7 +338,7 @@ def _options(message_bytes: int) -> list[tuple[str, Any]]:
         # Connections of its own: a shared one would remember others' failures, and wait.
         ("grpc.use_local_subchannel_pool", 1),
         ("grpc.enable_retries", 0),
-        # A broker that is gone without a word is noticed within a quarter of a minute.
-        ("grpc.keepalive_time_ms", 10_000),
-        ("grpc.keepalive_timeout_ms", 5_000),
+        ("grpc.keepalive_time_ms", int(silence_s * 1000)),
+        ("grpc.keepalive_timeout_ms", int(silence_s * 1000)),
+        ("grpc.http2.ping_timeout_ms", int(silence_s * 1000)),
     ]
