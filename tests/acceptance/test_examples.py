@@ -21,6 +21,14 @@ PRINTED = {
         r"1 cancelled, 1 dead, 3 done",
         r"lines: 5, worked on by \['-', 'w1'\]",
     ],
+    "broker": [
+        r"the first broker is leader and the second standby",
+        r"still there: through the second broker",
+        r"hello number 0",
+        r"hello number 1",
+        r"hello number 2",
+        r"done: 4",
+    ],
     "change_feed": [
         r"at position \d+: \{'send': 2\}",
         r"at position \d+: \{'send': 2, 'resize': 1\}",
