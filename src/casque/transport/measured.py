@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Iterator, Sequence
-from contextlib import aclosing, contextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import aclosing
 from datetime import datetime
 from typing import TypeVar
 
@@ -19,23 +19,28 @@ T = TypeVar("T")
 
 
 def measuring(admit: Admit, metrics: Metrics) -> Admit:
-    """The same hook for a server, with everything counted that it lets through, and what it refuses to let through."""
+    """The same hook for a server, with everything counted that it lets through."""
 
     def admitted(authorization: str | None) -> Wrapper:
-        wrapper = admit(authorization)
-        made: tuple[QueueService, QueueService] | None = None
-
-        def measured(service: QueueService) -> QueueService:
-            nonlocal made
-            wrapped = wrapper(service)
-            # A stream of calls meets the same service until the lead changes.
-            if made is None or made[0] is not wrapped:
-                made = (wrapped, Measured(wrapped, metrics))
-            return made[1]
-
-        return measured
+        return _Measuring(admit(authorization), metrics)
 
     return admitted
+
+
+class _Measuring:
+    """A session's wrapper is asked for every call, and mostly has the same service in its hands as before."""
+
+    def __init__(self, wrapper: Wrapper, metrics: Metrics) -> None:
+        self._wrapper = wrapper
+        self._metrics = metrics
+        self._inner: QueueService | None = None
+        self._measured: Measured | None = None
+
+    def __call__(self, service: QueueService) -> QueueService:
+        inner = self._wrapper(service)
+        if self._measured is None or inner is not self._inner:
+            self._inner, self._measured = inner, Measured(inner, self._metrics)
+        return self._measured
 
 
 class Numbers:
@@ -51,6 +56,34 @@ class Numbers:
         self.in_flight = metrics.gauge("casque_calls_in_flight", "Calls that are being carried out.", ("verb",))
         self.waiting = metrics.gauge("casque_dequeues_waiting", "Dequeues that may wait for a job.").of()
 
+    def of(self, verb: str) -> OfVerb:
+        return OfVerb(verb, self)
+
+
+class OfVerb:
+    """The numbers of one verb, found once: thousands of calls a second are counted here."""
+
+    __slots__ = ("_numbers", "_ok", "_verb", "in_flight", "seconds")
+
+    def __init__(self, verb: str, numbers: Numbers) -> None:
+        self._verb = verb
+        self._numbers = numbers
+        self._ok = numbers.calls.of(verb, "ok")
+        self.in_flight = numbers.in_flight.of(verb)
+        self.seconds = numbers.seconds.of(verb)
+
+    def went_well(self) -> None:
+        self._ok.value += 1
+
+    def went_wrong(self, error: BaseException) -> None:
+        if isinstance(error, CasqueError):
+            outcome = name_of(error)
+        elif isinstance(error, asyncio.CancelledError | GeneratorExit):
+            outcome = "cancelled"  # the caller has left
+        else:
+            outcome = "failure"
+        self._numbers.calls.of(self._verb, outcome).add()
+
 
 class Measured:
     """Satisfies `QueueService` by passing everything on, and counts it."""
@@ -58,6 +91,8 @@ class Measured:
     def __init__(self, service: QueueService, metrics: Metrics) -> None:
         self._service = service
         self._numbers = Numbers(metrics)
+        self._verbs: dict[str, OfVerb] = {}
+        self._now: Callable[[], float] | None = None
 
     async def enqueue(self, specs: Sequence[JobSpec], *, request_id: str | None = None) -> Sequence[JobRecord]:
         return await self._counted("enqueue", self._service.enqueue(specs, request_id=request_id))
@@ -167,26 +202,34 @@ class Measured:
         with self._counting(verb):
             return await call
 
-    @contextmanager
-    def _counting(self, verb: str) -> Iterator[None]:
-        loop = asyncio.get_running_loop()
+    def _counting(self, verb: str) -> _Counting:
+        numbers = self._verbs.get(verb)
+        if numbers is None:
+            numbers = self._verbs[verb] = self._numbers.of(verb)
+        if self._now is None:
+            # Once: to ask for the running loop is a system call on some versions of Python.
+            self._now = asyncio.get_running_loop().time
+        return _Counting(numbers, self._now)
+
+
+class _Counting:
+    """One call, from its beginning to its end."""
+
+    __slots__ = ("_began", "_now", "_numbers")
+
+    def __init__(self, numbers: OfVerb, now: Callable[[], float]) -> None:
+        self._numbers = numbers
+        self._now = now
+
+    def __enter__(self) -> None:
+        self._numbers.in_flight.value += 1
+        self._began = self._now()
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         numbers = self._numbers
-        in_flight = numbers.in_flight.of(verb)
-        in_flight.add()
-        began = loop.time()
-        outcome = "ok"
-        try:
-            yield
-        except CasqueError as error:
-            outcome = name_of(error)
-            raise
-        except (asyncio.CancelledError, GeneratorExit):
-            outcome = "cancelled"  # the caller has left
-            raise
-        except BaseException:
-            outcome = "failure"
-            raise
-        finally:
-            in_flight.add(-1)
-            numbers.seconds.of(verb).observe(loop.time() - began)
-            numbers.calls.of(verb, outcome).add()
+        numbers.in_flight.value -= 1
+        numbers.seconds.observe(self._now() - self._began)
+        if error is None:
+            numbers.went_well()
+        else:
+            numbers.went_wrong(error)
