@@ -36,7 +36,7 @@ class ClientTlsFiles(msgspec.Struct, frozen=True, kw_only=True):
     cert: str | Path | None = None
     key: str | Path | None = None
     server_name: str | None = None
-    """What the broker's certificate says, if that is not the name in its address (gRPC only)."""
+    """What the broker's certificate says, if that is not the name in its address."""
 
 
 class AddressFinder:
@@ -117,7 +117,8 @@ def _http(token: str | None, tls: ClientTlsFiles | None) -> Callable[[str], Remo
         from casque.transport.http.client import HttpService
     token = token or os.environ.get(TOKEN_VARIABLE)
     context = None if tls is None else _context(tls)
-    return lambda address: HttpService(address, token=token, tls=context)
+    name = None if tls is None else tls.server_name
+    return lambda address: HttpService(address, token=token, tls=context, server_name=name)
 
 
 def _context(tls: ClientTlsFiles) -> ssl.SSLContext:

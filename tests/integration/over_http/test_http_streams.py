@@ -14,7 +14,9 @@ from tests.integration.over_http.hosts import Leading, ask, embedded, over_http,
 
 from casque.errors import HistoryGoneError, StorageError, UnknownOutcomeError
 from casque.service import ArchivedJob, EventKind, QueueEvent, QueueService
+from casque.storage.memory import MemoryStore
 from casque.testing.clock import ManualClock, settle
+from casque.testing.hosting import leading
 from casque.transport.http.client import HttpService
 from casque.transport.http.server import HttpServer
 from casque.transport.http.sse import Frame, Reader
@@ -232,6 +234,24 @@ async def test_the_archive_comes_as_lines_of_json() -> None:
     assert [json.loads(line)["id"] for line in reply.body.splitlines()] == [job.id for job in jobs]
     assert asked == {"since": NOON, "until": until, "entrypoint": None, "states": frozenset({JobState.DEAD})}
     assert read == jobs
+
+
+async def test_a_job_that_was_done_over_http_is_in_the_archive() -> None:
+    clock = ManualClock()
+    async with (
+        leading(MemoryStore(), clock=clock, archive_interval=timedelta(seconds=10)) as host,
+        serving(host) as server,
+        HttpService(f"127.0.0.1:{server.port}") as remote,
+    ):
+        await remote.enqueue([JobSpec("a", "send", b"\xff", headers={"trace": "1"})])
+        [job] = await remote.dequeue(entrypoints=None, limit=1, worker="w1")
+        await remote.ack("a", token=job.token, result=b"\xfe")
+        await clock.advance(20)
+
+        [archived] = [job async for job in remote.archive(states=frozenset({JobState.DONE}))]
+
+        assert (archived.id, archived.payload, archived.result, archived.worker) == ("a", b"\xff", b"\xfe", "w1")
+        assert [job async for job in host.service().archive()] == [archived]
 
 
 async def test_an_archive_that_breaks_off_is_not_taken_for_a_whole_one() -> None:

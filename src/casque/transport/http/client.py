@@ -65,7 +65,8 @@ class HttpService:
     """Satisfies `QueueService` against one broker.
 
     `address` is `host:port` or a URL. `tls` is a context for clients: with the broker's authority, and with a
-    certificate of its own where the broker asks for one.
+    certificate of its own where the broker asks for one. `server_name` is what the broker's certificate says, if that
+    is not the name in the address. `margin_s` is how much longer than a call may wait its answer may take.
     """
 
     def __init__(
@@ -74,6 +75,7 @@ class HttpService:
         *,
         token: str | None = None,
         tls: ssl.SSLContext | None = None,
+        server_name: str | None = None,
         margin_s: float = MARGIN_S,
     ) -> None:
         self.address = address
@@ -82,7 +84,7 @@ class HttpService:
         headers = [(b"Accept", b"application/json, text/event-stream, application/jsonl")]
         if token is not None:
             headers.append((b"Authorization", f"Bearer {_printable(token)}".encode()))
-        self._connections = Connections(self._url, tls, headers)
+        self._connections = Connections(self._url, tls, headers, server_name=server_name)
 
     async def __aenter__(self) -> Self:
         return self

@@ -33,7 +33,9 @@ Unheard: TypeAlias = Callable[[int, bytes], Awaitable[None]]
 class Connections:
     """Where one address is reached. `url` has a scheme, a host and perhaps a port and a path."""
 
-    def __init__(self, url: str, tls: ssl.SSLContext | None, headers: Headers) -> None:
+    def __init__(
+        self, url: str, tls: ssl.SSLContext | None, headers: Headers, *, server_name: str | None = None
+    ) -> None:
         parts = urlsplit(url)
         try:
             port = parts.port
@@ -45,6 +47,7 @@ class Connections:
         self._port = port or (443 if parts.scheme == "https" else 80)
         self._prefix = parts.path
         self._tls = (tls or ssl.create_default_context()) if parts.scheme == "https" else None
+        self._server_name = (server_name or parts.hostname) if self._tls is not None else None
         self._headers = [(b"Host", parts.netloc.rpartition("@")[2].encode()), *headers]
         self._idle: list[tuple[float, _Line]] = []
         self._listening: set[asyncio.Task[None]] = set()
@@ -111,7 +114,9 @@ class Connections:
             line.close()
         try:
             async with asyncio.timeout(CONNECT_S):
-                streams = await asyncio.open_connection(self._host, self._port, ssl=self._tls)
+                streams = await asyncio.open_connection(
+                    self._host, self._port, ssl=self._tls, server_hostname=self._server_name
+                )
         except TimeoutError as error:
             raise BrokerUnreachableError(self._url, f"no connection within {CONNECT_S:g} seconds") from error
         except OSError as error:  # that of TLS too

@@ -140,6 +140,7 @@ class HttpServer:
             ws="none",
             lifespan="off",
             log_config=None,
+            log_level="warning",  # that it runs and stops is told by whoever starts and stops it
             access_log=False,
             server_header=False,
             date_header=False,
