@@ -18,6 +18,8 @@ from casque.broker.election import AlreadyLeader, Conflict, Elected, Election, O
 from casque.client.opening import Parts
 from casque.client.queue import DEFAULTS
 from casque.clock import Random
+from casque.engine.embedded import EmbeddedService
+from casque.engine.group import GroupCommit
 from casque.errors import InvalidInputError
 from casque.journal.discovery import find_leader
 from casque.service import Role
@@ -287,6 +289,30 @@ async def test_a_deposed_leader_tells_its_callers_and_stands_by_again(layout: st
         assert await b.service().find("late") is None
         await passes(clock, 60)
         assert (b.standing().role, b.standing().epoch) == (Role.LEADER, 2)
+
+
+@LAYOUTS
+async def test_who_loses_the_lead_with_a_commit_has_no_sign_of_life_to_give(layout: str) -> None:
+    memory, clock = MemoryStore(), ManualClock()
+    old, new = candidate(memory, clock, "a:1", layout), candidate(memory, clock, "b:1", layout)
+    await old.try_elect()
+    await new.try_elect()
+    await clock.advance(SETTINGS.lease.total_seconds())
+    assert isinstance(await new.try_elect(), Elected)
+    seen = await head_of(memory)
+    group = GroupCommit(old._committer, settings=DEFAULTS, clock=clock, rng=Random(1))
+    await group.start()
+    service = EmbeddedService(group, DEFAULTS)
+    # Both are to be done when the deposed leader wakes up: the commit comes first, and ends its lead.
+    late = asyncio.ensure_future(service.enqueue([job("late")]))
+    for told in await asyncio.gather(late, group.beat(), return_exceptions=True):
+        assert isinstance(told, LeadershipLostError), told
+    with pytest.raises(QueueLedError):
+        await service.enqueue([job("later")])
+    with pytest.raises(LeadershipLostError):
+        await group.beat()
+    assert await head_of(memory) == seen, "the head is not its own to touch"
+    await outcome(clock, group.stop())
 
 
 async def test_a_store_that_fails_for_a_while_is_no_reason_to_leave() -> None:

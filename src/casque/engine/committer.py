@@ -7,7 +7,7 @@ from typing import Any
 
 from casque.clock import Clock, Random, new_nonce
 from casque.codec.head import Owner
-from casque.errors import CASConflictError, CasqueError, StorageError, UnknownOutcomeError
+from casque.errors import CASConflictError, CasqueError, LeadershipLostError, StorageError, UnknownOutcomeError
 from casque.journal.patience import Patience
 from casque.journal.port import Appended, Batch, Journal, Landed, Refreshed, Sighting
 from casque.settings import QueueSettings, milliseconds
@@ -113,6 +113,8 @@ class Committer:
             LeadershipLostError: somebody else leads.
             StorageError: the store failed. Whether another broker takes over for that, the next commit will tell.
         """
+        if not self.leads:
+            raise LeadershipLostError(None)  # lost with a commit just before; the head is the other's now
         try:
             self._take(await self._journal.beat(self.state, self._next()))
         except UnknownOutcomeError:

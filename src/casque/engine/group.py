@@ -99,6 +99,9 @@ class GroupCommit:
             await self._committer.beat()
         except CasqueError as error:
             beat.set_exception(error)
+        except BaseException as error:
+            beat.set_exception(_unfinished(error))
+            raise
         else:
             beat.set_result(None)
 
