@@ -1,11 +1,11 @@
 # casque: everything starts here. `make run` and `make test` set up what they need themselves.
 .DEFAULT_GOAL := help
-.PHONY: help setup run test lint types layers pytest soak bench sim model proto lock clean
+.PHONY: help setup run test lint types layers pytest soak chaos failover bench sim model proto lock clean
 
 PY := .venv/bin/python
 
 help: ## Show what there is to run
-	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
 
 setup: ## Create .venv with the locked dependencies, and the Azure test server
 	@bash scripts/setup
@@ -30,6 +30,15 @@ pytest: setup
 KILLS ?= 2000
 soak: setup ## The kill test for longer: make soak KILLS=5000
 	@CASQUE_KILLS=$(KILLS) .venv/bin/pytest --timeout 7200 tests/acceptance/test_processes.py
+
+MINUTES ?= 1
+STORE ?= all
+chaos: setup ## Brokers and workers killed and stopped by the second: make chaos MINUTES=10 STORE=file
+	@$(PY) -m casque.testing.chaos --minutes $(MINUTES) --store $(STORE) $(if $(SEED),--seed $(SEED))
+
+FAILOVERS ?= 5
+failover: setup ## How long until the next leader answers, with the default timing: make failover FAILOVERS=20
+	@$(PY) -m casque.testing.chaos --failovers $(FAILOVERS) --heartbeat 2 --lease 8 --store $(STORE)
 
 bench: setup ## Speed, side by side with jqueue; prints the tables of benchmarks/README.md
 	@$(PY) -m benchmarks

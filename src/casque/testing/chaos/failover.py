@@ -1,0 +1,134 @@
+"""How long it takes until the next leader answers: after a kill -9, and after a clean stop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+
+from rich.console import Console
+from rich.table import Table
+
+from casque.clock import SystemClock
+from casque.errors import CasqueError, QueueLedError
+from casque.service import Stats
+from casque.testing.chaos.fleet import BrokerMember, Fleet, serve_arguments
+from casque.transport.grpc.client import GrpcService
+
+_CLOCK = SystemClock()
+LOOK_S = 0.01
+ASK_S = 2.0
+CRASH_GRACE_S = 2.0
+"""Crash failover takes the lease and at most this much more."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rehearsal:
+    """What is to be measured."""
+
+    url: str
+    folder: Path
+    options: Mapping[str, str] = field(default_factory=dict)
+    brokers: int = 3
+    heartbeat_s: float = 2.0
+    lease_s: float = 8.0
+    rounds: int = 5
+
+
+@dataclass
+class Times:
+    """Seconds until another broker answered, one for each leader that went."""
+
+    crash_s: list[float] = field(default_factory=list)
+    resign_s: list[float] = field(default_factory=list)
+
+    def promise_kept(self, rehearsal: Rehearsal) -> bool:
+        return max(self.crash_s, default=0.0) <= rehearsal.lease_s + CRASH_GRACE_S
+
+
+async def rehearse(rehearsal: Rehearsal) -> Times:
+    """Kill leader after leader, then ask leader after leader to go."""
+    arguments = serve_arguments(
+        rehearsal.url, rehearsal.options, heartbeat_s=rehearsal.heartbeat_s, lease_s=rehearsal.lease_s
+    )
+    rehearsal.folder.mkdir(parents=True, exist_ok=True)
+    brokers = [BrokerMember(f"broker-{number}", rehearsal.folder, arguments) for number in range(rehearsal.brokers)]
+    fleet, times = Fleet(list(brokers)), Times()
+    with fleet.running():
+        for broker in brokers:
+            broker.start()
+        for broker in brokers:
+            await broker.ready()
+        leader = await _next_leader(brokers)
+        for _ in range(rehearsal.rounds):
+            await _one_stands_by(brokers)
+            leader = await _crash(brokers, leader, times)
+        for _ in range(rehearsal.rounds):
+            await _one_stands_by(brokers)
+            leader = await _resign(brokers, leader, times)
+    return times
+
+
+async def _crash(brokers: list[BrokerMember], leader: BrokerMember, times: Times) -> BrokerMember:
+    began_ms = _CLOCK.monotonic_ms()
+    leader.kill()
+    follower = await _next_leader([broker for broker in brokers if broker is not leader])
+    times.crash_s.append((_CLOCK.monotonic_ms() - began_ms) / 1000)
+    leader.start()
+    return follower
+
+
+async def _resign(brokers: list[BrokerMember], leader: BrokerMember, times: Times) -> BrokerMember:
+    began_ms = _CLOCK.monotonic_ms()
+    leader.ask_to_leave()
+    follower = await _next_leader([broker for broker in brokers if broker is not leader])
+    times.resign_s.append((_CLOCK.monotonic_ms() - began_ms) / 1000)
+    if await leader.ended(within_s=40) != 0:
+        raise RuntimeError(f"{leader.name} ended with {leader.exit_code}: {leader.last_words()}")
+    leader.start()
+    return follower
+
+
+async def _one_stands_by(brokers: list[BrokerMember]) -> None:
+    """There is somebody to take over. Who was hit last may still be starting."""
+    await _first(brokers, lambda answer: isinstance(answer, QueueLedError))
+
+
+async def _next_leader(brokers: list[BrokerMember]) -> BrokerMember:
+    return await _first(brokers, lambda answer: isinstance(answer, Stats))
+
+
+async def _first(brokers: list[BrokerMember], wanted: Callable[[object], bool]) -> BrokerMember:
+    """Ask all of them in turn, until one gives such an answer."""
+    services = {broker: GrpcService(broker.address, connect_s=ASK_S, call_s=ASK_S) for broker in brokers}
+    try:
+        while True:
+            for broker, service in services.items():
+                if wanted(await _answer(service)):
+                    return broker
+            await _CLOCK.sleep(LOOK_S)
+    finally:
+        for service in services.values():
+            await service.close()
+
+
+async def _answer(service: GrpcService) -> Stats | CasqueError:
+    try:
+        return await service.stats()
+    except CasqueError as error:
+        return error
+
+
+def show_times(rehearsal: Rehearsal, times: Times, console: Console) -> None:
+    timing = f"heartbeat {rehearsal.heartbeat_s:g} s, lease {rehearsal.lease_s:g} s"
+    table = Table(title=f"failover on {rehearsal.url.partition(':')[0]}, {timing}", title_justify="left")
+    for column in ("until another broker answers", "rounds", "min", "median", "max"):
+        table.add_column(column, justify="left" if column.startswith("until") else "right")
+    for name, seconds in (("after kill -9", times.crash_s), ("after SIGTERM", times.resign_s)):
+        if seconds:
+            figures = (min(seconds), median(seconds), max(seconds))
+            table.add_row(name, str(len(seconds)), *(f"{value:.2f} s" for value in figures))
+    console.print(table)
+    if not times.promise_kept(rehearsal):
+        console.print(f"[bold red]a crash failover took more than the lease and {CRASH_GRACE_S:g} s[/]")

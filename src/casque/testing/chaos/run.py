@@ -1,0 +1,338 @@
+"""One run from the first process to the verdict."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from casque.client.queue import Queue
+from casque.clock import Random, SystemClock, system_random
+from casque.codec.head import KEY, Owner
+from casque.errors import CasqueError, NoLeaderError, QueueLedError
+from casque.journal.verify import Verifier
+from casque.service import ArchivedJob, Stats
+from casque.settings import QueueSettings
+from casque.storage.port import Store, Stored
+from casque.storage.url import open_store
+from casque.testing.chaos.actor import Orders, open_queue
+from casque.testing.chaos.chronicle import Chronicle
+from casque.testing.chaos.diary import Ledger
+from casque.testing.chaos.fleet import ActorMember, BrokerMember, Fleet, Health, Kind, Member, serve_arguments
+from casque.testing.chaos.tormentor import Tormentor
+from casque.testing.chaos.verdict import judge
+from casque.transport.grpc.client import GrpcService
+
+_CLOCK = SystemClock()
+RETENTION_S = 60.0
+"""Of the log while it runs: short, so that it is collected, and longer than whoever follows it falls behind."""
+ARCHIVE_S = 1.0
+CALM_S = 90.0
+"""How long the queue may take to come to rest when the faults are over."""
+TICK_S = 0.25
+LANES = 6
+"""Callers at the same time in each producer and worker."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What a run is to be."""
+
+    url: str
+    folder: Path
+    """Where diaries and outputs go."""
+    options: Mapping[str, str] = field(default_factory=dict)
+    layout: str = "log"
+    seconds: float = 20.0
+    brokers: int = 3
+    workers: int = 6
+    producers: int = 2
+    rate: float = 100.0
+    """Jobs per second, from all producers together."""
+    every_s: float = 1.0
+    """Between two faults, on average."""
+    heartbeat_s: float = 0.3
+    lease_s: float = 1.2
+    job_lease_s: float = 2.0
+    seed: int = 1
+
+
+class Head(msgspec.Struct):
+    """What `queue.json` says about the lead, in either layout."""
+
+    epoch: int = 0
+    owner: Owner | None = None
+    broker: str | None = None
+    mode: str | None = None
+
+    @property
+    def leader(self) -> str | None:
+        return self.broker if self.owner is None else self.owner.address
+
+
+@dataclass
+class Report:
+    """What came of it."""
+
+    plan: Plan
+    problems: list[str] = field(default_factory=list)
+    faults: dict[str, int] = field(default_factory=dict)
+    leaders_hit: int = 0
+    leaderships: int = 0
+    jobs: int = 0
+    commits: int = 0
+    seconds: float = 0.0
+    calm_s: float = 0.0
+    """From the last fault until the queue was empty."""
+    longest_silence_s: float = 0.0
+    longest_call_s: float = 0.0
+    refused: dict[str, int] = field(default_factory=dict)
+    events: dict[str, int] = field(default_factory=dict)
+
+
+class Chaos:
+    """A run, as it goes. `now` is for whoever watches."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.rng = Random(plan.seed)
+        self.fleet = Fleet(_members(plan))
+        self.ledger = Ledger(plan.folder)
+        self.chronicle = Chronicle()
+        self.head = Head()
+        self.phase = "starting"
+        self.began_ms = _CLOCK.monotonic_ms()
+        self.report = Report(plan)
+        self.tormentor = Tormentor(
+            self.fleet,
+            self.rng,
+            every_s=plan.every_s,
+            lease_s=plan.lease_s,
+            leader=lambda: self.head.leader,
+        )
+
+    async def run(self, tick: Callable[[Chaos], object] = lambda _chaos: None) -> Report:
+        plan, report = self.plan, self.report
+        plan.folder.mkdir(parents=True, exist_ok=True)
+        store = open_store(plan.url, options=plan.options)
+        try:
+            with self.fleet.running():
+                await self._start(store)
+                async with self._watching(store, tick):
+                    self.phase = "under fire"
+                    fire_ms = _CLOCK.monotonic_ms()
+                    await self.tormentor.run(plan.seconds)
+                    report.seconds = (_CLOCK.monotonic_ms() - fire_ms) / 1000
+                    self.phase = "coming to rest"
+                    await self._come_to_rest()
+                    await self._one_leads()
+                    self.phase = "leaving"
+                    await self._leave(store)
+            self.phase = "judging"
+            tick(self)
+            await self._judge(store)
+        finally:
+            await store.close()
+        self.phase = "done"
+        tick(self)
+        return report
+
+    # --- Acts ---
+
+    async def _start(self, store: Store) -> None:
+        for broker in self.fleet.brokers:
+            broker.start()
+        for broker in self.fleet.brokers:
+            await broker.ready()
+        while (await self._look(store)).leader is None:
+            self._check_deserters()
+            if self.report.problems:
+                raise RuntimeError("\n".join(self.report.problems))
+            await _CLOCK.sleep(TICK_S)
+        for member in [*self.fleet.of(Kind.WORKER), *self.fleet.of(Kind.PRODUCER)]:
+            member.start()
+            await member.ready()
+
+    async def _come_to_rest(self) -> None:
+        """No more faults, no more jobs: what is there has to be finished."""
+        began_ms = _CLOCK.monotonic_ms()
+        for producer in self.fleet.of(Kind.PRODUCER):
+            producer.ask_to_leave()
+        for producer in self.fleet.of(Kind.PRODUCER):
+            await self._has_left(producer, CALM_S)
+        self.ledger.read_on()
+        async with open_queue(self.plan.url, "broker", self.plan.options) as queue:
+            while (stats := await self._stats(queue)) is None or _unfinished(stats):
+                if _CLOCK.monotonic_ms() - began_ms > CALM_S * 1000:
+                    self.report.problems.append(f"not at rest after {CALM_S:.0f} s: {stats}")
+                    return
+                await _CLOCK.sleep(TICK_S)
+            self.report.jobs = stats.totals.enqueued
+            self.report.commits = stats.position
+        self.report.calm_s = (_CLOCK.monotonic_ms() - began_ms) / 1000
+
+    async def _stats(self, queue: Queue[bytes]) -> Stats | None:
+        try:
+            return await queue.stats()
+        except CasqueError:
+            return None
+
+    async def _one_leads(self) -> None:
+        """Exactly one broker answers, and all others send callers to it."""
+        until_ms = _CLOCK.monotonic_ms() + max(3 * self.plan.lease_s, 10) * 1000
+        while True:
+            said = [await _ask(broker) for broker in self.fleet.brokers]
+            leaders = {address for address, leads in said if leads}
+            if len(leaders) == 1 and all(address in leaders for address, _ in said):
+                return
+            if _CLOCK.monotonic_ms() > until_ms:
+                self.report.problems.append(f"the brokers do not agree who leads: {said}")
+                return
+            await _CLOCK.sleep(TICK_S)
+
+    async def _leave(self, store: Store) -> None:
+        """Workers first, then brokers: a clean stop of all of them, which leaves the queue to nobody."""
+        for kind in (Kind.WORKER, Kind.BROKER):
+            for member in self.fleet.of(kind):
+                member.ask_to_leave()
+            for member in self.fleet.of(kind):
+                await self._has_left(member, 40)
+        if (leader := (await self._look(store)).leader) is not None:
+            self.report.problems.append(f"all brokers have left, and {leader} is still said to lead")
+
+    async def _has_left(self, member: Member, within_s: float) -> None:
+        code = await member.ended(within_s)
+        if code != 0:
+            self.report.problems.append(
+                f"{member.name} was asked to leave and ended with {code}: {member.last_words()}"
+            )
+
+    async def _judge(self, store: Store) -> None:
+        plan, report = self.plan, self.report
+        has_history = plan.layout == "log"
+        queue = Queue.open(store)
+        if has_history:
+            events = queue.events(from_position=max(self.chronicle.position - 1, 0), follow=False)
+            await self.chronicle.follow(events)
+        self.ledger.read_on()
+        archive: list[ArchivedJob] = [job async for job in queue.archive()]
+        report.problems += judge(self.ledger, self.chronicle if has_history else None, archive)
+        report.problems += self.tormentor.problems
+        report.problems += [f"{m.name} stumbled: {m.last_words()}" for m in self.fleet.members if _stumbled(m)]
+        verifier = Verifier(store, settings=QueueSettings(), clock=_CLOCK, rng=system_random())
+        try:
+            await verifier.verify()
+        except CasqueError as error:
+            report.problems.append(f"the queue is not whole: {error}")
+        report.faults = dict(self.tormentor.counts)
+        report.leaders_hit = self.tormentor.leaders_hit
+        report.leaderships = self.head.epoch
+        report.longest_silence_s = self.ledger.longest_silence_ms / 1000
+        report.longest_call_s = self.ledger.longest_call_ms / 1000
+        report.refused = dict(self.ledger.refused)
+        report.events = {kind.value: count for kind, count in self.chronicle.kinds.items()}
+
+    # --- Watching ---
+
+    @contextlib.asynccontextmanager
+    async def _watching(self, store: Store, tick: Callable[[Chaos], object]) -> AsyncIterator[None]:
+        async def look() -> None:
+            while True:
+                await self._look(store)
+                self.ledger.read_on()
+                self._check_deserters()
+                tick(self)
+                await _CLOCK.sleep(TICK_S)
+
+        async def follow() -> None:
+            await self.chronicle.follow(Queue.open(store).events(from_position=0))
+
+        watchers = [asyncio.create_task(look())]
+        if self.plan.layout == "log":
+            watchers.append(asyncio.create_task(follow()))
+        try:
+            yield
+        finally:
+            for watcher in watchers:
+                watcher.cancel()
+            for ended in await asyncio.gather(*watchers, return_exceptions=True):
+                if isinstance(ended, Exception):
+                    self.report.problems.append(f"the onlooker failed: {ended!r}")
+
+    async def _look(self, store: Store) -> Head:
+        with contextlib.suppress(CasqueError):
+            read = await store.get(KEY)
+            if isinstance(read, Stored):
+                self.head = msgspec.json.decode(read.body, type=Head)
+        return self.head
+
+    def _check_deserters(self) -> None:
+        for member in self.fleet.deserters():
+            member.health = Health.DOWN
+            self.report.problems.append(f"{member.name} ended by itself with {member.exit_code}: {member.last_words()}")
+
+
+def _members(plan: Plan) -> list[Member]:
+    settings = {"retention": RETENTION_S, "archive_interval": ARCHIVE_S}
+    arguments = serve_arguments(
+        plan.url,
+        plan.options,
+        heartbeat_s=plan.heartbeat_s,
+        lease_s=plan.lease_s,
+        layout=plan.layout,
+        settings=settings,
+    )
+    brokers = [BrokerMember(f"broker-{number}", plan.folder, arguments) for number in range(plan.brokers)]
+    addresses = "grpc://" + ",".join(broker.address for broker in brokers)
+
+    per_lane = plan.rate / plan.producers / LANES
+
+    def actor(kind: Kind, number: int) -> ActorMember:
+        # Half of them know the brokers, the other half ask the bucket.
+        url, via = (addresses, None) if number % 2 else (plan.url, "broker")
+        orders = Orders(
+            f"{kind.value}-{number}",
+            diary="",
+            seed=str(plan.seed),
+            url=url,
+            via=via,
+            options=dict(plan.options),
+            lanes=LANES,
+            per_second=per_lane,
+            job_lease_s=plan.job_lease_s,
+        )
+        return ActorMember(kind, orders, plan.folder)
+
+    return [
+        *brokers,
+        *(actor(Kind.WORKER, number) for number in range(plan.workers)),
+        *(actor(Kind.PRODUCER, number) for number in range(plan.producers)),
+    ]
+
+
+def _unfinished(stats: Stats) -> bool:
+    totals = stats.totals
+    return totals.ready + totals.delayed + totals.running > 0
+
+
+def _stumbled(member: Member) -> bool:
+    """An exception that nobody expected, although the process went on."""
+    return member.said.exists() and b"Traceback (most recent call last)" in member.said.read_bytes()
+
+
+async def _ask(broker: BrokerMember) -> tuple[str | None, bool]:
+    """Who leads according to this one, and whether that is itself."""
+    service = GrpcService(broker.address)
+    try:
+        await service.stats()
+    except QueueLedError as led:
+        return led.address, False
+    except (NoLeaderError, CasqueError):
+        return None, False
+    finally:
+        await service.close()
+    return broker.address, True

@@ -1,0 +1,95 @@
+"""Who is hit next, and how: decided by a seed, so that a run can be repeated roughly."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, deque
+from collections.abc import Callable
+from enum import StrEnum
+
+from casque.clock import Random, SystemClock
+from casque.testing.chaos.fleet import Fleet, Health, Kind, Member
+
+_CLOCK = SystemClock()
+BROKERS_SHARE = 0.6
+LEADER_SHARE = 0.6
+REMEMBERED = 8
+
+
+class Fault(StrEnum):
+    KILL = "kill -9"
+    STOP = "SIGSTOP"
+    """Longer than the lease of the brokers, then SIGCONT."""
+    LEAVE = "SIGTERM"
+
+
+FAULTS = {
+    Kind.BROKER: (Fault.KILL, Fault.KILL, Fault.STOP, Fault.STOP, Fault.LEAVE),
+    Kind.WORKER: (Fault.KILL, Fault.KILL, Fault.STOP),
+}
+
+
+class Tormentor:
+    """Hits a broker or a worker every now and then. One broker at least is always left alone: what is to be proved is
+    that the others' work goes on there, and nothing goes on where nobody is."""
+
+    def __init__(
+        self, fleet: Fleet, rng: Random, *, every_s: float, lease_s: float, leader: Callable[[], str | None]
+    ) -> None:
+        self._fleet = fleet
+        self._rng = rng
+        self._every_s = every_s
+        self._lease_s = lease_s
+        self._leader = leader
+        self.counts: Counter[str] = Counter()
+        """By kind and fault: `broker kill -9`."""
+        self.leaders_hit = 0
+        self.recent: deque[str] = deque(maxlen=REMEMBERED)
+        self.problems: list[str] = []
+
+    async def run(self, seconds: float) -> None:
+        """For so long; then everybody is helped up again."""
+        until_ms = _CLOCK.monotonic_ms() + seconds * 1000
+        async with asyncio.TaskGroup() as group:
+            while _CLOCK.monotonic_ms() < until_ms:
+                await _CLOCK.sleep(self._every_s * self._rng.uniform(0.5, 1.5))
+                victim = self._choose()
+                fault = self._rng.choice(FAULTS[victim.kind])
+                self._remember(victim, fault)
+                group.create_task(self._hit(victim, fault, self._rng.random()))
+
+    def _choose(self) -> Member:
+        brokers = [broker for broker in self._fleet.brokers if broker.health is Health.UP]
+        workers = [worker for worker in self._fleet.of(Kind.WORKER) if worker.health is Health.UP]
+        wants_broker, wants_leader = self._rng.random() < BROKERS_SHARE, self._rng.random() < LEADER_SHARE
+        if len(brokers) < 2 or (workers and not wants_broker):
+            return self._rng.choice(workers or self._fleet.of(Kind.WORKER))
+        leader = [broker for broker in brokers if broker.address == self._leader()]
+        return self._rng.choice(leader if leader and wants_leader else brokers)
+
+    def _remember(self, victim: Member, fault: Fault) -> None:
+        leads = getattr(victim, "address", None) == self._leader()
+        self.leaders_hit += leads
+        self.counts[f"{victim.kind.value} {fault.value}"] += 1
+        self.recent.append(f"{fault.value} {victim.name}{' (leader)' if leads else ''}")
+
+    async def _hit(self, victim: Member, fault: Fault, chance: float) -> None:
+        if victim.health is not Health.UP:
+            return
+        match fault:
+            case Fault.STOP:
+                victim.stop()
+                await _CLOCK.sleep(self._lease_s * (1.2 + 1.3 * chance))
+                victim.wake()
+                return
+            case Fault.KILL:
+                victim.kill()
+            case Fault.LEAVE:
+                victim.ask_to_leave()
+                code = await victim.ended(within_s=40)
+                if code != 0:
+                    self.problems.append(f"{victim.name} was asked to leave and ended with {code}")
+                    victim.kill()
+        await _CLOCK.sleep(chance)
+        victim.start()
+        await victim.ready()
