@@ -139,6 +139,7 @@ class BrokerServer:
                 settings=self._options.broker,
                 clock=self._clock,
                 rng=self._rng,
+                blobs=parts.blobs(),
             )
             await self._broker.open()
             self._running = asyncio.create_task(self._broker.run(), name="casque broker")

@@ -52,6 +52,10 @@ class QueueSettings:
     """How soon a finished job is in the archive, if not many others are waiting for it too."""
     archive_retention: timedelta | None = None
     """How long the archive is kept, in whole hours. None: for ever."""
+    payload_max: int = 256 * 1024
+    """Payloads of more bytes than this get an object of their own."""
+    blob_max: int = 64 * 1024 * 1024
+    """Payloads of more bytes than this are refused."""
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -128,6 +132,8 @@ class SettingsChanges(TypedDict, total=False):
     archive: bool
     archive_interval: timedelta
     archive_retention: timedelta | None
+    payload_max: int
+    blob_max: int
 
 
 def milliseconds(span: timedelta) -> int:

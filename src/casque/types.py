@@ -35,6 +35,9 @@ class JobSpec(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     key: str | None = None
     headers: dict[str, str] | None = None
     zone: str | None = None
+    blob: str | None = None
+    """The object that holds the payload, which is empty then: it was too large for a commit."""
+    blob_bytes: int = 0
 
 
 class JobRecord(msgspec.Struct, frozen=True, gc=False):

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from casque.broker.election import Elected, Election, OtherLeader
 from casque.clock import Clock, Random, new_id
+from casque.engine.blobs import Blobs
 from casque.engine.committer import Committer
 from casque.engine.embedded import EmbeddedService
 from casque.engine.group import GroupCommit
@@ -35,9 +36,11 @@ class Broker:
         clock: Clock,
         rng: Random,
         wrap: Wrap | None = None,
+        blobs: Blobs | None = None,
     ) -> None:
         self._committer = committer
         self._history = history
+        self._blobs = blobs
         self._address = address
         self._queue = queue
         self._settings = settings
@@ -142,7 +145,7 @@ class Broker:
         group = GroupCommit(self._committer, settings=self._queue, clock=self._clock, rng=self._rng)
         await group.start()
         history = None if self._history is None else self._history.at_pulse(group.pulse)
-        self._service = self._wrap(EmbeddedService(group, self._queue, history))
+        self._service = self._wrap(EmbeddedService(group, self._queue, history, blobs=self._blobs))
         self._become(Role.LEADER)
         self._settled.set()
         try:

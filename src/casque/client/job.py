@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Any, Generic, Protocol, TypeVar
 
 from casque.client.payloads import BytesCodec, PayloadCodec
+from casque.codec.blobs import missing_blob
 from casque.errors import InvalidInputError
 from casque.types import JobRecord, JobState
 
@@ -75,13 +76,15 @@ class Job(Generic[T]):
     def payload(self) -> T:
         """The payload, decoded and validated. Raises InvalidInputError if it does not fit the queue's type."""
         if self._payload is None:
-            self._payload = (self._codec.decode(self._record.spec.payload),)
+            self._payload = (self._codec.decode(self.raw_payload),)
         value: T = self._payload[0]
         return value
 
     @property
     def raw_payload(self) -> bytes:
-        """The payload as it is stored."""
+        """The payload as it is stored. Raises CorruptQueueError if it lay in an object of its own that is gone."""
+        if self._record.spec.blob is not None:
+            raise missing_blob(self._record)
         return self._record.spec.payload
 
     @property

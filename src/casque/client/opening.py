@@ -9,6 +9,7 @@ from typing import Any
 from casque.clock import Clock, Random, SystemClock, system_random
 from casque.codec.document import LAYOUT as DOCUMENT
 from casque.codec.log import LAYOUT as LOG
+from casque.engine.blobs import Blobs
 from casque.engine.committer import Committer
 from casque.engine.direct import DirectCommit
 from casque.engine.group import GroupCommit
@@ -71,6 +72,12 @@ class Parts(Surroundings):
 
     def history(self) -> History:
         return History(self.store, settings=self.settings, clock=self.clock, rng=self.rng)
+
+    def blobs(self, *, tolerant: bool = False) -> Blobs | None:
+        """None on a storage of one object, which has room for payloads of any size and for nothing else."""
+        if isinstance(self.store, SingleObjectStore):
+            return None
+        return Blobs(self.store, settings=self.settings, clock=self.clock, rng=self.rng, tolerant=tolerant)
 
     def direct(self) -> DirectCommit:
         return DirectCommit(self.committer())

@@ -193,7 +193,9 @@ class Queue(LeaseVerbs, Generic[T]):
         except BaseException:
             await self._let_go()
             raise
-        self._embedded = EmbeddedService(executor, self._parts.settings, self._local.history())
+        self._embedded = EmbeddedService(
+            executor, self._parts.settings, self._local.history(), blobs=self._local.blobs(tolerant=True)
+        )
         return self
 
     async def __aexit__(

@@ -13,7 +13,8 @@ from casque.client.verbs import LeaseVerbs
 from casque.clock import Clock, Random, new_id
 from casque.engine.embedded import EmbeddedService
 from casque.engine.group import GroupCommit
-from casque.errors import QueueClosedError
+from casque.engine.operation import Executor
+from casque.errors import CorruptQueueError, QueueClosedError
 from casque.settings import QueueSettings, SettingsChanges
 from casque.types import JobSpec
 
@@ -25,6 +26,10 @@ class SmallQueue(LeaseVerbs):
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
+        self._blobs = parts.blobs(tolerant=True)
+
+    def _service_of(self, executor: Executor) -> EmbeddedService:
+        return EmbeddedService(executor, self._parts.settings, blobs=self._blobs)
 
     @property
     def _service(self) -> EmbeddedService:
@@ -57,7 +62,12 @@ class SmallQueue(LeaseVerbs):
     async def read_state(self) -> QueueState:
         """Everything in the queue as of now, read from the store beside the calls in flight: all of it, each time."""
         state = await self._parts.read()
-        return QueueState(tuple([plain_job(record) for record in state.listed()]), state.position)
+        records = list(state.listed())
+        if self._blobs is not None and any(record.spec.blob is not None for record in records):
+            fetched = await self._blobs.fetch(records)
+            pairs = zip(records, fetched, strict=True)
+            records = [old if isinstance(new, CorruptQueueError) else new for old, new in pairs]
+        return QueueState(tuple([plain_job(record) for record in records]), state.position)
 
     async def requeue_stale(self, timeout: timedelta) -> int:
         """Take back jobs whose last written sign of life is older than `timeout`; answers how many.
@@ -113,7 +123,7 @@ class BrokerQueue(SmallQueue):
             raise QueueClosedError("this queue was opened before; make a new BrokerQueue")
         group = self._parts.group()
         await group.start()
-        self._group, self._embedded = group, EmbeddedService(group, self._parts.settings)
+        self._group, self._embedded = group, self._service_of(group)
         return self
 
     async def __aexit__(
@@ -153,7 +163,7 @@ class DirectQueue(SmallQueue):
         super().__init__(Parts(as_store(storage), simple.with_changes(settings), layout=layout, clock=clock, rng=rng))
         self._owns_store = isinstance(storage, str)
         self._direct = self._parts.direct()
-        self._embedded = EmbeddedService(self._direct, self._parts.settings)
+        self._embedded = self._service_of(self._direct)
 
     @property
     def _service(self) -> EmbeddedService:

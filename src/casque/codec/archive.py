@@ -97,6 +97,7 @@ def archived_job(finished: Finished) -> ArchivedJob:
         spec.headers,
         spec.zone,
         None if spec.run_at_ms is None else from_ms(spec.run_at_ms),
+        spec.blob_bytes if spec.blob is not None else None,
     )
 
 

@@ -52,6 +52,8 @@ class StoredJob(msgspec.Struct, omit_defaults=True, gc=False):
     key: str | None = None
     headers: dict[str, str] | None = None
     zone: str | None = None
+    blob: str | None = None
+    blob_bytes: int = 0
 
 
 class StoredFinished(msgspec.Struct, omit_defaults=True, gc=False):
@@ -158,6 +160,8 @@ def _stored(job: JobRecord) -> StoredJob:
         spec.key,
         spec.headers,
         spec.zone,
+        spec.blob,
+        spec.blob_bytes,
     )
 
 
@@ -179,6 +183,8 @@ def record_of(job: StoredJob, index: int) -> JobRecord:
         job.key,
         job.headers,
         job.zone,
+        job.blob,
+        job.blob_bytes,
     )
     return JobRecord(
         spec,

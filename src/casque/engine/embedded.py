@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import AsyncGenerator, Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import cast
 
+import msgspec
+
+from casque.engine.blobs import Blobs
 from casque.engine.group import GroupCommit
 from casque.engine.history import History
 from casque.engine.operation import Executor
-from casque.errors import CasqueError, NoHistoryError
+from casque.errors import (
+    CasqueError,
+    CorruptQueueError,
+    JobNotFoundError,
+    LeaseLostError,
+    NoHistoryError,
+    UnknownOutcomeError,
+)
 from casque.service import ArchivedJob, Lease, QueueEvent, Stats
-from casque.settings import QueueSettings
+from casque.settings import QueueSettings, milliseconds
 from casque.state import (
     Ack,
     Cancel,
@@ -27,21 +39,68 @@ from casque.state import (
     Retry,
     State,
 )
+from casque.telemetry import logger
 from casque.types import Backoff, JobRecord, JobSpec, JobState
+
+log = logger("engine")
+
+HELD_MAX = 10_000
 
 
 class EmbeddedService:
     """Satisfies `QueueService` without any transport."""
 
-    def __init__(self, executor: Executor, settings: QueueSettings, history: History | None = None) -> None:
+    def __init__(
+        self,
+        executor: Executor,
+        settings: QueueSettings,
+        history: History | None = None,
+        *,
+        blobs: Blobs | None = None,
+    ) -> None:
         self._executor = executor
         self._history = history
         self._lease_ms = settings.lease_ms
+        self._backoff = Backoff(milliseconds(settings.backoff_base), milliseconds(settings.backoff_cap))
+        self._blobs = blobs
+        self._drops_blobs = not settings.archive  # otherwise they go when their job is archived
+        self._held: OrderedDict[str, str] = OrderedDict()
+        """Payloads of claimed jobs, where nobody else will delete them."""
+        self._returning: set[asyncio.Future[None]] = set()
 
     async def enqueue(self, specs: Sequence[JobSpec], *, request_id: str | None = None) -> Sequence[JobRecord]:
         if not specs:
             return ()
-        return cast(Sequence[JobRecord], await self._executor.execute(Enqueue(tuple(specs), request_id)))
+        blobs = self._blobs
+        if blobs is not None and blobs.concerns(specs):
+            return await self._enqueue_large(blobs, specs, request_id)
+        added = cast(Sequence[JobRecord], await self._executor.execute(Enqueue(tuple(specs), request_id)))
+        # One that was there already may be large.
+        return await self._filled(added) if _any_blob(added) else added
+
+    async def _enqueue_large(
+        self, blobs: Blobs, specs: Sequence[JobSpec], request_id: str | None
+    ) -> Sequence[JobRecord]:
+        """The payloads first, the jobs then. What turns out not to be needed goes at once."""
+        put = await blobs.put(specs)
+        try:
+            added = await self._executor.execute(Enqueue(put, request_id))
+        except UnknownOutcomeError:
+            raise  # the jobs may be there
+        except CasqueError:
+            await blobs.drop(spec.blob for spec in put)
+            raise
+        taken = {job.spec.blob for job in added}
+        await blobs.drop(spec.blob for spec in put if spec.blob not in taken)
+        # A job that is over by now, asked for again, has no number.
+        return await self._filled(
+            [
+                msgspec.structs.replace(job, spec=msgspec.structs.replace(asked, id=job.spec.id))
+                if job.spec.blob == named.blob or not job.sequence
+                else job
+                for job, asked, named in zip(added, specs, put, strict=True)
+            ]
+        )
 
     async def dequeue(
         self,
@@ -55,13 +114,63 @@ class EmbeddedService:
     ) -> list[JobRecord]:
         command = Dequeue(entrypoints, limit, lease_ms or self._lease_ms, worker, request_id)
         if wait_s > 0 and isinstance(self._executor, GroupCommit):
-            return cast(list[JobRecord], await self._executor.dequeue(command, wait_s=wait_s))
-        return cast(list[JobRecord], await self._executor.execute(command))
+            claimed = await self._executor.dequeue(command, wait_s=wait_s)
+        else:
+            claimed = await self._executor.execute(command)
+        if _any_blob(claimed) and self._blobs is not None:
+            claimed = await self._with_payloads(self._blobs, claimed, request_id)
+        return cast(list[JobRecord], claimed)
+
+    async def _with_payloads(self, blobs: Blobs, claimed: list[JobRecord], request_id: str | None) -> list[JobRecord]:
+        """Those whose payload is there. The others fail, like any job that cannot be worked on."""
+        try:
+            fetched = await blobs.fetch(claimed)
+        except BaseException:
+            # Nobody will hear of these claims, unless somebody repeats the request.
+            if request_id is None:
+                giving = asyncio.ensure_future(self._return(claimed))
+                self._returning.add(giving)
+                giving.add_done_callback(self._returning.discard)
+            raise
+        whole: list[JobRecord] = []
+        for job, found in zip(claimed, fetched, strict=True):
+            if isinstance(found, CorruptQueueError):
+                log.error("%s", found)
+                with suppress(LeaseLostError, JobNotFoundError):
+                    await self._executor.execute(Nack(job.id, job.token, backoff=self._backoff, error=str(found)))
+                continue
+            whole.append(found)
+            if self._drops_blobs and job.spec.blob is not None:
+                self._held[job.id] = job.spec.blob
+                if len(self._held) > HELD_MAX:
+                    self._held.popitem(last=False)
+        return whole
+
+    async def _return(self, claimed: list[JobRecord]) -> None:
+        for job in claimed:
+            with suppress(CasqueError):
+                await self._executor.execute(GiveBack(job.id, job.token))
+
+    async def _filled(self, records: Sequence[JobRecord]) -> list[JobRecord]:
+        """
+        Raises:
+            CorruptQueueError: a payload is missing, and whoever asks cannot be shown the job without it.
+        """
+        if self._blobs is None or not _any_blob(records):
+            return list(records)
+        fetched = await self._blobs.fetch(records)
+        for found in fetched:
+            if isinstance(found, CorruptQueueError) and not self._blobs.tolerant:
+                raise found
+        pairs = zip(records, fetched, strict=True)
+        return [job if isinstance(found, CorruptQueueError) else found for job, found in pairs]
 
     async def ack(
         self, job_id: str, *, token: int | None = None, result: bytes | None = None, request_id: str | None = None
     ) -> None:
         await self._executor.execute(Ack(job_id, token, request_id, result))
+        if self._held and self._blobs is not None and (key := self._held.pop(job_id, None)) is not None:
+            await self._blobs.drop([key])
 
     async def nack(
         self,
@@ -91,13 +200,30 @@ class EmbeddedService:
         await self._executor.execute(GiveBack(job_id, token))
 
     async def cancel(self, job_id: str, *, request_id: str | None = None) -> None:
+        blob: str | None = None
+        if self._drops_blobs and self._blobs is not None and (job := await self._job(job_id)) is not None:
+            blob = job.spec.blob
         await self._executor.execute(Cancel(job_id, request_id))
+        if blob is not None and self._blobs is not None:
+            await self._blobs.drop([blob])
 
     async def retry(self, job_id: str, *, request_id: str | None = None) -> JobRecord | None:
         return cast(JobRecord | None, await self._executor.execute(Retry(job_id, request_id)))
 
     async def purge(self, *, entrypoint: str | None = None, request_id: str | None = None) -> int:
-        return cast(int, await self._executor.execute(Purge(entrypoint, request_id)))
+        blobs = await self._blobs_of_dead(entrypoint)
+        purged = cast(int, await self._executor.execute(Purge(entrypoint, request_id)))
+        if blobs and self._blobs is not None:
+            # One that was given fresh attempts meanwhile was not purged.
+            await self._blobs.drop(blobs - await self._executor.look(_blobs_in))
+        return purged
+
+    async def _blobs_of_dead(self, entrypoint: str | None) -> set[str]:
+        def found(state: State, _now_ms: int) -> set[str]:
+            dead = (state.jobs[job_id].spec for job_id in state.dead)
+            return {spec.blob for spec in dead if spec.blob is not None and entrypoint in (None, spec.entrypoint)}
+
+        return cast("set[str]", await self._executor.look(found)) if self._blobs is not None else set()
 
     async def expire_before(self, cutoff_ms: int) -> int:
         """Take back every lease whose last sign of life was written before `cutoff_ms`; answers how many.
@@ -116,6 +242,10 @@ class EmbeddedService:
         return cast(int, await self._executor.execute(Expire(leases))) if leases else 0
 
     async def find(self, job_id: str) -> JobRecord | None:
+        job = await self._job(job_id)
+        return job if job is None or job.spec.blob is None else (await self._filled([job]))[0]
+
+    async def _job(self, job_id: str) -> JobRecord | None:
         return cast(JobRecord | None, await self._executor.look(lambda state, _now: state.jobs.get(job_id)))
 
     async def jobs(
@@ -139,7 +269,7 @@ class EmbeddedService:
                     found.append(job)
             return found
 
-        return cast(list[JobRecord], await self._executor.look(chosen))
+        return await self._filled(await self._executor.look(chosen))
 
     async def stats(self) -> Stats:
         def counted(state: State, now_ms: int) -> Stats:
@@ -166,6 +296,14 @@ class EmbeddedService:
         if self._history is None:
             raise NoHistoryError
         return self._history
+
+
+def _any_blob(records: Sequence[JobRecord]) -> bool:
+    return any(job.spec.blob is not None for job in records)
+
+
+def _blobs_in(state: State, _now_ms: int) -> set[str]:
+    return {job.spec.blob for job in state.jobs.values() if job.spec.blob is not None}
 
 
 def state_at(job: JobRecord, now_ms: int) -> JobState:

@@ -73,4 +73,6 @@ def _fields(event: Event) -> dict[str, Any]:
         del fields["spec"]
         fields = msgspec.structs.asdict(event.spec) | fields
         del fields["id"]
+        if event.spec.blob is None:
+            del fields["blob"], fields["blob_bytes"]
     return fields

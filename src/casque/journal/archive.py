@@ -13,7 +13,7 @@ from casque.journal.tries import Tries
 from casque.settings import QueueSettings, milliseconds
 from casque.state import State
 from casque.storage.port import Store, Stored, Won
-from casque.types import Finished
+from casque.types import Finished, JobState
 
 ARCHIVE_JOBS = 5_000
 ARCHIVE_BYTES = 4 * 1024 * 1024
@@ -116,7 +116,7 @@ class ArchiveRetention:
 async def write_range(
     store: Store, patience: Callable[[], Patience], range_: Range, finished: Sequence[Finished]
 ) -> None:
-    """Put what was finished in this range into the archive; `finished` may hold more.
+    """Put what was finished in this range into the archive, and delete its large payloads; `finished` may hold more.
 
     Whoever else does the same writes the same bytes to the same names, so it may be done any number of times.
 
@@ -134,6 +134,11 @@ async def write_range(
             pieces.append(piece)
             await yield_once()
         await _create(store, patience, archive_key(hour, range_), b"".join(pieces))
+    # Their large payloads go with them, but for what is dead: that stays in the queue, and may be given fresh attempts.
+    over = [one for some in by_hour.values() for one in some if one.state is not JobState.DEAD]
+    blobs = [one.job.spec.blob for one in over if one.job.spec.blob is not None]
+    for start in range(0, len(blobs), DELETED_AT_ONCE):
+        await asyncio.gather(*map(store.delete, blobs[start : start + DELETED_AT_ONCE]))
 
 
 async def _create(store: Store, patience: Callable[[], Patience], key: str, body: bytes) -> None:

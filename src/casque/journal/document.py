@@ -26,6 +26,7 @@ from casque.errors import (
 from casque.journal.archive import ArchivePace, ArchiveRetention, write_range
 from casque.journal.patience import Patience
 from casque.journal.port import Appended, Batch, Conflict, Landed, Refreshed, Sighting
+from casque.journal.sweeper import BlobSweeper
 from casque.journal.tries import Tries
 from casque.settings import QueueSettings, milliseconds
 from casque.state import Limits, State
@@ -62,6 +63,7 @@ class DocumentJournal:
         # All of them are in every commit here.
         self._limits = limits or Limits(requests_max=REQUESTS_MAX, finished=settings.archive)
         self._pace = ArchivePace(clock, rng, milliseconds(settings.archive_interval), jobs_max=ARCHIVE_JOBS)
+        self._sweeper = BlobSweeper(store, clock)
         self._retention = ArchiveRetention(store, settings=settings, clock=clock)
         self._claimed: Range | None = None
         """The last range that this process claimed."""
@@ -107,13 +109,17 @@ class DocumentJournal:
         # Somebody else's range is theirs to write, unless that takes too long.
         if range_ is None or range_ == self._written or (range_ != mine and not is_due):
             return None
-        return self._write_range(range_, tuple(state.finished))
+        return self._upkeep(state, range_, tuple(state.finished))
+
+    async def _upkeep(self, state: State, range_: Range, finished: Sequence[Finished]) -> None:
+        await self._write_range(range_, finished)
+        await self._retention.apply()
+        await self._sweeper.apply(state)
 
     async def _write_range(self, range_: Range, finished: Sequence[Finished]) -> None:
         await write_range(self._store, self._patience, range_, finished)
         self._written = range_
         self._drop_at_ms = self._clock.monotonic_ms() + DROP_MS
-        await self._retention.apply()
 
     def due_ms(self) -> int | None:
         moments = [m for m in (self._pace.due_ms(), self._drop_at_ms) if m is not None]

@@ -357,7 +357,7 @@ class State:
             raise InvalidInputError(f"request_id {c.request_id!r} was used before, to enqueue {len(seen.jobs)} jobs")
         # A job that has been finished since is shown as it was asked for: the caller needs its id.
         return tuple(
-            self.jobs.get(job_id) or JobRecord(msgspec.structs.replace(spec, id=job_id), 0, seen.at_ms, READY, now_ms)
+            self.jobs.get(job_id) or JobRecord(_asked(spec, job_id), 0, seen.at_ms, READY, now_ms)
             for spec, (job_id, _) in zip(c.specs, seen.jobs, strict=True)
         )
 
@@ -728,6 +728,11 @@ def _alike(specs: tuple[JobSpec, ...]) -> bool:
 
 def _position(finished: Finished) -> int:
     return finished.position
+
+
+def _asked(spec: JobSpec, job_id: str) -> JobSpec:
+    """A job that is over, as it is asked for again. Where its payload lay this time says nothing about it."""
+    return msgspec.structs.replace(spec, id=job_id, blob=None, blob_bytes=0)
 
 
 def _exhausted(job: JobRecord) -> bool:

@@ -77,7 +77,7 @@ async def leading(
     group = parts.group()
     await group.start()
     try:
-        yield FixedHost(EmbeddedService(group, parts.settings, parts.history()))
+        yield FixedHost(EmbeddedService(group, parts.settings, parts.history(), blobs=parts.blobs()))
     finally:
         await group.stop()
         if isinstance(place, str):

@@ -47,6 +47,7 @@ from casque.journal.log.slot import place
 from casque.journal.log.snapshots import SnapshotWriter, naming
 from casque.journal.log.solitude import Solitude
 from casque.journal.port import Appended, Batch, Conflict, Landed, Refreshed, Sighting
+from casque.journal.sweeper import BlobSweeper
 from casque.settings import QueueSettings, milliseconds
 from casque.state import Event, Limits, State
 from casque.storage.port import Store, Stored
@@ -66,6 +67,7 @@ class LogJournal(Replica):
     ) -> None:
         super().__init__(store, settings=settings, clock=clock, rng=rng, limits=limits)
         self._archiver = Archiver(store, self._head, self._patience)
+        self._sweeper = BlobSweeper(store, clock)
         self._archive_retention = ArchiveRetention(store, settings=settings, clock=clock)
         self._archive_pace = ArchivePace(clock, rng, milliseconds(settings.archive_interval))
         self._snapshots = SnapshotWriter(store, clock=clock, rng=rng)
@@ -365,6 +367,7 @@ class LogJournal(Replica):
     async def _archive(self, state: State, finished: Sequence[Finished], position: int, writer: str) -> None:
         await self._archiver.archive(state, finished, position, writer=writer, may_write=self._may_archive)
         await self._archive_retention.apply()
+        await self._sweeper.apply(state)
 
     def _may_archive(self, head: LogHead) -> bool:
         """Whatever was verified is history, so that anybody may archive it who does not disturb the owner's standing:

@@ -1,0 +1,117 @@
+"""Large payloads lie beside the queue, each in an object of its own; the job carries the name of the object.
+
+The object is there before the job is, and goes after it: a job that can be seen has its payload. What an enqueue leaves
+behind that failed in between is an orphan, which costs room until somebody sweeps.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from casque.clock import Clock, Random
+from casque.codec.blobs import blob_key, missing_blob
+from casque.errors import CasqueError, CorruptQueueError, InvalidInputError, StorageError, UnknownOutcomeError
+from casque.journal.patience import Patience
+from casque.journal.tries import Tries
+from casque.settings import QueueSettings
+from casque.storage.port import Store, Stored
+from casque.telemetry import logger
+from casque.types import JobRecord, JobSpec
+
+log = logger("blobs")
+
+AT_ONCE = 8
+"""Objects written or read at once. Each is held in memory as a whole."""
+
+
+class Blobs:
+    """Writes, reads and deletes the payloads of one queue that are too large for its commits."""
+
+    def __init__(
+        self, store: Store, *, settings: QueueSettings, clock: Clock, rng: Random, tolerant: bool = False
+    ) -> None:
+        self._store = store
+        self.tolerant = tolerant
+        """Whether a job may be looked at without its payload, by somebody who notices when it is asked for."""
+        self._settings = settings
+        self._clock = clock
+        self._rng = rng
+        self._payload_max = settings.payload_max
+
+    def concerns(self, specs: Iterable[JobSpec]) -> bool:
+        """Whether any of them is too large."""
+        largest = self._payload_max
+        return any(len(spec.payload) > largest for spec in specs)
+
+    async def put(self, specs: Sequence[JobSpec]) -> tuple[JobSpec, ...]:
+        """The same jobs, with the large payloads stored and named.
+
+        Raises:
+            InvalidInputError: one is too large altogether. Nothing was written.
+            StorageError: they could not be stored. Nothing was enqueued.
+        """
+        for spec in specs:
+            if len(spec.payload) > self._settings.blob_max:
+                raise InvalidInputError(
+                    f"payload must be at most {self._settings.blob_max:,} bytes, not {len(spec.payload):,}; "
+                    "raise blob_max, or keep it elsewhere and enqueue its address"
+                )
+        put = [self._named(spec) if len(spec.payload) > self._payload_max else spec for spec in specs]
+        large = [(named.blob, spec.payload) for named, spec in zip(put, specs, strict=True) if named.blob is not None]
+        try:
+            for start in range(0, len(large), AT_ONCE):
+                await asyncio.gather(*(self._create(key, body) for key, body in large[start : start + AT_ONCE]))
+        except CasqueError as error:
+            await self.drop(key for key, _ in large)
+            if isinstance(error, UnknownOutcomeError):
+                raise StorageError(f"a large payload could not be stored, and nothing was enqueued: {error}") from error
+            raise
+        return tuple(put)
+
+    async def fetch(self, records: Sequence[JobRecord]) -> list[JobRecord | CorruptQueueError]:
+        """The same jobs with their payloads; an error in the place of one whose payload is not there.
+
+        Raises:
+            StorageError: the store failed for too long.
+        """
+        fetched: list[JobRecord | CorruptQueueError] = []
+        for start in range(0, len(records), AT_ONCE):
+            fetched += await asyncio.gather(*map(self._filled, records[start : start + AT_ONCE]))
+        return fetched
+
+    async def drop(self, keys: Iterable[str | None]) -> None:
+        """Delete these; what cannot be deleted is swept later."""
+        doomed = [key for key in keys if key is not None]
+        gone = await asyncio.gather(*map(self._store.delete, doomed), return_exceptions=True)
+        for key, error in zip(doomed, gone, strict=True):
+            if isinstance(error, CasqueError):
+                log.warning("%s could not be deleted and is swept some day: %s", key, error)
+            elif error is not None:
+                raise error
+
+    def _named(self, spec: JobSpec) -> JobSpec:
+        # A name of its own for every attempt: what nobody took can be deleted without asking who else uses it.
+        key = blob_key(spec.id, self._clock.wall_ms(), self._rng)
+        return msgspec.structs.replace(spec, payload=b"", blob=key, blob_bytes=len(spec.payload))
+
+    async def _create(self, key: str, body: bytes) -> None:
+        tries = Tries(f"the creation of {key}", self._patience)
+        # Won, or lost to an earlier attempt of our own: nobody else has this name.
+        while await tries.attempt(lambda: self._store.create(key, body)) is None:
+            pass
+
+    async def _filled(self, record: JobRecord) -> JobRecord | CorruptQueueError:
+        key = record.spec.blob
+        if key is None:
+            return record
+        read = await self._patience().insist(lambda: self._store.get(key))
+        if not isinstance(read, Stored) or len(read.body) != record.spec.blob_bytes:
+            return missing_blob(record)
+        spec = msgspec.structs.replace(record.spec, payload=read.body, blob=None, blob_bytes=0)
+        return msgspec.structs.replace(record, spec=spec)
+
+    def _patience(self) -> Patience:
+        return Patience(self._settings, self._clock, self._rng)

@@ -1,0 +1,59 @@
+"""Deletes payloads beside the queue that belong to no job: an enqueue ended between the two."""
+
+from __future__ import annotations
+
+import asyncio
+
+from casque.clock import Clock, yield_once
+from casque.codec.archive import hour_of
+from casque.codec.blobs import BLOBS, blob_hour
+from casque.state import State
+from casque.storage.port import Store
+
+AGE_MS = 24 * 3600 * 1000
+LOOK_MS = 10 * 60 * 1000
+"""An orphan has to be one at two looks so far apart. Its age is told by its writer's clock, which may be wrong; but no
+enqueue that is under way takes so long."""
+REST_MS = 6 * 3600 * 1000
+"""Between looks that find nothing."""
+CHUNK_JOBS = 5_000
+DELETED_AT_ONCE = 16
+
+
+class BlobSweeper:
+    """Looks rarely, and never in a process that is soon over."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+        self._suspects: set[str] = set()
+        self._look_at_ms = clock.monotonic_ms() + LOOK_MS
+
+    async def apply(self, state: State) -> None:
+        """
+        Raises:
+            StorageError: the store failed. What is left is for the next time.
+        """
+        if self._clock.monotonic_ms() < self._look_at_ms:
+            return
+        self._look_at_ms = self._clock.monotonic_ms() + LOOK_MS
+        orphans = await self._orphans(state)
+        doomed = sorted(orphans & self._suspects)
+        self._suspects = orphans - set(doomed)
+        if not self._suspects:
+            self._look_at_ms = self._clock.monotonic_ms() + REST_MS
+        for start in range(0, len(doomed), DELETED_AT_ONCE):
+            await asyncio.gather(*map(self._store.delete, doomed[start : start + DELETED_AT_ONCE]))
+
+    async def _orphans(self, state: State) -> set[str]:
+        begins = hour_of(self._clock.wall_ms() - AGE_MS)
+        found: set[str] = set()
+        async for key in self._store.list(BLOBS):
+            if blob_hour(key) >= begins:
+                break
+            found.add(key)
+        jobs = list(state.jobs.values()) if found else []
+        for start in range(0, len(jobs), CHUNK_JOBS):
+            found.difference_update({job.spec.blob for job in jobs[start : start + CHUNK_JOBS] if job.spec.blob})
+            await yield_once()
+        return found
