@@ -155,7 +155,7 @@ async def test_many_do_not_wait_for_the_interval(layout: str, monkeypatch: pytes
 @BOTH
 async def test_large_payloads_do_not_wait_for_the_interval(layout: str) -> None:
     store, clock = MemoryStore(), ManualClock()
-    async with opened(store, layout, clock) as q:
+    async with opened(store, layout, clock, payload_max=4_000_000) as q:
         await finish(q, bytes(3_000_000), bytes(3_000_000))
         await q.enqueue("send", b"one more turn")
         await clock.advance(0.01)
