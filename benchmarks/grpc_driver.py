@@ -28,7 +28,7 @@ async def carry_out(run: Run) -> dict[str, float]:
     side, task = run.api.split(":")
     if side == "embedded":
         async with a_broker(MeteredStore(MemoryStore())) as broker:
-            return await TASKS[task](broker.service(), run)
+            return await TASKS[task](broker.service(), run, Processor())
     async with _elsewhere() as server:
         client = GrpcService(f"127.0.0.1:{server.port}")
         try:
@@ -36,12 +36,31 @@ async def carry_out(run: Run) -> dict[str, float]:
                 return await idle(server, run)
             if task == "latency":
                 return await latency(server, client, run)
-            return await TASKS[task](client, run)
+            return await TASKS[task](client, run, Processor(server))
         finally:
             await client.close()
 
 
-async def calls(service: QueueService, run: Run) -> dict[str, float]:
+class Processor:
+    """How long processors were busy, here and in the broker: unlike the rate, this hardly depends on the neighbours."""
+
+    def __init__(self, server: Elsewhere | None = None) -> None:
+        self._server = server
+        self._here = self._there = 0.0
+
+    async def start(self) -> None:
+        self._here, self._there = await self._now()
+
+    async def spent(self, count: float) -> dict[str, float]:
+        """Microseconds for each of so many."""
+        here, there = await self._now()
+        return {"here_us": (here - self._here) / count * 1e6, "there_us": (there - self._there) / count * 1e6}
+
+    async def _now(self) -> tuple[float, float]:
+        return time.process_time(), 0.0 if self._server is None else float(await self._server.ask("cpu"))
+
+
+async def calls(service: QueueService, run: Run, processor: Processor) -> dict[str, float]:
     """Everybody enqueues, claims and acknowledges, as fast as they are answered."""
     rng = system_random()
     count = 0
@@ -61,12 +80,12 @@ async def calls(service: QueueService, run: Run) -> dict[str, float]:
         return count / (time.perf_counter() - begun)
 
     await go(run.warm_up_s)
-    cpu = time.process_time()
+    await processor.start()
     rate = await go(run.seconds)
-    return {"rate": rate, "cpu": (time.process_time() - cpu) / run.seconds}
+    return {"rate": rate, **await processor.spent(count)}
 
 
-async def bulk(service: QueueService, run: Run) -> dict[str, float]:
+async def bulk(service: QueueService, run: Run, processor: Processor) -> dict[str, float]:
     """A few callers, a thousand jobs each time."""
     rng = system_random()
     count = 0
@@ -84,7 +103,9 @@ async def bulk(service: QueueService, run: Run) -> dict[str, float]:
         return count / (time.perf_counter() - begun)
 
     await go(run.warm_up_s)
-    return {"rate": await go(run.seconds)}
+    await processor.start()
+    rate = await go(run.seconds)
+    return {"rate": rate, **await processor.spent(count)}
 
 
 TASKS = {"calls": calls, "bulk": bulk}

@@ -69,6 +69,8 @@ async def main() -> None:
         while question := (await questions.readline()).decode().strip():
             if question == "landed":
                 _say(store.landed_s)
+            elif question == "cpu":
+                _say(time.process_time())
             elif question == "reset":
                 store.reset()
                 _say(None)

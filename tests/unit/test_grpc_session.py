@@ -102,6 +102,22 @@ def test_a_large_answer_goes_in_parts_and_comes_back_whole() -> None:
     assert packets.parts(packets.Done(7), 1) == (packets.Done(7),)
 
 
+def test_the_answer_to_an_enqueue_is_as_short_as_it_can_be() -> None:
+    specs = [a_job(b"1"), a_job(b"2"), a_job(b"3")]
+    alike = [JobRecord(spec, n, 100, JobState.READY, 100) for n, spec in enumerate(specs, 7)]
+    mixed = [*alike[:2], JobRecord(specs[2], 9, 100, JobState.DELAYED, 500)]
+    repeated = [*alike[:2], JobRecord(specs[2], 9, 50, JobState.READY, 100)]
+    others = [*alike[:2], JobRecord(a_job(b"4"), 2, 50, JobState.READY, 50)]
+    claimed = [*alike[:2], JobRecord(specs[2], 9, 100, JobState.RUNNING, 100, token=1)]
+
+    assert packets.added(1, specs, alike) == packets.AddedRun(1, 7, 100, JobState.READY, 100)
+    for jobs in (mixed, repeated):
+        fresh = [packets.Fresh(job.sequence, job.created_ms, job.state, job.due_ms) for job in jobs]
+        assert packets.added(1, specs, jobs) == packets.Added(1, fresh)
+    for jobs in (others, claimed):
+        assert packets.added(1, specs, jobs) == packets.Jobs(1, jobs)
+
+
 @pytest.mark.parametrize("limit", [1, 5_000, 100_000, 10_000_000])
 async def test_answers_of_any_size_come_back_through_packets_of_any_size(limit: int) -> None:
     limits = GrpcLimits(packet_bytes=limit)

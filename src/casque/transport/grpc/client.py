@@ -22,6 +22,7 @@ from casque.transport.grpc.line import Line
 from casque.transport.grpc.packets import (
     AckCall,
     Added,
+    AddedRun,
     CancelCall,
     DequeueCall,
     EnqueueCall,
@@ -102,14 +103,14 @@ class GrpcService:
             return ()
         line = self._open_line()
         answer = await line.ask(EnqueueCall(line.next_number(), tuple(specs), request_id))
-        if type(answer) is not Added:
-            return tuple(answer.jobs)
-        return tuple(
-            [
-                JobRecord(spec, fresh.sequence, fresh.created_ms, fresh.state, fresh.due_ms)
-                for spec, fresh in zip(specs, answer.jobs, strict=True)
-            ]
-        )
+        if type(answer) is AddedRun:
+            created_ms, state, due_ms = answer.created_ms, answer.state, answer.due_ms
+            numbered = enumerate(specs, answer.sequence)
+            return tuple([JobRecord(spec, sequence, created_ms, state, due_ms) for sequence, spec in numbered])
+        if type(answer) is Added:
+            paired = zip(specs, answer.jobs, strict=True)
+            return tuple([JobRecord(s, new.sequence, new.created_ms, new.state, new.due_ms) for s, new in paired])
+        return tuple(answer.jobs)
 
     async def dequeue(
         self,

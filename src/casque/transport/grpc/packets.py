@@ -158,6 +158,17 @@ class Added(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="added")
     jobs: list[Fresh]
 
 
+class AddedRun(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="run"):
+    """The same for jobs that are alike, as those of a bulk are: due together, and numbered one after the other."""
+
+    number: int
+    sequence: int
+    """Of the first."""
+    created_ms: int
+    state: JobState
+    due_ms: int
+
+
 class Beat(msgspec.Struct, frozen=True, gc=False, array_like=True):
     job: JobRecord | None
     error: WireError | None = None
@@ -192,7 +203,7 @@ class Farewell(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="fare
     number: int
 
 
-Answer: TypeAlias = Done | Job | Jobs | Added | Beats | Count | Counted | Failed | Farewell
+Answer: TypeAlias = Done | Job | Jobs | Added | AddedRun | Beats | Count | Counted | Failed | Farewell
 
 HELLO = ("casque-exchange", "1")
 """The first metadata that a server sends on a stream that it has taken. Until then a client sends nothing."""
@@ -244,15 +255,21 @@ def _number_of(entry: Any) -> int | None:
             return None
 
 
-def added(number: int, asked: Sequence[JobSpec], jobs: Sequence[JobRecord]) -> Added | Jobs:
+def added(number: int, asked: Sequence[JobSpec], jobs: Sequence[JobRecord]) -> Added | AddedRun | Jobs:
     """The short answer where it says everything, the long one where a job is not what was asked for."""
-    fresh: list[Fresh] = []
+    first = jobs[0]
+    sequence, due_ms, state = first.sequence, first.due_ms, first.state
+    alike = True
     for spec, job in zip(asked, jobs, strict=True):
         # A job without a token was never claimed, so that nothing else can have happened to it.
         if job.token or not (job.spec is spec or job.spec == spec):
             return Jobs(number, list(jobs))
-        fresh.append(Fresh(job.sequence, job.created_ms, job.state, job.due_ms))
-    return Added(number, fresh)
+        if job.sequence != sequence or job.due_ms != due_ms or job.state is not state:
+            alike = False
+        sequence += 1
+    if alike and len({job.created_ms for job in jobs}) == 1:
+        return AddedRun(number, first.sequence, first.created_ms, state, due_ms)
+    return Added(number, [Fresh(job.sequence, job.created_ms, job.state, job.due_ms) for job in jobs])
 
 
 def parts(answer: Answer, bytes_max: int) -> Sequence[Answer]:
@@ -289,8 +306,8 @@ def weight(job: JobRecord) -> int:
 
 def answer_weight(answer: Answer) -> int:
     """The same for a whole answer; asked for every one, so the frequent ones come first."""
-    if type(answer) is Done:
-        return 16
+    if type(answer) is Done or type(answer) is AddedRun:
+        return 32
     if type(answer) is Jobs:
         return sum([weight(job) for job in answer.jobs])
     if type(answer) is Added:
