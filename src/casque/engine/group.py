@@ -91,6 +91,8 @@ class GroupCommit:
         """
         if self._beat is None:
             self._beat = self._future()
+            # Whoever asked may have gone by then, and that nobody heard of a failure is no failure.
+            self._beat.add_done_callback(lambda beat: beat.cancelled() or beat.exception())
             self._wake.set()
         await asyncio.shield(self._beat)
 
@@ -216,7 +218,6 @@ class GroupCommit:
             self._pending.clear()
             if self._beat is not None and not self._beat.done():
                 self._beat.set_exception(ending)
-                self._beat.exception()  # whoever asked may have gone
             self._answer_all_parked()
             self.pulse.end()
 
