@@ -152,15 +152,25 @@ class ServiceSuite:
 
     @pytest.mark.parametrize(
         "payload",
-        [b"", b"\0", bytes(range(256)), UNICODE.encode(), b"\xff\xfe\xfd", Random(1).randbytes(200_000)],
-        ids=["empty", "zero", "every byte", "unicode", "not text", "200 kB"],
+        [
+            b"",
+            b"\0",
+            bytes(range(256)),
+            UNICODE.encode(),
+            b"\xff\xfe\xfd",
+            Random(1).randbytes(200_000),
+            Random(2).randbytes(3_000_000),
+        ],
+        ids=["empty", "zero", "every byte", "unicode", "not text", "200 kB", "3 MB"],
     )
     async def test_payloads_come_back_byte_for_byte(self, service: QueueService, payload: bytes) -> None:
-        await service.enqueue([a_job(payload)])
+        [added] = await service.enqueue([a_job(payload)])
 
         [claimed] = await service.dequeue(entrypoints=None, limit=1)
 
-        assert claimed.spec.payload == payload
+        assert added.spec.payload == claimed.spec.payload == payload
+        assert await service.find(claimed.id) == claimed
+        assert await service.jobs() == [claimed]
 
     async def test_many_large_payloads_come_back_together(self, service: QueueService) -> None:
         payloads = [Random(n).randbytes(250_000) for n in range(20)]
