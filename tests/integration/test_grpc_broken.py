@@ -325,6 +325,21 @@ async def test_a_call_that_is_too_large_is_refused_here_and_harms_no_other() -> 
         assert (await client.stats()).totals.ready == 20
 
 
+async def test_what_no_packet_can_hold_is_refused_here_and_harms_no_other() -> None:
+    async with leading("memory://broken-values") as host, serving(host) as server, calling(server) as client:
+        job = await a_claim(client)
+        wrong = [client.ack(job.id, token=2**70), client.ack("half a character \ud800"), client.ack(object())]  # type: ignore[arg-type]
+        right = [client.enqueue([a_job(b"%d" % n)]) for n in range(10)]
+
+        outcomes = await asyncio.gather(*wrong, *right, return_exceptions=True)
+
+        assert [type(outcome) for outcome in outcomes[:3]] == [InvalidInputError] * 3
+        assert not any(isinstance(outcome, BaseException) for outcome in outcomes[3:])
+        with pytest.raises(InvalidInputError):
+            await client.heartbeat(job.id, token=-(2**70))
+        assert (await client.stats()).totals.ready == 10
+
+
 async def test_a_message_that_the_server_finds_too_large_ends_the_stream_and_no_more() -> None:
     limits = GrpcLimits(message_bytes=50_000)
     async with (

@@ -16,7 +16,7 @@ import msgspec
 from casque.clock import Clock, Timer
 from casque.errors import BrokerUnreachableError, CasqueError, InvalidInputError, UnknownOutcomeError
 from casque.telemetry import logger
-from casque.transport.errors import from_wire
+from casque.transport.errors import from_wire, to_wire
 from casque.transport.grpc import packets
 from casque.transport.grpc.casque_v1_pb2 import Packet
 from casque.transport.grpc.packets import (
@@ -177,22 +177,29 @@ class Line:
             raise await _status_of(stream)
 
     async def _talk(self, stream: Any) -> None:
+        reading = asyncio.create_task(self._read(stream))
         writing = asyncio.create_task(self._write(stream))
         try:
-            await self._read(stream)
+            await asyncio.wait({reading, writing}, return_when=asyncio.FIRST_COMPLETED)
+            if writing.done() and not isinstance(writing.exception(), grpc.aio.AioRpcError | asyncio.InvalidStateError):
+                writing.result()
+            # A stream that ended under the writer has a reason, and the reader gets to know it.
+            await reading
         finally:
-            writing.cancel()
-            await asyncio.gather(writing, return_exceptions=True)
+            for task in (reading, writing):
+                task.cancel()
+            await asyncio.gather(reading, writing, return_exceptions=True)
 
     async def _write(self, stream: Any) -> None:
-        # An error here is the reader's to tell: the stream has one end, and one reason for it.
         while True:
             await self._something_to_say.wait()
             self._something_to_say.clear()
             while self._outbox:
                 outbox, self._outbox = self._outbox, []
                 for calls in self._cut(outbox):
-                    body = packets.encode(calls)
+                    body = self._encoded(calls)
+                    if body is None:
+                        continue
                     if len(body) > self._message_bytes:
                         self._refuse(calls, len(body))
                         continue
@@ -212,6 +219,20 @@ class Line:
             cut[-1].append(call)
             size += weight
         return cut
+
+    def _encoded(self, calls: list[Call]) -> bytes | None:
+        """A packet, without those that no packet can hold: they are refused, and harm no other."""
+        try:
+            return packets.encode(calls)
+        except (OverflowError, TypeError, ValueError):
+            pass
+        for call in list(calls):
+            try:
+                packets.encode([call])
+            except (OverflowError, TypeError, ValueError) as error:
+                calls.remove(call)
+                self._settle(call.number, InvalidInputError(f"this cannot be sent to a broker: {error}"))
+        return packets.encode(calls) if calls else None
 
     def _refuse(self, calls: list[Call], size: int) -> None:
         error = InvalidInputError(
@@ -316,16 +337,21 @@ class Line:
         if ending is None or isinstance(ending, UnknownOutcomeError):
             why = "the connection was closed" if self._looked_at is None else "it is stopping"
             return BrokerUnreachableError(self._address, why)
-        return ending
+        return _another(ending)
 
     def _perhaps_done(self, ending: CasqueError | None) -> CasqueError:
         if isinstance(ending, UnknownOutcomeError):
-            return ending
+            return _another(ending)
         why = ending.why if isinstance(ending, BrokerUnreachableError) else str(ending or "closed")
         return UnknownOutcomeError(
             f"the connection to the broker at {self._address} ended before the answer came ({why}); the call may have "
             "been carried out, so repeat it with the same request_id, or look first"
         )
+
+
+def _another(error: CasqueError) -> CasqueError:
+    """The same for the next caller: an exception that several raise would collect all their tracebacks."""
+    return from_wire(to_wire(error))
 
 
 def _joined(parts: list[Jobs | Beats]) -> Jobs | Beats:
