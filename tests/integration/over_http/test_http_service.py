@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from collections.abc import AsyncIterator
 from datetime import timedelta
 
@@ -19,7 +20,7 @@ from casque.errors import (
     QueueLedError,
     UnknownOutcomeError,
 )
-from casque.service import Lease, QueueService, Role, Standing
+from casque.service import Lease, QueueService, Role, Standing, Stats
 from casque.transport.http.client import HttpService
 from casque.types import Backoff, JobRecord, JobSpec, JobState
 
@@ -277,3 +278,53 @@ async def test_calls_of_a_server_that_stops_have_an_answer(queue: QueueService) 
             await anext(feed)
         with pytest.raises(BrokerUnreachableError):  # it was told that there is none, and asked again
             await waiting
+
+
+class Slow:
+    """A queue that takes its time."""
+
+    def __init__(self, service: QueueService) -> None:
+        self._service = service
+        self.asked = asyncio.Event()
+        self.released = asyncio.Event()
+
+    async def stats(self) -> Stats:
+        self.asked.set()
+        await self.released.wait()
+        return await self._service.stats()
+
+
+async def test_a_call_that_was_taken_is_finished_within_the_grace(queue: QueueService) -> None:
+    slow = Slow(queue)
+    async with (
+        serving(Leading(slow)) as server,  # type: ignore[arg-type]
+        HttpService(f"127.0.0.1:{server.port}") as remote,
+    ):
+        call = asyncio.create_task(remote.stats())
+        await slow.asked.wait()
+        stopping = asyncio.create_task(server.stop(grace_s=30))
+        slow.released.set()
+
+        assert await call == await queue.stats()
+        await stopping
+
+
+async def test_a_call_that_outlasts_the_grace_is_cut_off(queue: QueueService) -> None:
+    slow = Slow(queue)
+    async with (
+        serving(Leading(slow)) as server,  # type: ignore[arg-type]
+        HttpService(f"127.0.0.1:{server.port}") as remote,
+    ):
+        call = asyncio.create_task(remote.stats())
+        await slow.asked.wait()
+
+        await server.stop(grace_s=0)
+
+        with pytest.raises(UnknownOutcomeError):
+            await call
+
+
+async def test_signals_are_left_to_the_program(queue: QueueService) -> None:
+    before = [signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)]
+    async with serving(Leading(queue)):
+        assert [signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)] == before

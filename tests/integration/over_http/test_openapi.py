@@ -95,13 +95,20 @@ def as_program(case: Any) -> None:
     """What a schema cannot say: values that are good by themselves, and refused for what else there is."""
     if isinstance(case.body, dict | list):
         case.body = whole_numbers(case.body)
+        for job in case.body if isinstance(case.body, list) else [case.body]:
+            if isinstance(job, dict) and is_name(job.get("id")):
+                job["id"] = f"job {next(KEYS)}"  # two jobs of one id are refused
     headers, query = case.headers or {}, case.query or {}
-    if re.fullmatch(r"[!-~]{1,256}", str(headers.get("Idempotency-Key", ""))):
+    if re.fullmatch(r"[!-~]([ -~]{0,254}[!-~])?", str(headers.get("Idempotency-Key", ""))):
         headers["Idempotency-Key"] = f"request-{next(KEYS)}"  # one key for two different requests is refused
     if re.fullmatch(r"[0-9]{1,19}(\.[0-9]{1,19})?", str(headers.get("Last-Event-ID", ""))):
         headers["Last-Event-ID"] = "0.0"  # a position in the future is refused
     if str(query.get("from_position", "")).isdecimal() and int(query["from_position"]) < 2**63:
         query["from_position"] = 0
+
+
+def is_name(value: Any) -> bool:
+    return isinstance(value, str) and 0 < len(value) <= 256 and value.isprintable()
 
 
 def whole_numbers(value: Any) -> Any:

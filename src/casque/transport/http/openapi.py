@@ -75,7 +75,7 @@ def _headers(route: Route) -> list[dict[str, Any]]:
                 "name": "Idempotency-Key",
                 "in": "header",
                 "description": "A name for this request, percent-encoded: sent again under the same name, it acts once",
-                "schema": {"type": "string", "minLength": 1, "maxLength": 256, "pattern": "^[!-~]+$"},
+                "schema": {"type": "string", "minLength": 1, "maxLength": 256, "pattern": "^[!-~]([ -~]*[!-~])?$"},
             }
         )
     if route.resumable:
