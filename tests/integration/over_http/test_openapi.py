@@ -123,7 +123,7 @@ def whole_numbers(value: Any) -> Any:
 @schema.parametrize()
 @seed(20_260_215)
 @settings(
-    max_examples=10,
+    max_examples=6,
     deadline=None,
     derandomize=False,
     phases=[Phase.explicit, Phase.generate],
