@@ -60,12 +60,12 @@ async def rehearse(rehearsal: Rehearsal) -> Times:
             broker.start()
         for broker in brokers:
             await broker.ready()
-        leader = await _next_leader(brokers)
+        leader = await next_leader(brokers)
         for _ in range(rehearsal.rounds):
-            await _one_stands_by(brokers)
+            await one_stands_by(brokers)
             leader = await _crash(brokers, leader, times)
         for _ in range(rehearsal.rounds):
-            await _one_stands_by(brokers)
+            await one_stands_by(brokers)
             leader = await _resign(brokers, leader, times)
     return times
 
@@ -73,7 +73,7 @@ async def rehearse(rehearsal: Rehearsal) -> Times:
 async def _crash(brokers: list[BrokerMember], leader: BrokerMember, times: Times) -> BrokerMember:
     began_ms = _CLOCK.monotonic_ms()
     leader.kill()
-    follower = await _next_leader([broker for broker in brokers if broker is not leader])
+    follower = await next_leader([broker for broker in brokers if broker is not leader])
     times.crash_s.append((_CLOCK.monotonic_ms() - began_ms) / 1000)
     leader.start()
     return follower
@@ -82,7 +82,7 @@ async def _crash(brokers: list[BrokerMember], leader: BrokerMember, times: Times
 async def _resign(brokers: list[BrokerMember], leader: BrokerMember, times: Times) -> BrokerMember:
     began_ms = _CLOCK.monotonic_ms()
     leader.ask_to_leave()
-    follower = await _next_leader([broker for broker in brokers if broker is not leader])
+    follower = await next_leader([broker for broker in brokers if broker is not leader])
     times.resign_s.append((_CLOCK.monotonic_ms() - began_ms) / 1000)
     if await leader.ended(within_s=40) != 0:
         raise RuntimeError(f"{leader.name} ended with {leader.exit_code}: {leader.last_words()}")
@@ -90,12 +90,13 @@ async def _resign(brokers: list[BrokerMember], leader: BrokerMember, times: Time
     return follower
 
 
-async def _one_stands_by(brokers: list[BrokerMember]) -> None:
+async def one_stands_by(brokers: list[BrokerMember]) -> None:
     """There is somebody to take over. Who was hit last may still be starting."""
     await _first(brokers, lambda answer: isinstance(answer, QueueLedError))
 
 
-async def _next_leader(brokers: list[BrokerMember]) -> BrokerMember:
+async def next_leader(brokers: list[BrokerMember]) -> BrokerMember:
+    """Whoever answers as the leader first."""
     return await _first(brokers, lambda answer: isinstance(answer, Stats))
 
 
