@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from datetime import timedelta
 from email.utils import formatdate
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 
 import msgspec
 import uvicorn
@@ -112,7 +112,7 @@ class HttpServer:
             leaving=self._leaving,
         )
         self.metrics = metrics or Metrics()
-        self._gauges = Gauges(host, self.metrics, version("casque"))
+        self._gauges = Gauges(host, self.metrics, _release())
         Numbers(self.metrics)
         self._requests = self.metrics.counter(
             "casque_http_requests_total", "HTTP requests that were answered.", ("method", "route", "status")
@@ -272,7 +272,7 @@ class HttpServer:
         return None
 
     async def _openapi(self, request: Request) -> Response:  # noqa: ARG002
-        document = describe(version=version("casque"), needs_token=self._needs_token())
+        document = describe(version=_release(), needs_token=self._needs_token())
         return Response(msgspec.json.encode(document), media_type=JSON)
 
     def _needs_token(self) -> bool:
@@ -284,7 +284,7 @@ class HttpServer:
 
     async def _page(self, request: Request) -> Response:  # noqa: ARG002
         rows = "\n".join(f"<tr><td>{r.method}<td><code>{r.path}</code><td>{r.summary}" for r in ROUTES)
-        return HTMLResponse(PAGE.format(version=version("casque"), rows=rows))
+        return HTMLResponse(PAGE.format(version=_release(), rows=rows))
 
     async def _no_such_route(self, request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
@@ -328,3 +328,10 @@ td {{ padding: .1rem .8rem .1rem 0; vertical-align: top }}</style>
 </table>
 </html>
 """
+
+
+def _release() -> str:
+    try:
+        return version("casque")
+    except PackageNotFoundError:
+        return "unknown"  # run from its source, never installed
