@@ -1,4 +1,4 @@
-"""`casque tail`, `casque convert` and `casque queue verify` as people run them, on real files."""
+"""`casque tail`, `casque archive`, `casque convert` and `casque queue verify` as people run them, on real files."""
 
 from __future__ import annotations
 
@@ -160,6 +160,51 @@ def test_tail_ends_quietly_when_nobody_reads_on(url: str) -> None:
     ended = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60)
     assert json.loads(ended.stdout)["position"] == 1
     assert ended.stderr == ""
+
+
+# --- archive ---
+
+
+@pytest.mark.parametrize("layout", ["log", "document"])
+def test_archive_shows_a_line_per_finished_job(tmp_path: Path, layout: str) -> None:
+    url = (tmp_path / "queue").as_uri()
+    fill(url, layout, max_attempts=1)
+    result = casque("archive", url)
+    assert result.exit_code == 0, result.output
+    done, dead = result.output.splitlines()
+    assert [word for word in done.split() if word in ("done", "resize", "worker=w")] == ["done", "resize", "worker=w"]
+    assert dead.endswith("error=no [luck]")
+    [line] = casque("archive", url, "--json", "--state", "dead", "--since", "1h").output.splitlines()
+    job = json.loads(line)
+    assert (job["state"], job["entrypoint"], job["error"], job["attempts"]) == ("dead", "send", "no [luck]", 1)
+    assert casque("archive", url, "-e", "send", "-s", "done").output == ""
+    assert casque("archive", url, "--until", "2020-01-01").output == ""
+    assert casque("archive", url, "--since", "2999-01-01T00:00+01:00").output == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--since", "yesterday"), "--since takes a time such as"),
+        (("--until", "10x"), "--until takes a time such as"),
+        (("--entrypoint", ""), "entrypoint must be 1 to 256"),
+    ],
+)
+def test_archive_refuses_what_makes_no_sense(url: str, arguments: tuple[str, ...], said: str) -> None:
+    result = casque("archive", url, *arguments)
+    assert result.exit_code == 2
+    assert said in result.output
+
+
+def test_archive_says_that_there_is_no_queue_and_names_what_is_damaged(tmp_path: Path, url: str) -> None:
+    result = casque("archive", (tmp_path / "nothing").as_uri())
+    assert (result.exit_code, "there is no queue here" in result.output) == (2, True)
+    [path] = (tmp_path / "queue" / "archive").glob("*/*.jsonl")
+    path.write_bytes(b"{}\n")
+    result = casque("archive", url)
+    assert result.exit_code == 1
+    assert path.name in result.output
+    assert casque("queue", "verify", url).exit_code == 1
 
 
 # --- convert ---
