@@ -189,6 +189,9 @@ class DocumentJournal:
                 return Conflict(Refreshed(fresh))
         elif self._mine is not None and appended.state is state:
             self._seen_ms = began_ms
+        else:
+            # It landed, as reading back showed; and what was read may be a successor's, who built on it.
+            self._check_lead()
         return appended
 
     # --- Leading ---

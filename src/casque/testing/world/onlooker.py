@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Protocol
 
+import msgspec
+
 from casque.codec.archive import ARCHIVE
 from casque.codec.head import KEY
 from casque.codec.log import (
@@ -70,17 +72,24 @@ class Onlooker(Protocol):
         ...
 
 
+class _Epoch(msgspec.Struct):
+    epoch: int = 0
+
+
 class DocumentOnlooker:
     """Every write is the whole queue, or a part of the archive, and nothing is ever deleted."""
 
     def __init__(self, history: History) -> None:
         self._h = history
         self._shelves = Shelves(history)
+        self._epoch = 0
 
     def landed(self, objects: Mapping[str, Stored], key: str) -> Effect:
         if key.startswith(ARCHIVE):
             self._shelves.landed(key, objects[key].body)
             return Effect.ARCHIVED
+        epoch, self._epoch = self._epoch, msgspec.json.decode(objects[key].body, type=_Epoch).epoch
+        self._h.demand(self._epoch >= epoch, Invariant.EPOCHS, lambda: f"the epoch fell from {epoch} to {self._epoch}")
         self._h.demand(key == KEY, Invariant.CAUSED, lambda: f"{key} is no object that a document queue has")
         return Effect.COMMIT
 
