@@ -56,7 +56,7 @@ class Session:
         self._door = door
         self._admitted = admitted
         self._context = context
-        # The loop's own: asyncio's does the same and then names the task, which is a tenth of what a call costs here.
+        # The loop's own: asyncio's also names the task, which was 6 % of a broker's time in a profile.
         self._create_task = asyncio.get_running_loop().create_task
         self._running: dict[int, asyncio.Task[None]] = {}
         self._waiting = 0
