@@ -449,7 +449,15 @@ async def test_snapshots_conversions_and_verify_know_large_payloads(monkeypatch:
         await Verifier(store, settings=settings, clock=clock, rng=Random(1)).verify()
         async with opened(store) as q:
             assert [job.payload[-1:] for job in await q.jobs()] == [b"%d" % n for n in range(6)]
-    assert len(await keys(store)) == 6
+    first, *_ = await keys(store)
+    read = await store.get(first)
+    assert isinstance(read, Stored)
+    await store.delete(first)
+    await store.create(first + "0", read.body)
+    verdict = await Verifier(store, settings=QueueSettings(), clock=ManualClock(), rng=Random(1)).verify()
+    missing, spare = verdict.notes[-2:]
+    assert missing.startswith(f"{first} is missing: the payload of job")
+    assert spare == "1 objects below blobs/ belong to no job, and are swept when they are old"
 
 
 def test_a_job_without_a_large_payload_is_stored_as_before() -> None:

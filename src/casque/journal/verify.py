@@ -12,6 +12,7 @@ import msgspec
 
 from casque.clock import Clock, Random
 from casque.codec.archive import ARCHIVE, parse_hour, parse_key
+from casque.codec.blobs import BLOBS
 from casque.codec.digest import state_digest
 from casque.codec.document import LAYOUT as DOCUMENT
 from casque.codec.document import DocumentCodec
@@ -27,7 +28,7 @@ from casque.journal.log.register import HeadRegister
 from casque.journal.patience import Patience
 from casque.journal.walk import LIMITS, Walk, flaw
 from casque.settings import QueueSettings
-from casque.state import Limits
+from casque.state import Limits, State
 from casque.storage.port import Store, Stored
 
 Progress = Callable[[str, int, int], None]
@@ -95,7 +96,8 @@ class Verifier:
         if (problem := flaw(state)) is not None:
             raise CorruptQueueError(KEY, f"{problem}: it was edited by hand. Restore an older version")
         left = [key async for key in self._keys(SEGMENTS)] + [key async for key in self._keys(SNAPSHOTS)]
-        notes = (f"{len(left)} objects of an earlier log; its fences stay for ever",) if left else ()
+        notes: tuple[str, ...] = (f"{len(left)} objects of an earlier log; its fences stay for ever",) if left else ()
+        notes += await self._blobs(state)
         self._progress("reading the document", 1, 1)
         archive = [key async for key in self._keys(ARCHIVE)]
         later = await self._reader.get(KEY)  # what was archived meanwhile was claimed in here before
@@ -152,7 +154,7 @@ class Verifier:
             replayed=walk.replayed,
             fences=len(tip.fences),
             archived=archive,
-            notes=await self._notes(head, tip, listed),
+            notes=await self._notes(head, tip, listed) + await self._blobs(state),
         )
 
     async def _checkpoints(self, walk: Walk, total: int) -> None:
@@ -207,6 +209,19 @@ class Verifier:
             notes.append(f"{len(waiting)} segments up to the floor are yet to be deleted")
         if unnamed:
             notes.append(f"{len(unnamed)} snapshots that the head does not name are yet to be deleted")
+        return tuple(notes)
+
+    async def _blobs(self, state: State) -> tuple[str, ...]:
+        """Large payloads. What is missing may have gone with its job meanwhile: only whoever looks again can tell."""
+        needed = {job.spec.blob: job for job in state.jobs.values() if job.spec.blob is not None}
+        there = {key async for key in self._keys(BLOBS)}
+        notes = [
+            f"{key} is missing: the payload of job {job.id}, unless that was finished while this ran"
+            for key, job in needed.items()
+            if key not in there
+        ]
+        if spare := there - needed.keys():
+            notes.append(f"{len(spare)} objects below {BLOBS} belong to no job, and are swept when they are old")
         return tuple(notes)
 
     async def _keys(self, prefix: str) -> AsyncIterator[str]:
