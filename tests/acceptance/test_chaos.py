@@ -75,6 +75,7 @@ async def test_another_broker_answers_within_the_lease_and_two_seconds_of_a_cras
         heartbeat_s=0.5,
         lease_s=2.0,
         rounds=3,
+        freeze=False,
     )
     times = await rehearse(rehearsal)
     show_times(rehearsal, times, Console(width=120))

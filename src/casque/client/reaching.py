@@ -21,6 +21,11 @@ if TYPE_CHECKING:
     import ssl
 
 SCHEMES = ("grpc", "grpcs", "http", "https")
+CONNECT_S = 2.0
+"""A broker that is frozen accepts connections and says nothing. Who does not answer by then is asked again later."""
+SILENCE_S = 3.0
+"""Twice this without a sign of life, and a connection is given up. That is less than the lease of a leader: callers of
+one that was frozen look for its successor as soon as there is one."""
 TOKEN_VARIABLE = "CASQUE_TOKEN"  # noqa: S105  the name of a variable, not a token
 
 
@@ -109,7 +114,7 @@ def _grpc(token: str | None, tls: ClientTlsFiles | None) -> Callable[[str], Remo
         credentials = ClientTls(
             roots=_pem(tls.ca), key=_pem(tls.key), chain=_pem(tls.cert), server_name=tls.server_name
         )
-    return lambda address: GrpcService(address, token=token, tls=credentials)
+    return lambda address: GrpcService(address, token=token, tls=credentials, connect_s=CONNECT_S, silence_s=SILENCE_S)
 
 
 def _http(token: str | None, tls: ClientTlsFiles | None) -> Callable[[str], RemoteService]:

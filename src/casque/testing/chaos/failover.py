@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,15 +11,18 @@ from statistics import median
 from rich.console import Console
 from rich.table import Table
 
+from casque.client.queue import Queue
 from casque.clock import SystemClock
 from casque.errors import CasqueError, QueueLedError
 from casque.service import Stats
+from casque.testing.chaos.actor import open_queue
 from casque.testing.chaos.fleet import BrokerMember, Fleet, serve_arguments
 from casque.transport.grpc.client import GrpcService
 
 _CLOCK = SystemClock()
 LOOK_S = 0.01
 ASK_S = 2.0
+BY_BUCKET, BY_ADDRESS = "who asks the bucket", "who knows the addresses"
 CRASH_GRACE_S = 2.0
 """Crash failover takes the lease and at most this much more."""
 
@@ -34,6 +38,7 @@ class Rehearsal:
     heartbeat_s: float = 2.0
     lease_s: float = 8.0
     rounds: int = 5
+    freeze: bool = True
 
 
 @dataclass
@@ -42,6 +47,8 @@ class Times:
 
     crash_s: list[float] = field(default_factory=list)
     resign_s: list[float] = field(default_factory=list)
+    frozen_s: dict[str, list[float]] = field(default_factory=lambda: {BY_BUCKET: [], BY_ADDRESS: []})
+    """For a client that was connected to a leader that is stopped, and stays so: by how it found the leader."""
 
     def promise_kept(self, rehearsal: Rehearsal) -> bool:
         return max(self.crash_s, default=0.0) <= rehearsal.lease_s + CRASH_GRACE_S
@@ -67,6 +74,9 @@ async def rehearse(rehearsal: Rehearsal) -> Times:
         for _ in range(rehearsal.rounds):
             await one_stands_by(brokers)
             leader = await _resign(brokers, leader, times)
+        for _ in range(rehearsal.rounds if rehearsal.freeze else 0):
+            await one_stands_by(brokers)
+            leader = await _freeze(rehearsal, brokers, leader, times)
     return times
 
 
@@ -88,6 +98,28 @@ async def _resign(brokers: list[BrokerMember], leader: BrokerMember, times: Time
         raise RuntimeError(f"{leader.name} ended with {leader.exit_code}: {leader.last_words()}")
     leader.start()
     return follower
+
+
+async def _freeze(
+    rehearsal: Rehearsal, brokers: list[BrokerMember], leader: BrokerMember, times: Times
+) -> BrokerMember:
+    addresses = "grpc://" + ",".join(broker.address for broker in brokers)
+    async with (
+        open_queue(rehearsal.url, "broker", rehearsal.options) as by_bucket,
+        open_queue(addresses, None, {}) as by_address,
+    ):
+        clients = {BY_BUCKET: by_bucket, BY_ADDRESS: by_address}
+        await asyncio.gather(*(queue.stats() for queue in clients.values()))
+        began_ms = _CLOCK.monotonic_ms()
+        leader.stop()
+
+        async def ask(name: str, queue: Queue[bytes]) -> None:
+            await queue.enqueue("work", b"")
+            times.frozen_s[name].append((_CLOCK.monotonic_ms() - began_ms) / 1000)
+
+        await asyncio.gather(*(ask(name, queue) for name, queue in clients.items()))
+        leader.wake()
+    return await next_leader(brokers)
 
 
 async def one_stands_by(brokers: list[BrokerMember]) -> None:
@@ -126,7 +158,9 @@ def show_times(rehearsal: Rehearsal, times: Times, console: Console) -> None:
     table = Table(title=f"failover on {rehearsal.url.partition(':')[0]}, {timing}", title_justify="left")
     for column in ("until another broker answers", "rounds", "min", "median", "max"):
         table.add_column(column, justify="left" if column.startswith("until") else "right")
-    for name, seconds in (("after kill -9", times.crash_s), ("after SIGTERM", times.resign_s)):
+    rows = {"after kill -9": times.crash_s, "after SIGTERM": times.resign_s}
+    rows |= {f"after SIGSTOP, for {who}": seconds for who, seconds in times.frozen_s.items()}
+    for name, seconds in rows.items():
         if seconds:
             figures = (min(seconds), median(seconds), max(seconds))
             table.add_row(name, str(len(seconds)), *(f"{value:.2f} s" for value in figures))
