@@ -118,8 +118,9 @@ async def _freeze(
             times.frozen_s[name].append((_CLOCK.monotonic_ms() - began_ms) / 1000)
 
         await asyncio.gather(*(ask(name, queue) for name, queue in clients.items()))
+        follower = await next_leader([broker for broker in brokers if broker is not leader])
         leader.wake()
-    return await next_leader(brokers)
+    return follower
 
 
 async def one_stands_by(brokers: list[BrokerMember]) -> None:
