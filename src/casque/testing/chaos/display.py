@@ -9,7 +9,7 @@ from rich.text import Text
 
 from casque.clock import SystemClock
 from casque.service import EventKind
-from casque.testing.chaos.fleet import BrokerMember, Health
+from casque.testing.chaos.fleet import BrokerMember, Health, Member
 from casque.testing.chaos.run import Chaos, Report
 
 _CLOCK = SystemClock()
@@ -24,11 +24,11 @@ COLOURS = {
 
 def picture(chaos: Chaos) -> Group:
     """How it stands just now."""
-    elapsed_s = (_CLOCK.monotonic_ms() - chaos.began_ms) / 1000
+    elapsed_s = (_CLOCK.monotonic_ms() - chaos.phase_ms) / 1000
     chronicle, ledger = chaos.chronicle, chaos.ledger
     added, acked = chronicle.kinds[EventKind.ADDED], chronicle.kinds[EventKind.ACKED]
     facts = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
-    facts.add_row("phase", f"[bold]{chaos.phase}[/], {elapsed_s:.0f} s of {chaos.plan.seconds:.0f} s under fire")
+    facts.add_row("phase", f"[bold]{chaos.phase.value}[/] for {elapsed_s:.0f} s ({chaos.plan.seconds:.0f} s of fire)")
     facts.add_row("leader", f"{chaos.head.leader or 'nobody'}, epoch {chaos.head.epoch}")
     facts.add_row(
         "jobs", f"{added:,} enqueued, {acked:,} done, {added - acked:,} left, position {chronicle.position:,}"
@@ -46,10 +46,7 @@ def picture(chaos: Chaos) -> Group:
     return Group(facts, Text(), members, Text(), recent)
 
 
-def _member(chaos: Chaos, member: object) -> str:
-    from casque.testing.chaos.fleet import Member
-
-    assert isinstance(member, Member)
+def _member(chaos: Chaos, member: Member) -> str:
     leads = isinstance(member, BrokerMember) and member.address == chaos.head.leader
     name = f"[bold]{member.name}[/] leads" if leads else member.name
     return f"[{COLOURS[member.health]}]●[/] {name} [dim]{member.health.value}, start {member.starts}[/]"

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from casque.clock import SystemClock
+from casque.clock import SystemClock, system_random
 from casque.testing.chaos.actor import Orders
 
 _CLOCK = SystemClock()
@@ -79,7 +79,9 @@ class Member:
         self.health = Health.UP
 
     def signal(self, number: signal.Signals) -> None:
-        os.kill(self.pid, number)
+        """Nothing happens if it is dead already; whoever waits for its end learns how."""
+        assert self._process is not None
+        self._process.send_signal(number)
 
     def kill(self) -> None:
         """kill -9."""
@@ -109,6 +111,9 @@ class Member:
             self.health = Health.DOWN
         return code
 
+    def let_go(self) -> None:
+        """Of whatever was kept for it."""
+
     def last_words(self) -> str:
         """The end of what it printed."""
         with contextlib.suppress(FileNotFoundError):
@@ -121,7 +126,7 @@ class BrokerMember(Member):
 
     def __init__(self, name: str, folder: Path, arguments: list[str]) -> None:
         super().__init__(Kind.BROKER, name, folder)
-        self.port = free_port()
+        self.port, self._reserved = reserve_port()
         self.address = f"127.0.0.1:{self.port}"
         self._arguments = arguments
 
@@ -136,6 +141,9 @@ class BrokerMember(Member):
         if self.health is Health.STARTING:
             self.health = Health.UP
 
+    def let_go(self) -> None:
+        self._reserved.close()
+
 
 class ActorMember(Member):
     """A producer or a worker."""
@@ -145,13 +153,22 @@ class ActorMember(Member):
         self._orders = orders
 
     def _command(self) -> list[str]:
-        # A new diary for each start: the last line of the old one may have been cut short.
         orders = msgspec.structs.replace(
-            self._orders,
-            diary=str(self._folder / f"{self.name}-{self.starts}.diary"),
-            seed=f"{self._orders.seed}/{self.starts}",
+            self._orders, diary=str(self._diary), seed=f"{self._orders.seed}/{self.starts}"
         )
         return ["-m", f"casque.testing.chaos.{self.kind.value}", msgspec.json.encode(orders).decode()]
+
+    @property
+    def _diary(self) -> Path:
+        # A new one for each start: the last line of the old one may have been cut short.
+        return self._folder / f"{self.name}-{self.starts}.diary"
+
+    async def ready(self) -> None:
+        """Until it has begun its diary. Before that it does not know how to leave in an orderly way."""
+        while not self._diary.exists() and self.exit_code is None:
+            await _CLOCK.sleep(LOOK_S)
+        if self.health is Health.STARTING:
+            self.health = Health.UP
 
 
 class Fleet:
@@ -175,6 +192,7 @@ class Fleet:
             for member in self.members:
                 if member.starts and member.exit_code is None:
                     member.kill()
+                member.let_go()
 
     def deserters(self) -> list[Member]:
         """Those who ended although nobody touched them."""
@@ -200,19 +218,21 @@ def serve_arguments(
     return arguments
 
 
-def free_port() -> int:
-    """Below the ephemeral range, where an outgoing connection could take it while its broker is dead."""
-    from casque.clock import system_random
-
+def reserve_port() -> tuple[int, socket.socket]:
+    """A free port, and what keeps other runs on this machine from choosing it while its broker is dead: the port of the
+    same number for datagrams. It lies below the ephemeral range, where an outgoing connection could take it."""
     rng = system_random()
     while True:
-        port = rng.randrange(23_000, 32_000)
-        with socket.socket() as probe:
-            try:
+        port = rng.randrange(23_000, 30_000)
+        reserved = socket.socket(type=socket.SOCK_DGRAM)
+        try:
+            reserved.bind(("127.0.0.1", port))
+            with socket.socket() as probe:
                 probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return port
+        except OSError:
+            reserved.close()
+        else:
+            return port, reserved
 
 
 def _answers(port: int) -> bool:

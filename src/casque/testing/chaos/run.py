@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
 
 import msgspec
@@ -61,6 +62,14 @@ class Plan:
     seed: int = 1
 
 
+class Phase(StrEnum):
+    STARTING = "starting"
+    FIRE = "under fire"
+    RESTING = "coming to rest"
+    LEAVING = "leaving"
+    JUDGING = "judging"
+
+
 class Head(msgspec.Struct):
     """What `queue.json` says about the lead, in either layout."""
 
@@ -95,7 +104,7 @@ class Report:
 
 
 class Chaos:
-    """A run, as it goes. `now` is for whoever watches."""
+    """A run, as it goes."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
@@ -104,8 +113,7 @@ class Chaos:
         self.ledger = Ledger(plan.folder)
         self.chronicle = Chronicle()
         self.head = Head()
-        self.phase = "starting"
-        self.began_ms = _CLOCK.monotonic_ms()
+        self._enter(Phase.STARTING)
         self.report = Report(plan)
         self.tormentor = Tormentor(
             self.fleet,
@@ -123,23 +131,23 @@ class Chaos:
             with self.fleet.running():
                 await self._start(store)
                 async with self._watching(store, tick):
-                    self.phase = "under fire"
-                    fire_ms = _CLOCK.monotonic_ms()
+                    self._enter(Phase.FIRE)
                     await self.tormentor.run(plan.seconds)
-                    report.seconds = (_CLOCK.monotonic_ms() - fire_ms) / 1000
-                    self.phase = "coming to rest"
+                    report.seconds = (_CLOCK.monotonic_ms() - self.phase_ms) / 1000
+                    self._enter(Phase.RESTING)
                     await self._come_to_rest()
                     await self._one_leads()
-                    self.phase = "leaving"
+                    self._enter(Phase.LEAVING)
                     await self._leave(store)
-            self.phase = "judging"
+            self._enter(Phase.JUDGING)
             tick(self)
             await self._judge(store)
         finally:
             await store.close()
-        self.phase = "done"
-        tick(self)
         return report
+
+    def _enter(self, phase: Phase) -> None:
+        self.phase, self.phase_ms = phase, _CLOCK.monotonic_ms()
 
     # --- Acts ---
 
