@@ -97,7 +97,7 @@ RULES = [
     (broker_mutations.takeover_by_wall_clock, LED_DOCUMENT, WATCHES, Invariant.HEALTHY),
     (broker_mutations.registers_again_on_conflict, LED, TRIO, Invariant.HEALTHY),
     (broker_mutations.registers_again_on_conflict, LED_DOCUMENT, TRIO, Invariant.HEALTHY),
-    (broker_mutations.deposed_document_leader_goes_on, LED_DOCUMENT, TRIO, Invariant.CURRENT),
+    (broker_mutations.deposed_document_leader_goes_on, LED_DOCUMENT, TRIO, Invariant.EPOCHS),
 ]
 
 MENDED = [

@@ -73,7 +73,7 @@ def test_calm_weather_breaks_no_invariant(layout: Layout) -> None:
 
 def test_every_fault_every_change_and_every_invariant_comes_up() -> None:
     seeds = range(3000, 3000 + CHUNK)
-    reports = _run(seeds, BRUTAL, DOCUMENT) + _run(seeds, ROUGH, LOG)
+    reports = _run(seeds, BRUTAL, DOCUMENT) + _run(seeds, ROUGH, LOG) + _run(seeds, ROUGH, LED)
     assert {name for report in reports for name in report.faults} == {fault.value for fault in Fault}
     assert {name for report in reports for name in report.effects} == {effect.value for effect in Effect}
     assert {name for report in reports for name in report.checked} == {invariant.value for invariant in Invariant}
