@@ -66,8 +66,7 @@ class QueueSettings:
             elif value is None and field.default is None:
                 continue
             elif isinstance(field.default, timedelta) or field.name == "archive_retention":
-                if not isinstance(value, timedelta) or value <= timedelta(0):
-                    raise InvalidInputError(f"{field.name} must be a timedelta of more than zero, not {value!r}")
+                _check_span(field.name, value)
             else:
                 least = 0 if field.name == "conflict_retries" else 1
                 if not isinstance(value, int) or isinstance(value, bool) or value < least:
@@ -101,9 +100,7 @@ class BrokerSettings:
 
     def __post_init__(self) -> None:
         for field in fields(self):
-            value = getattr(self, field.name)
-            if not isinstance(value, timedelta) or value <= timedelta(0):
-                raise InvalidInputError(f"{field.name} must be a timedelta of more than zero, not {value!r}")
+            _check_span(field.name, getattr(self, field.name))
         if self.lease < 2 * self.heartbeat:
             raise InvalidInputError(
                 f"lease must be at least twice the heartbeat, or a leader that is well seems dead: it is {self.lease}, "
@@ -134,6 +131,11 @@ class SettingsChanges(TypedDict, total=False):
     archive_retention: timedelta | None
     payload_max: int
     blob_max: int
+
+
+def _check_span(name: str, value: Any) -> None:
+    if not isinstance(value, timedelta) or value <= timedelta(0):
+        raise InvalidInputError(f"{name} must be a timedelta of more than zero, not {value!r}")
 
 
 def milliseconds(span: timedelta) -> int:

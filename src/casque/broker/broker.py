@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 
 from casque.broker.election import Elected, Election, OtherLeader
 from casque.clock import Clock, Random, new_id
@@ -12,14 +11,12 @@ from casque.engine.committer import Committer
 from casque.engine.embedded import EmbeddedService
 from casque.engine.group import GroupCommit
 from casque.engine.history import History
-from casque.errors import CasqueError, CorruptQueueError, NoLeaderError, QueueLedError, StorageError
+from casque.errors import CasqueError, NoLeaderError, QueueLedError, StorageError
 from casque.service import QueueService, Role, Standing
 from casque.settings import BrokerSettings, QueueSettings
 from casque.telemetry import logger
 
 log = logger("broker")
-
-Wrap = Callable[[EmbeddedService], QueueService]
 
 
 class Broker:
@@ -35,7 +32,6 @@ class Broker:
         settings: BrokerSettings,
         clock: Clock,
         rng: Random,
-        wrap: Wrap | None = None,
         blobs: Blobs | None = None,
     ) -> None:
         self._committer = committer
@@ -46,7 +42,6 @@ class Broker:
         self._settings = settings
         self._clock = clock
         self._rng = rng
-        self._wrap: Wrap = wrap or (lambda service: service)
         self.election = Election(committer, name=new_id(rng), address=address, settings=settings, clock=clock, rng=rng)
         self._service: QueueService | None = None
         self._role = Role.STARTING
@@ -126,7 +121,7 @@ class Broker:
             try:
                 result = await self.election.try_elect()
             except CasqueError as error:
-                self._trouble(error)
+                self._trouble(str(error))
             else:
                 self._well()
                 if isinstance(result, Elected):
@@ -145,7 +140,7 @@ class Broker:
         group = GroupCommit(self._committer, settings=self._queue, clock=self._clock, rng=self._rng)
         await group.start()
         history = None if self._history is None else self._history.at_pulse(group.pulse)
-        self._service = self._wrap(EmbeddedService(group, self._queue, history, blobs=self._blobs))
+        self._service = EmbeddedService(group, self._queue, history, blobs=self._blobs)
         self._become(Role.LEADER)
         self._settled.set()
         try:
@@ -170,7 +165,7 @@ class Broker:
                     await group.beat()
             except StorageError as error:
                 # No reason to leave: whoever takes over for that will be in the way of the next commit.
-                self._trouble(error)
+                self._trouble(str(error))
             except CasqueError as error:
                 log.warning("leads no more: %s", error)
                 break
@@ -205,11 +200,11 @@ class Broker:
             self._role = role
             self._changed.set()
 
-    def _trouble(self, error: CasqueError) -> None:
+    def _trouble(self, problem: str) -> None:
         if self._problem is None:
-            log.warning("in trouble, and goes on trying: %s", error)
+            log.warning("in trouble, and goes on trying: %s", problem)
             self._changed.set()
-        self._problem = str(error)
+        self._problem = problem
 
     def _well(self) -> None:
         if self._problem is not None:
@@ -220,9 +215,6 @@ class Broker:
     def _warn_of_twin(self) -> None:
         if self.election.twin is not None:
             self._trouble(
-                CorruptQueueError(
-                    "--advertise",
-                    f"another broker that is alive advertises {self._address} too. Give each broker an address of its "
-                    "own: callers who are sent to the leader may come here",
-                )
+                f"--advertise: another broker that is alive advertises {self._address} too. Give each broker an "
+                "address of its own: callers who are sent to the leader may come here"
             )

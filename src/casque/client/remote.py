@@ -40,6 +40,7 @@ R = TypeVar("R")
 ELSEWHERE = (QueueLedError, LeadershipLostError)
 NOT_NOW = (NoLeaderError, BrokerUnreachableError, QueueClosedError)
 """Nothing was done there: another broker, or the same one a little later."""
+ASKED_AGAIN = (*ELSEWHERE, *NOT_NOW, UnknownOutcomeError)
 HINTS_AT_ONCE = 2
 ASK_S = 60.0
 """Brokers have a limit to how long a call may wait; a longer wait is several calls."""
@@ -242,7 +243,7 @@ class RemoteQueue:
                             yield event
                 if not follow:
                     return
-            except (*ELSEWHERE, *NOT_NOW, UnknownOutcomeError) as error:
+            except ASKED_AGAIN as error:
                 await self._turn_away(broker, error, patience)
 
     async def archive(
@@ -263,7 +264,7 @@ class RemoteQueue:
                         begun = True
                         yield job
                 return
-            except (*ELSEWHERE, *NOT_NOW, UnknownOutcomeError) as error:
+            except ASKED_AGAIN as error:
                 if begun:
                     raise  # what was read is true; where to go on, the caller knows best
                 await self._turn_away(broker, error, patience)
@@ -282,7 +283,7 @@ class RemoteQueue:
         if leader is not None and not self._closed:
             try:
                 return await call(leader)
-            except (*ELSEWHERE, *NOT_NOW, UnknownOutcomeError) as error:
+            except ASKED_AGAIN as error:
                 return await self._ask_on(call, leader, error)
         return await self._ask_on(call, None, None)
 
@@ -298,7 +299,7 @@ class RemoteQueue:
                 asked = None
                 asked = await self._found(patience)
                 return await call(asked)
-            except (*ELSEWHERE, *NOT_NOW, UnknownOutcomeError) as again:
+            except ASKED_AGAIN as again:
                 if isinstance(again, UnknownOutcomeError):
                     doubt = again
                 if self._closed or patience.is_over:

@@ -27,6 +27,7 @@ from casque.journal.archive import ArchivePace, ArchiveRetention, write_range
 from casque.journal.patience import Patience
 from casque.journal.port import Appended, Batch, Conflict, Landed, Refreshed, Sighting
 from casque.journal.sweeper import BlobSweeper
+from casque.journal.tenure import is_sure
 from casque.journal.tries import Tries
 from casque.settings import QueueSettings, milliseconds
 from casque.state import Limits, State
@@ -198,8 +199,9 @@ class DocumentJournal:
 
     @property
     def sole(self) -> bool:
-        # Others take over after a whole lease without a sign of life: half of it leaves room for clocks that differ.
-        return self._mine is not None and self._clock.monotonic_ms() - self._seen_ms < self._lease_ms / 2
+        if self._mine is None:
+            return False
+        return is_sure(self._clock.monotonic_ms() - self._seen_ms, lease_ms=self._lease_ms)
 
     def sighting(self, state: State) -> Sighting:
         leadership = self._codec.leadership

@@ -48,6 +48,7 @@ from casque.journal.log.snapshots import SnapshotWriter, naming
 from casque.journal.log.solitude import Solitude
 from casque.journal.port import Appended, Batch, Conflict, Landed, Refreshed, Sighting
 from casque.journal.sweeper import BlobSweeper
+from casque.journal.tenure import is_sure
 from casque.settings import QueueSettings, milliseconds
 from casque.state import Event, Limits, State
 from casque.storage.port import Store, Stored
@@ -259,8 +260,9 @@ class LogJournal(Replica):
 
     @property
     def sole(self) -> bool:
-        # Others take over after a whole lease without a sign of life: half of it leaves room for clocks that differ.
-        return self._stance is Stance.LEADING and self._clock.monotonic_ms() - self._seen_ms < self._lease_ms / 2
+        if self._stance is not Stance.LEADING:
+            return False
+        return is_sure(self._clock.monotonic_ms() - self._seen_ms, lease_ms=self._lease_ms)
 
     def sighting(self, state: State) -> Sighting:
         head = self._head.known
