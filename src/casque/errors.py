@@ -245,6 +245,18 @@ class NotAllowedError(CasqueError):
         return type(self), (self.scope, self.what, self.reach)
 
 
+class NotInstalledError(CasqueError):
+    """This needs something that is not installed. `fix` says how to get it."""
+
+    def __init__(self, what: str, fix: str) -> None:
+        super().__init__(f"{what}: {fix}")
+        self.what = what
+        self.fix = fix
+
+    def __reduce__(self) -> tuple[type[NotInstalledError], tuple[str, str]]:
+        return type(self), (self.what, self.fix)
+
+
 class CorruptQueueError(CasqueError):
     """A stored object is not what it must be. Nothing was written; `key` names the object."""
 

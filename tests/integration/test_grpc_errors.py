@@ -44,6 +44,7 @@ EXAMPLES: list[CasqueError] = [
     errors.QueueLedError(),
     errors.NotAuthenticatedError("no token"),
     errors.NotAllowedError("produce", "enqueue"),
+    errors.NotInstalledError("Spark needs Java", "pip install it"),
     errors.CorruptQueueError("queue.json", "cut short"),
     errors.QueueClosedError("closed"),
     errors.CasqueError("something else"),

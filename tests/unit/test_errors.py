@@ -37,6 +37,7 @@ EXAMPLES: list[CasqueError] = [
     errors.NotAuthenticatedError("no token"),
     errors.NotAllowedError("produce", "enqueue"),
     errors.NotAllowedError("produce", "enqueue", "the entrypoint 'mail'"),
+    errors.NotInstalledError("Spark needs Java", "pip install it"),
     errors.CorruptQueueError("queue.json", "cut short"),
     errors.QueueClosedError("closed"),
 ]

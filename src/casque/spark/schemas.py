@@ -1,0 +1,127 @@
+"""The columns of the tables that Spark sees. They only ever gain columns, at the end.
+
+Times are instants in UTC with milliseconds. Every table starts with the shard, which is 0 as long as a queue has one
+root. Written as Spark's DDL, because that is what users paste; the Arrow schema follows from it.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Table(StrEnum):
+    """What can be read of a queue."""
+
+    JOBS = "jobs"
+    EVENTS = "events"
+    ARCHIVE = "archive"
+    ATTEMPTS = "attempts"
+
+
+COLUMNS: dict[Table, dict[str, str]] = {
+    Table.JOBS: {
+        "shard": "int",
+        "position": "bigint",
+        "id": "string",
+        "entrypoint": "string",
+        "zone": "string",
+        "state": "string",
+        "priority": "int",
+        "payload": "binary",
+        "payload_bytes": "bigint",
+        "key": "string",
+        "headers": "map<string,string>",
+        "run_at": "timestamp",
+        "created_at": "timestamp",
+        "due_at": "timestamp",
+        "sequence": "bigint",
+        "token": "bigint",
+        "attempts": "int",
+        "max_attempts": "int",
+        "worker": "string",
+        "lease_ms": "bigint",
+        "claimed_at": "timestamp",
+        "beat_at": "timestamp",
+        "error": "string",
+    },
+    Table.EVENTS: {
+        "shard": "int",
+        "position": "bigint",
+        "index": "int",
+        "at": "timestamp",
+        "kind": "string",
+        "job_id": "string",
+        "entrypoint": "string",
+        "zone": "string",
+        "priority": "int",
+        "payload": "binary",
+        "payload_bytes": "bigint",
+        "key": "string",
+        "headers": "map<string,string>",
+        "run_at": "timestamp",
+        "max_attempts": "int",
+        "sequence": "bigint",
+        "due_at": "timestamp",
+        "delayed": "boolean",
+        "token": "bigint",
+        "lease_ms": "bigint",
+        "worker": "string",
+        "error": "string",
+        "result": "binary",
+        "request_id": "string",
+        "verb": "string",
+        "count": "bigint",
+        "epoch": "bigint",
+        "writer": "string",
+        "batch": "bigint",
+    },
+    Table.ARCHIVE: {
+        "shard": "int",
+        "position": "bigint",
+        "hour": "timestamp",
+        "id": "string",
+        "entrypoint": "string",
+        "zone": "string",
+        "state": "string",
+        "priority": "int",
+        "attempts": "int",
+        "max_attempts": "int",
+        "created_at": "timestamp",
+        "due_at": "timestamp",
+        "claimed_at": "timestamp",
+        "finished_at": "timestamp",
+        "worker": "string",
+        "error": "string",
+        "result": "binary",
+        "payload": "binary",
+        "payload_bytes": "bigint",
+        "key": "string",
+        "headers": "map<string,string>",
+        "run_at": "timestamp",
+        "sequence": "bigint",
+        "token": "bigint",
+    },
+    Table.ATTEMPTS: {
+        "shard": "int",
+        "position": "bigint",
+        "hour": "timestamp",
+        "job_id": "string",
+        "entrypoint": "string",
+        "zone": "string",
+        "attempt": "int",
+        "token": "bigint",
+        "worker": "string",
+        "claimed_at": "timestamp",
+        "ended_at": "timestamp",
+        "outcome": "string",
+        "error": "string",
+        "last": "boolean",
+    },
+}
+"""`hour` is the archive's: that in which the job finished. `outcome` of an attempt is `failed`, `expired`, or for the
+last one what became of the job: `done`, `dead` or `cancelled`."""
+
+
+def ddl(table: Table) -> str:
+    """As `df.schema` and `CREATE TABLE` want it."""
+    return ", ".join(f"`{name}` {kind}" for name, kind in COLUMNS[table].items())

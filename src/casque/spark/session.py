@@ -1,0 +1,58 @@
+"""A Spark session on this machine, for those who have none yet: the command line, tests and examples."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from casque.errors import NotInstalledError
+from casque.spark.java import use_java
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.shuffle.partitions": "4",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.python.filterPushdown.enabled": "true",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.memory": "1g",
+    # A short life: half the processor time at the start goes into compiling what runs once.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+}
+
+
+def local_session(
+    name: str = "casque",
+    *,
+    master: str = "local[*]",
+    settings: Mapping[str, str] | None = None,
+    remote: str | None = None,
+) -> SparkSession:
+    """The session that is there, or a new one: on this machine, or with `remote` (`sc://host`) on a Connect server.
+
+    Raises:
+        NotInstalledError: there is no PySpark, or no Java that Spark could run on.
+    """
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError as error:
+        raise NotInstalledError("PySpark is not installed", 'pip install "casque[spark]"') from error
+    builder = SparkSession.builder.appName(name)
+    if remote is not None:
+        builder = builder.remote(remote)
+    else:
+        use_java()
+        # Executors of a local session are this very Python, whatever `python3` is on the path.
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+        builder = builder.master(master)
+    for key, value in {**(SETTINGS if remote is None else {}), **(settings or {})}.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()

