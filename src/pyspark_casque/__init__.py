@@ -2,10 +2,3 @@
 
 One that fails to import would hide everybody's Python data sources, so nothing here may raise.
 """
-
-try:
-    from casque.spark.source import CasqueDataSource as DefaultSource
-except ImportError:  # without pyspark or pyarrow there is nothing to be found
-    __all__: list[str] = []
-else:
-    __all__ = ["DefaultSource"]

