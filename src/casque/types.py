@@ -105,3 +105,15 @@ class Totals(msgspec.Struct, frozen=True):
     done: int
     dead: int
     cancelled: int
+
+
+class StagedPart(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """Jobs that lie in an object of their own and wait to be admitted. The object is immutable: these are its bytes.
+
+    Stored in the log with every admission, so its fields only ever grow, at the end and with defaults.
+    """
+
+    key: str
+    sha256: str
+    jobs: int
+    bytes: int

@@ -1,0 +1,142 @@
+"""Stages jobs for an admission, from code without asyncio: the executors of a cluster, say."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from types import TracebackType
+from typing import Any, Self
+
+import msgspec
+
+from casque.client.ids import new_ids
+from casque.client.opening import as_store
+from casque.client.queue import DEFAULTS
+from casque.clock import Clock, Random, SystemClock, system_random
+from casque.codec.staged import PART_BYTES_MAX, PART_JOBS_MAX, StagedJobs, checked
+from casque.engine.staging import Staging
+from casque.errors import QueueClosedError
+from casque.settings import QueueSettings
+from casque.storage.port import Store
+from casque.types import StagedPart
+
+_ROOM = PART_BYTES_MAX // 2
+"""Of payloads in one of several parts; ids, keys and headers come on top."""
+
+
+class Stager:
+    """Writes jobs beside a queue, where they wait until `Queue.admit` names them all in one commit.
+
+    Blocks until each part is stored. May be pickled and sent elsewhere, where it opens the store anew; not for use by
+    several threads at once. `settings` are those of the queue: `payload_max`, `blob_max`, and `max_attempts` for jobs
+    that do not say.
+
+    >>> import asyncio
+    >>> from casque import Queue
+    >>> from casque.client.staging import StagedJobs, Stager
+    >>> with Stager("memory://staging-example") as stager:
+    ...     part = stager.stage(StagedJobs(["1", "2"], "send", [b"hello", b"world"]))
+    >>> part.jobs
+    2
+    """
+
+    def __init__(
+        self,
+        url: str | Store,
+        *,
+        options: Mapping[str, str] | None = None,
+        settings: QueueSettings = DEFAULTS,
+        txn: str = "part",
+        clock: Clock | None = None,
+        rng: Random | None = None,
+    ) -> None:
+        """`txn` becomes part of the objects' names, for people who look at the bucket."""
+        self._url = url
+        self._options = dict(options or {})
+        self._settings = settings
+        self._txn = txn
+        self._clock: Clock = clock or SystemClock()
+        self._rng: Random = rng or system_random()
+        self._store: Store | None = None
+        self._runner: asyncio.Runner | None = None
+        self._closed = False
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _anew, (self._url, self._options, self._settings, self._txn)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def new_ids(self, count: int) -> list[str]:
+        """Random ids, for jobs that have none of their own."""
+        return new_ids(self._rng, count)
+
+    def stage(self, jobs: StagedJobs) -> StagedPart:
+        """Store these jobs as one part: at most 100,000 of them and 64 MiB.
+
+        Raises:
+            InvalidInputError: a row is none that an enqueue would take; the message names it. Nothing was stored.
+            StorageError: the store kept failing; nothing was enqueued.
+        """
+        return self._put(checked(self._defaulted(jobs)))
+
+    def stage_all(self, jobs: StagedJobs) -> list[StagedPart]:
+        """The same for any number of jobs, in as many parts as it takes."""
+        return [self._put(some) for some in _portions(checked(self._defaulted(jobs)))]
+
+    def close(self) -> None:
+        self._closed = True
+        runner, self._runner = self._runner, None
+        if runner is not None:
+            try:
+                if self._store is not None and isinstance(self._url, str):
+                    runner.run(self._store.close())
+            finally:
+                runner.close()
+
+    def _put(self, jobs: StagedJobs) -> StagedPart:
+        if self._closed:
+            raise QueueClosedError("this stager was closed; make a new one")
+        if self._runner is None:
+            self._runner = asyncio.Runner()
+            self._store = as_store(self._url, self._options or None)
+        assert self._store is not None
+        staging = Staging(self._store, settings=self._settings, clock=self._clock, rng=self._rng)
+        return self._runner.run(staging.put(jobs, self._txn))
+
+    def _defaulted(self, jobs: StagedJobs) -> StagedJobs:
+        """With the attempts that a job gets which does not say."""
+        most, attempts = self._settings.max_attempts, jobs.attempts_max
+        if most is None or (attempts is not None and not isinstance(attempts, list)):
+            return jobs
+        if isinstance(attempts, list):
+            if None not in attempts:
+                return jobs
+            return msgspec.structs.replace(jobs, attempts_max=[most if one is None else one for one in attempts])
+        return msgspec.structs.replace(jobs, attempts_max=most)
+
+
+def _portions(jobs: StagedJobs) -> Iterator[StagedJobs]:
+    payloads = jobs.payloads
+    if not isinstance(payloads, list):
+        rows = max(1, min(PART_JOBS_MAX, _ROOM // max(1, len(payloads))))
+        yield from (jobs.rows(start, start + rows) for start in range(0, len(jobs), rows))
+        return
+    start = size = 0
+    for row, payload in enumerate(payloads):
+        length = len(payload)
+        if row > start and (size + length > _ROOM or row - start == PART_JOBS_MAX):
+            yield jobs.rows(start, row)
+            start, size = row, 0
+        size += length
+    if start < len(jobs):
+        yield jobs.rows(start, len(jobs))
+
+
+def _anew(url: str | Store, options: Mapping[str, str], settings: QueueSettings, txn: str) -> Stager:
+    return Stager(url, options=options, settings=settings, txn=txn)

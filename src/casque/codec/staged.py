@@ -1,0 +1,278 @@
+"""Staged jobs: columns of many jobs in one immutable object, for an admission to name.
+
+MessagePack, written by executors of a cluster from columns that they have anyway and read by whoever replays the log:
+no row is touched by Python on the way in, and only once on the way out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import repeat
+from typing import Any
+
+import msgspec
+
+from casque import checks
+from casque.clock import Random, new_nonce
+from casque.codec.archive import hour_of
+from casque.codec.blobs import BLOBS
+from casque.errors import CorruptQueueError, InvalidInputError
+from casque.types import JobSpec, StagedPart
+
+STAGED = "staged/"
+FORMAT = 1
+PART_JOBS_MAX = 100_000
+PART_BYTES_MAX = 64 * 1024 * 1024
+"""What one object holds at the most: whoever reads it holds all of it, and does nothing else while it is decoded."""
+
+_PLAIN = re.compile(r"[A-Za-z0-9_.-]{1,128}")
+_KEY = re.compile(r"staged/\d{4}-\d\d-\d\dT\d\d/[A-Za-z0-9_.-]{1,128}-[0-9a-f]{16}")
+
+
+class StagedJobs(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Many jobs by column. A column is a list with a value for each row, or one value for all of them.
+
+    Stored, so columns only ever come at the end and with defaults.
+    """
+
+    ids: list[str]
+    entrypoints: list[str] | str
+    payloads: list[bytes] | bytes
+    priorities: list[int] | int = 0
+    run_at_ms: list[int | None] | int | None = None
+    """Milliseconds since the epoch; None or the past: at once."""
+    attempts_max: list[int | None] | int | None = None
+    keys: list[str | None] | None = None
+    headers: list[dict[str, str] | None] | dict[str, str] | None = None
+    zones: list[str | None] | str | None = None
+    blobs: list[str | None] | None = None
+    """Where a payload lies that was too large; written by whoever stages, never by whoever asks."""
+    blob_bytes: list[int] | int = 0
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def rows(self, start: int, end: int) -> StagedJobs:
+        """Some of them."""
+        return StagedJobs(*(column[start:end] if isinstance(column, list) else column for column in self.columns()))
+
+    def specs(self, start: int = 0, end: int | None = None) -> list[JobSpec]:
+        some = self if end is None and not start else self.rows(start, len(self) if end is None else end)
+        return list(map(JobSpec, *map(_each, some.columns())))
+
+    def columns(self) -> tuple[Any, ...]:
+        return msgspec.structs.astuple(self)
+
+
+class _Body(msgspec.Struct, array_like=True):
+    format: int
+    jobs: StagedJobs
+
+
+class _Raw(msgspec.Struct, array_like=True):
+    format: int
+    jobs: msgspec.Raw
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decoder = msgspec.msgpack.Decoder(StagedJobs)
+_raw_decoder = msgspec.msgpack.Decoder(_Raw)
+
+
+def staged_key(txn: str, at_ms: int, rng: Random) -> str:
+    """`staged/2026-02-15T10/<txn>-<nonce>`: the hour is for whoever sweeps, the name for whoever looks."""
+    name = txn if _PLAIN.fullmatch(txn) else "part"
+    return f"{STAGED}{hour_of(at_ms)}/{name}-{new_nonce(rng)}"
+
+
+def staged_hour(key: str) -> str:
+    return key.removeprefix(STAGED).partition("/")[0]
+
+
+def is_staged_key(key: str) -> bool:
+    return _KEY.fullmatch(key) is not None
+
+
+def encode_staged(jobs: StagedJobs) -> bytes:
+    """The bytes of an object. What is in the columns was checked before: see `checked`."""
+    return _encode(_Body(FORMAT, jobs))
+
+
+def staged_part(key: str, jobs: StagedJobs, body: bytes) -> StagedPart:
+    return StagedPart(key, hashlib.sha256(body).hexdigest(), len(jobs), len(body))
+
+
+def decode_columns(part: StagedPart, body: bytes) -> StagedJobs:
+    """The columns of an object, if it is the one that the part names.
+
+    Raises:
+        CorruptQueueError: it is cut, changed, or was never such an object.
+    """
+    if len(body) != part.bytes or hashlib.sha256(body).hexdigest() != part.sha256:
+        raise CorruptQueueError(part.key, f"it is not what was staged: cut or changed. {RESTORE}")
+    try:
+        raw = _raw_decoder.decode(body)
+        if raw.format > FORMAT:
+            raise CorruptQueueError(part.key, f"written in format {raw.format} by a newer casque. Upgrade casque")
+        jobs = _decoder.decode(raw.jobs)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise CorruptQueueError(part.key, f"these are no staged jobs ({error}). {RESTORE}") from error
+    if len(jobs) != part.jobs or any(len(column) != len(jobs) for column in _lists(jobs)):
+        raise CorruptQueueError(part.key, f"its columns are not of {part.jobs} jobs each. {RESTORE}")
+    return jobs
+
+
+def decode_staged(part: StagedPart, body: bytes) -> list[JobSpec]:
+    """The jobs of an object, if it is the one that the part names. Raises CorruptQueueError if it is not."""
+    return decode_columns(part, body).specs()
+
+
+RESTORE = (
+    "Restore the object from a backup or an older version of it. If its jobs were never admitted, stage them again"
+)
+
+
+def missing_part(key: str) -> CorruptQueueError:
+    """What to say about an object that is not there."""
+    return CorruptQueueError(key, f"the staged jobs that a commit names are missing: the object was deleted. {RESTORE}")
+
+
+# --- Checking: a column at a time, which costs next to nothing. Only a refusal looks at rows, to name the first. ---
+
+
+def checked(jobs: StagedJobs) -> StagedJobs:
+    """The same jobs, if an ordinary enqueue would have taken each of them.
+
+    Raises:
+        InvalidInputError: names the row, counted from 0, and what it should be.
+    """
+    rows = len(jobs)
+    if not rows:
+        raise InvalidInputError("there must be at least one job to stage")
+    for name, column in zip(StagedJobs.__struct_fields__, jobs.columns(), strict=True):
+        if isinstance(column, list) and len(column) != rows:
+            raise InvalidInputError(
+                f"the column {name} must have a value for each of the {rows} ids, not {len(column)}"
+            )
+    _check_ids(jobs.ids)
+    _check_some(jobs.entrypoints, checks.entrypoint)
+    payloads = _checked_payloads(jobs.payloads)
+    _check_some(jobs.priorities, checks.priority)
+    _check_some(jobs.run_at_ms, _optional(_moment))
+    _check_some(jobs.attempts_max, _optional(_attempts))
+    _check_keys(jobs.keys)
+    _check_headers(jobs.headers)
+    _check_some(jobs.zones, _optional(lambda value: checks.name("zone", value, checks.NAME_MAX)))
+    _check_blobs(jobs)
+    return jobs if payloads is jobs.payloads else msgspec.structs.replace(jobs, payloads=payloads)
+
+
+def _check_ids(ids: Any) -> None:
+    if not isinstance(ids, list):
+        raise InvalidInputError(f"the column ids must be a list with an id for each job, not {type(ids).__name__}")
+    if not _are_names(ids, checks.NAME_MAX):
+        _name_row(ids, lambda value: checks.name("id", value, checks.NAME_MAX))
+    if len(set(ids)) != len(ids):
+        seen: set[str] = set()
+        for row, one in enumerate(ids):
+            if one in seen:
+                raise InvalidInputError(f"row {row}: the id {one!r} is also that of an earlier row")
+            seen.add(one)
+
+
+def _check_keys(keys: Any) -> None:
+    if keys is None:
+        return
+    if not isinstance(keys, list):
+        raise InvalidInputError("the column keys must be a list, or None for no keys: a unique key is of one job")
+    given = [key for key in keys if key is not None]
+    if given and not _are_names(given, checks.KEY_MAX):
+        _name_row(keys, _optional(lambda value: checks.name("key", value, checks.KEY_MAX)))
+
+
+def _checked_payloads(payloads: Any) -> Any:
+    if not isinstance(payloads, list):
+        return checks.payload(payloads)
+    if set(map(type, payloads)) == {bytes}:
+        return payloads
+    if any(not isinstance(value, bytes | bytearray | memoryview) for value in payloads):
+        _name_row(payloads, checks.payload)
+    return [bytes(value) for value in payloads]
+
+
+def _check_headers(headers: Any) -> None:
+    if isinstance(headers, list):
+        for row, value in enumerate(headers):
+            if value is not None:
+                _at_row(row, checks.few_headers, value)
+    elif headers is not None:
+        checks.few_headers(headers)
+
+
+def _check_blobs(jobs: StagedJobs) -> None:
+    if jobs.blobs is None:
+        if jobs.blob_bytes != 0:
+            raise InvalidInputError("blob_bytes is for jobs whose payload lies in an object of its own")
+        return
+    for row, key in enumerate(jobs.blobs):
+        if key is not None and (type(key) is not str or not key.startswith(BLOBS) or ".." in key or len(key) > 256):
+            raise InvalidInputError(f"row {row}: {checks.shown(key)} is no object with a large payload")
+    _check_some(jobs.blob_bytes, lambda value: checks.whole("blob_bytes", value, 0))
+
+
+def _check_some(values: Any, check: Callable[[Any], object]) -> None:
+    """Most columns have few different values: each of them is checked once."""
+    if not isinstance(values, list):
+        check(values)
+    elif len(set(map(type, values)) - {type(None)}) > 1 or any(type(value) in (list, dict) for value in values):
+        _name_row(values, check)  # 1, True and 1.0 are one value to a set, and a list is none
+    else:
+        for value in set(values):
+            try:
+                check(value)
+            except InvalidInputError:
+                _name_row(values, check)
+
+
+def _are_names(values: Sequence[Any], longest: int) -> bool:
+    return (
+        set(map(type, values)) == {str}
+        and min(map(len, values)) > 0
+        and max(map(len, values)) <= longest
+        and "".join(values).isprintable()
+    )
+
+
+def _name_row(values: Sequence[Any], check: Callable[[Any], object]) -> None:
+    for row, value in enumerate(values):
+        _at_row(row, check, value)
+
+
+def _at_row(row: int, check: Callable[[Any], object], value: Any) -> None:
+    try:
+        check(value)
+    except InvalidInputError as error:
+        raise InvalidInputError(f"row {row}: {error}") from error
+
+
+def _optional(check: Callable[[Any], object]) -> Callable[[Any], object]:
+    return lambda value: None if value is None else check(value)
+
+
+def _moment(value: Any) -> int:
+    return checks.whole("run_at_ms", value, *checks.MOMENTS_MS)
+
+
+def _attempts(value: Any) -> int:
+    checks.max_attempts(value)
+    return checks.whole("attempts_max", value, 1)
+
+
+def _each(column: Any) -> Iterable[Any]:
+    return column if isinstance(column, list) else repeat(column)
+
+
+def _lists(jobs: StagedJobs) -> Iterator[list[Any]]:
+    return (column for column in jobs.columns() if isinstance(column, list))

@@ -1,0 +1,76 @@
+"""Jobs on their way to an admission: written as objects beside the queue, and read back before a commit names them."""
+
+from __future__ import annotations
+
+import msgspec
+
+from casque.clock import Clock, Random
+from casque.codec.staged import (
+    PART_BYTES_MAX,
+    PART_JOBS_MAX,
+    StagedJobs,
+    encode_staged,
+    staged_key,
+    staged_part,
+)
+from casque.engine.blobs import Blobs
+from casque.errors import InvalidInputError, StorageError, UnknownOutcomeError
+from casque.journal.patience import Patience
+from casque.journal.tries import Tries
+from casque.settings import QueueSettings
+from casque.storage.port import Store
+from casque.types import JobSpec, StagedPart
+
+SEVERAL = "stage_all makes several parts of them"
+
+
+class Staging:
+    """Writes parts. Nothing here commits: what nobody admits is swept some day."""
+
+    def __init__(self, store: Store, *, settings: QueueSettings, clock: Clock, rng: Random) -> None:
+        self._store = store
+        self._settings = settings
+        self._clock = clock
+        self._rng = rng
+        self._blobs = Blobs(store, settings=settings, clock=clock, rng=rng)
+
+    async def put(self, jobs: StagedJobs, txn: str) -> StagedPart:
+        """Jobs that were checked, as one part.
+
+        Raises:
+            InvalidInputError: they are too many, or too large. Nothing was enqueued.
+            StorageError: the store kept failing. What was written is of no consequence.
+        """
+        if len(jobs) > PART_JOBS_MAX:
+            raise InvalidInputError(f"one part holds at most {PART_JOBS_MAX:,} jobs, not {len(jobs):,}; {SEVERAL}")
+        jobs = await self._with_blobs(jobs)
+        body = encode_staged(jobs)
+        if len(body) > PART_BYTES_MAX:
+            raise InvalidInputError(f"one part holds at most {PART_BYTES_MAX:,} bytes, not {len(body):,}; {SEVERAL}")
+        # A name of its own for every attempt: whoever was told of a part knows what lies there.
+        key = staged_key(txn, self._clock.wall_ms(), self._rng)
+        tries = Tries(f"the creation of {key}", self._patience)
+        try:
+            while await tries.attempt(lambda: self._store.create(key, body)) is None:
+                pass
+        except UnknownOutcomeError as error:
+            raise StorageError(f"jobs could not be staged, and nothing was enqueued: {error}") from error
+        return staged_part(key, jobs, body)
+
+    async def _with_blobs(self, jobs: StagedJobs) -> StagedJobs:
+        """The same jobs, the large payloads of which lie elsewhere, as an enqueue does it."""
+        largest = self._settings.payload_max
+        every = jobs.payloads if isinstance(jobs.payloads, list) else [jobs.payloads] * len(jobs)
+        large = [row for row, payload in enumerate(every) if len(payload) > largest]
+        if not large:
+            return jobs
+        put = await self._blobs.put([JobSpec(jobs.ids[row], "", every[row]) for row in large])
+        payloads: list[bytes] = list(every)
+        blobs: list[str | None] = [None] * len(jobs) if jobs.blobs is None else list(jobs.blobs)
+        sizes = list(jobs.blob_bytes) if isinstance(jobs.blob_bytes, list) else [jobs.blob_bytes] * len(jobs)
+        for row, spec in zip(large, put, strict=True):
+            payloads[row], blobs[row], sizes[row] = spec.payload, spec.blob, spec.blob_bytes
+        return msgspec.structs.replace(jobs, payloads=payloads, blobs=blobs, blob_bytes=sizes)
+
+    def _patience(self) -> Patience:
+        return Patience(self._settings, self._clock, self._rng)
