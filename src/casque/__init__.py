@@ -38,16 +38,18 @@ from casque.errors import (
     UnknownOutcomeError,
     UnsafeStoreError,
 )
-from casque.service import ArchivedJob, EventKind, QueueEvent
+from casque.service import ArchivedAttempt, ArchivedJob, EventKind, QueueEvent
 from casque.settings import QueueSettings
 from casque.storage.cloud_single import GCSStorage, S3Storage
 from casque.storage.single import InMemoryStorage, LocalFileSystemStorage, ObjectStoragePort
-from casque.types import JobState
+from casque.types import Attempt, Ending, JobState
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "ArchivedAttempt",
     "ArchivedJob",
+    "Attempt",
     "BrokerQueue",
     "BrokerUnreachableError",
     "CASConflictError",
@@ -56,6 +58,7 @@ __all__ = [
     "CorruptQueueError",
     "DirectQueue",
     "DuplicateKeyError",
+    "Ending",
     "EventKind",
     "GCSStorage",
     "HeartbeatManager",

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import msgspec
 
 from casque.errors import CasqueError
-from casque.types import Backoff, JobRecord, JobSpec, JobState, Totals
+from casque.types import Backoff, Ending, JobRecord, JobSpec, JobState, Totals
 
 
 class Lease(msgspec.Struct, frozen=True, gc=False):
@@ -72,6 +72,19 @@ class QueueEvent(msgspec.Struct, frozen=True):
     """Everything else that the event says, by name: see the log format in the reference."""
 
 
+class ArchivedAttempt(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """An attempt that came to nothing, as the archive keeps it."""
+
+    ended_at: datetime
+    how: Ending
+    """`failed` or `expired`."""
+    claimed_at: datetime | None = None
+    worker: str | None = None
+    token: int = 0
+    """Of its lease. Unique within a queue, and so names the attempt."""
+    error: str | None = None
+
+
 class ArchivedJob(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """A finished job, as the archive keeps it: one line of JSON. `id` and `position` together are unique, because a
     dead job that is given fresh attempts may finish again."""
@@ -105,6 +118,12 @@ class ArchivedJob(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     run_at: datetime | None = None
     blob_bytes: int | None = None
     """The size of a payload that lay in `blobs/`, and was deleted with its job; `payload` is empty then."""
+    tries: tuple[ArchivedAttempt, ...] = ()
+    """The attempts that came to nothing, oldest first, the last 50 at most. The attempt that ended the job is none of
+    them: `claimed_at`, `worker`, `token`, `finished_at` and `error` tell that one."""
+    waiting: bool = False
+    """Nobody was at work on it when it ended, so that no attempt ended it: `claimed_at` and `token` are of an earlier
+    claim, if there was one."""
 
 
 class Stats(msgspec.Struct, frozen=True):

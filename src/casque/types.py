@@ -40,6 +40,33 @@ class JobSpec(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     blob_bytes: int = 0
 
 
+TRIES_MAX = 50
+"""So many attempts that came to nothing are kept with a job, the latest ones."""
+
+
+class Ending(StrEnum):
+    """How an attempt came to nothing."""
+
+    FAILED = "failed"
+    """Its worker said so."""
+    EXPIRED = "expired"
+    """Its worker fell silent, and the lease ran out."""
+
+
+class Attempt(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """One attempt that came to nothing. Stored as an array, so that fields only ever grow, at the end and with
+    defaults."""
+
+    claimed_ms: int | None
+    """None for a claim that jqueue made: it does not write that down."""
+    ended_ms: int
+    how: Ending
+    worker: str | None = None
+    token: int = 0
+    """Of its lease. Unique within a queue, and so names the attempt."""
+    error: str | None = None
+
+
 class JobRecord(msgspec.Struct, frozen=True, gc=False):
     """A job as it stands after some commit. A change makes a new record."""
 
@@ -58,10 +85,18 @@ class JobRecord(msgspec.Struct, frozen=True, gc=False):
     claimed_ms: int | None = None
     beat_ms: int | None = None
     error: str | None = None
+    tries: tuple[Attempt, ...] = ()
+    """The attempts that came to nothing, oldest first, at most `TRIES_MAX`; of a dead job also the one that killed it.
+    One that is under way is told by the fields above."""
 
     @property
     def id(self) -> str:
         return self.spec.id
+
+    @property
+    def tries_bytes(self) -> int:
+        """About how many bytes its tries take, wherever they go. Most jobs have none and need not be asked."""
+        return sum([128 + len(tried.error or "") for tried in self.tries])
 
 
 class Finished(msgspec.Struct, frozen=True, gc=False):

@@ -1,4 +1,5 @@
-"""The log that is kept in casque-0.1-log/, and how it was made.
+"""The log that is kept in casque-0.1-log/, and how it was made. In casque-0.1-log-tries/ is what of it looks different
+since jobs keep the attempts that came to nothing: the snapshots, and the head that names them.
 
 `python tests/compat/casque_log_side.py DIRECTORY` writes it anew with the casque at hand. Never over the kept one: that
 is what a released casque wrote, and what every later one has to read. What went in is all here, spelled out event by
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from casque.codec.head import Owner
 from casque.codec.log import (
@@ -108,8 +110,8 @@ HISTORY: list[Commit] = [
 ]
 
 
-def objects() -> dict[str, bytes]:
-    """Every object of the queue by its key."""
+def objects(*, tries: bool = True) -> dict[str, bytes]:
+    """Every object of the queue by its key; without `tries` as they were before jobs kept them."""
     made: dict[str, bytes] = {}
     state, tip, refs = State(Limits()), Tip(), []
     for position, (writer, batch, epoch, events) in enumerate(HISTORY, 1):
@@ -128,7 +130,9 @@ def objects() -> dict[str, bytes]:
         replay(state, segment)
         tip.advance(segment, digest(body))
         if position in SNAPSHOTS:
-            objects_of_it = snapshot(View.of(state, tip), in_parts=position == IN_PARTS)
+            view = View.of(state, tip)
+            view = view if tries else replace(view, records=[replace(job, tries=()) for job in view.records])
+            objects_of_it = snapshot(view, in_parts=position == IN_PARTS)
             made |= objects_of_it
             key, size = snapshot_key(position, SNAPSHOTS[position]), sum(map(len, objects_of_it.values()))
             refs.append(SnapshotRef(position, key, digest(made[key]), size, START_MS + position * 1000 + 7))

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from casque import CorruptQueueError, EventKind, JobState, Queue
 from casque.clock import Random
@@ -29,8 +30,10 @@ from casque.codec.snapshot import decode_snapshot
 from casque.journal.verify import Verifier
 from casque.settings import QueueSettings
 from casque.state import Acked, Event, Limits, State
+from casque.state.machine import LEASE_RAN_OUT
 from casque.storage.memory import MemoryStore
 from casque.testing.clock import ManualClock
+from casque.types import Attempt, Ending
 
 HERE = Path(__file__).parent
 DIRECTORY = HERE / "casque-0.1-log"
@@ -39,6 +42,8 @@ OBJECTS = sorted(
     for path in DIRECTORY.rglob("*")
     if path.is_file() and path.suffix != ".state" and path.parent.name != "heads"
 )
+TOLD = HERE / "casque-0.1-log-tries"
+RETOLD = sorted(str(path.relative_to(TOLD)) for path in TOLD.rglob("*") if path.is_file())
 SEGMENTS = [key for key in OBJECTS if key.startswith("log/")]
 
 
@@ -57,6 +62,16 @@ side = _side()
 
 def kept(key: str) -> bytes:
     return (DIRECTORY / key).read_bytes()
+
+
+def retold(key: str) -> bytes:
+    """The same, as it is written since jobs keep their tries."""
+    return (TOLD / key).read_bytes() if key in RETOLD else kept(key)
+
+
+def without_tries(state: State) -> State:
+    state.jobs.update({job_id: replace(job, tries=()) for job_id, job in state.jobs.items()})
+    return state
 
 
 async def store_of(**changed: bytes) -> MemoryStore:
@@ -113,6 +128,21 @@ def test_every_kept_snapshot_and_its_tail_are_the_full_replay(which: int) -> Non
     ref = [*head.kept, head.snapshot][which]
     state, tip = decode_snapshot(ref, kept(ref.key), queue_id=side.QUEUE_ID, limits=Limits(), read=kept)
     full = replayed(State(Limits()), "")
+    assert state_digest(without_tries(replayed(state, tip.chain))) == state_digest(without_tries(full))
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_every_kept_snapshot_with_tries_and_its_tail_are_the_full_replay(which: int) -> None:
+    head = decode_head("queue.json", retold("queue.json"))
+    assert head.snapshot is not None
+    ref = [*head.kept, head.snapshot][which]
+    state, tip = decode_snapshot(ref, retold(ref.key), queue_id=side.QUEUE_ID, limits=Limits(), read=retold)
+    full = replayed(State(Limits()), "")
+    assert [job.tries for job in full.jobs.values() if job.tries] == [
+        (Attempt(side.START_MS + 4000, side.START_MS + 6000, Ending.FAILED, "w-1", 3, "no such user"),),
+        (Attempt(side.START_MS + 14_000, side.START_MS + 14_000, Ending.FAILED, "w-2", 8),),
+        (Attempt(side.START_MS + 4000, side.START_MS + 8000, Ending.EXPIRED, "w-1", 5, LEASE_RAN_OUT),),
+    ]
     assert state_digest(replayed(state, tip.chain)) == state_digest(full)
 
 
@@ -167,9 +197,23 @@ async def test_the_kept_log_can_be_followed_looked_back_on_and_verified() -> Non
     assert {event.kind for event in events} == set(EventKind)
     async with opened(store, as_of=4) as q:
         assert len(await q.jobs(states=[JobState.RUNNING])) == 6
+    await verified(store)
+
+
+async def verified(store: MemoryStore) -> None:
     verifier = Verifier(store, settings=QueueSettings(), clock=ManualClock(), rng=Random(2))
     verdict = await verifier.verify()
     assert (verdict.position, verdict.segments, verdict.replayed, verdict.fences) == (16, 16, 2, 2)
+
+
+async def test_snapshots_from_before_there_were_tries_and_from_since_are_both_what_the_segments_add_up_to() -> None:
+    await verified(await store_of(**{key: retold(key) for key in RETOLD}))
+
+    head = decode_head("queue.json", kept("queue.json"))
+    now = decode_head("queue.json", retold("queue.json"))
+    mixed = encode_head(replace(head, snapshot=now.snapshot))
+    newer = {key: retold(key) for key in RETOLD if key.startswith("snapshots/00000000000000000014")}
+    await verified(await store_of(**newer, **{"queue.json": mixed}))
 
 
 def test_an_ack_from_before_there_were_results_is_read() -> None:
@@ -183,7 +227,8 @@ def test_an_ack_from_before_there_were_results_is_read() -> None:
 
 @pytest.mark.parametrize("key", OBJECTS)
 def test_the_same_input_makes_the_same_bytes(key: str) -> None:
-    assert side.objects()[key] == kept(key)
+    assert side.objects()[key] == retold(key)
+    assert side.objects(tries=False)[key] == kept(key)
 
 
 def test_the_same_heads_make_the_same_bytes() -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import msgspec
 import pytest
 import trustme
 from google.protobuf.descriptor_pool import DescriptorPool
@@ -25,7 +26,7 @@ from casque.errors import (
     NotAuthenticatedError,
     QueueLedError,
 )
-from casque.service import ArchivedJob, Role, Standing
+from casque.service import ArchivedAttempt, ArchivedJob, Role, Standing
 from casque.testing.hosting import FixedHost, Noticing, leading
 from casque.testing.over_grpc import calling, serving
 from casque.testing.service_suite import a_claim, a_dead_job, a_job
@@ -37,7 +38,7 @@ from casque.transport.grpc.client import ClientTls
 from casque.transport.grpc.server import GrpcServer
 from casque.transport.scopes import Scope
 from casque.transport.tls import TlsFiles
-from casque.types import JobState
+from casque.types import Ending, JobState
 
 
 class Stub:
@@ -232,6 +233,13 @@ async def test_failing_dying_retrying_and_purging() -> None:
         assert (failed.job.state, failed.job.error, failed.job.payload) == (pb.JOB_STATE_DELAYED, "no", b"")
         assert died.job.state == pb.JOB_STATE_DEAD
         assert (revived.job.state, revived.job.attempts) == (pb.JOB_STATE_READY, 0)
+        [tried] = again.tries
+        assert (tried.how, tried.error, tried.token) == (pb.ENDING_FAILED, "no", job.token)
+        assert tried.claimed_at_ms == job.claimed_ms <= tried.ended_at_ms <= again.claimed_at_ms
+        assert not tried.HasField("worker")
+        found = (await stub.Find(job_id=job.id)).job
+        assert [one.token for one in found.tries] == [job.token, again.token]
+        assert not revived.job.tries, "an answer without a payload is short"
         assert (await stub.Purge(entrypoint="nothing")).purged == 0
         assert (await stub.Purge()).purged == 1
         assert await host.queue.find(dead.id) is None
@@ -325,6 +333,8 @@ def a_finished_job(n: int, **fields: Any) -> ArchivedJob:
 async def test_the_archive_is_a_stream_of_finished_jobs() -> None:
     moment = datetime(2026, 2, 15, 10, 30, 0, 250_000, tzinfo=UTC)
     rich = a_finished_job(7, claimed_at=moment, worker="w", error="e", result=b"\xff", headers={"a": "b"}, zone="z")
+    tried = ArchivedAttempt(moment, Ending.EXPIRED, moment, "w-0", 5, "late")
+    rich = msgspec.structs.replace(rich, tries=(tried, ArchivedAttempt(moment, Ending.FAILED)), waiting=True)
     host = Archiving([a_finished_job(n) for n in range(2500)] + [rich])
     async with serving(host) as server, calls_to(server) as stub, calling(server) as client:
         pieces = [piece async for piece in stub.Archive(since_ms=1000, states=[pb.JOB_STATE_DONE])]
@@ -348,6 +358,12 @@ async def test_the_archive_is_a_stream_of_finished_jobs() -> None:
     assert (last.worker, last.error, last.result, dict(last.headers), last.zone) == ("w", "e", b"\xff", {"a": "b"}, "z")
     assert last.claimed_at_ms - last.finished_at_ms == (moment - rich.finished_at).total_seconds() * 1000
     assert not jobs[0].HasField("worker")
+    assert not jobs[0].tries
+    assert (last.waiting, jobs[0].waiting) == (True, False)
+    first, second = last.tries
+    assert (first.how, first.worker, first.token, first.error) == (pb.ENDING_EXPIRED, "w-0", 5, "late")
+    assert first.claimed_at_ms == first.ended_at_ms == last.claimed_at_ms
+    assert (second.how, second.HasField("claimed_at_ms"), second.HasField("error")) == (pb.ENDING_FAILED, False, False)
 
 
 # --- Who leads ---

@@ -9,12 +9,14 @@ from datetime import UTC, datetime, timedelta
 from itertools import count, pairwise
 from typing import Any
 
+import msgspec
 import pytest
 
 from casque import (
     ArchivedJob,
     CorruptQueueError,
     DirectQueue,
+    Ending,
     InMemoryStorage,
     InvalidInputError,
     JobState,
@@ -30,10 +32,13 @@ from casque.journal.convert import Converter
 from casque.journal.log import archiver, pace
 from casque.journal.verify import Verifier
 from casque.settings import QueueSettings
+from casque.state import Dequeue, Enqueue, Nack, State
+from casque.state.machine import LEASE_RAN_OUT
 from casque.storage.memory import MemoryStore
 from casque.storage.port import Outcome, Read, Store, Stored
 from casque.testing.clock import ManualClock
 from casque.testing.gated import GatedStore
+from casque.types import TRIES_MAX, JobSpec
 
 NEARLY_ELEVEN_MS = int(datetime(2026, 2, 15, 10, 59, 50, tzinfo=UTC).timestamp() * 1000)
 SEEDS = count(1)
@@ -205,6 +210,108 @@ async def test_a_dead_job_that_is_given_fresh_attempts_may_end_again(layout: str
     ends = await archive_of(store)
     assert [(one.id, one.state) for one in ends] == [(job.id, JobState.DEAD), (job.id, JobState.DONE)]
     assert len({one.position for one in ends}) == 2
+
+
+@BOTH
+async def test_the_archive_tells_the_story_of_every_attempt(layout: str) -> None:
+    store, clock = MemoryStore(), ManualClock(NEARLY_ELEVEN_MS)
+    async with opened(store, layout, clock, worker="w1", stale_timeout=timedelta(seconds=5)) as q:
+        await q.enqueue("send", b"", max_attempts=3)
+        [job] = await q.dequeue("send", lease=3600)  # token 1
+        await clock.advance(1)
+        await job.nack(delay=0, error="first")
+        await clock.advance(1)
+        await q.dequeue("send")  # 2: forgotten, and its lease runs out
+        await clock.advance(10)
+        [job] = await q.dequeue("send", lease=3600)  # 3: the last of three
+        await job.nack(error="third")
+        await q.retry(job.id)
+        [job] = await q.dequeue("send", lease=3600)  # 4
+        await job.nack(delay=0)
+    async with opened(store, layout, clock, worker="w2") as q:
+        await clock.advance(1)
+        [job] = await q.dequeue("send")  # 5
+        await clock.advance(1)
+        assert [one.token for one in job.tries] == [1, 2, 3, 4]
+        await job.ack()
+    dead, done = await archive_of(store)
+    assert [(one.token, one.how, one.error) for one in done.tries] == [
+        (1, Ending.FAILED, "first"),
+        (2, Ending.EXPIRED, LEASE_RAN_OUT),
+        (3, Ending.FAILED, "third"),
+        (4, Ending.FAILED, None),
+    ]
+    assert dead.tries == done.tries[:2], "the attempt that ended it is told by its own fields"
+    assert (dead.token, dead.error, done.token, done.worker) == (3, "third", 5, "w2")
+    assert {one.worker for one in done.tries} == {"w1"}
+    moments = [moment for one in done.tries for moment in (one.claimed_at, one.ended_at)]
+    assert all(moment is not None and moment.tzinfo is UTC for moment in moments)
+    assert [moment.second for moment in moments[:3] if moment is not None] == [50, 51, 52]
+    assert await verified(store) == len(await names(store))
+
+
+@BOTH
+async def test_a_job_that_was_waiting_when_it_ended_says_so(layout: str) -> None:
+    store = MemoryStore()
+    async with opened(store, layout) as q:
+        waiting, given_back, running = await q.enqueue_many([(name, b"") for name in ("a", "b", "c")])
+        [job] = await q.dequeue("b")
+        await q._service.give_back(job.id, token=job.token)
+        await q.dequeue("c")
+        for one in (waiting, given_back, running):
+            await q.cancel(one.id)
+    assert [(one.entrypoint, one.waiting, one.claimed_at is None) for one in await archive_of(store)] == [
+        ("a", True, True),
+        ("b", True, False),
+        ("c", False, False),
+    ]
+
+
+def test_only_so_many_tries_are_kept_and_they_are_the_last() -> None:
+    state = State()
+    state.execute(Enqueue((JobSpec("1", "a", b""),)), 0)
+    for now in range(1, TRIES_MAX + 11):
+        [job] = state.execute(Dequeue(None, 1, 1000, "w"), now)
+        state.execute(Nack("1", job.token, error=str(now)), now)
+    tries = state.jobs["1"].tries
+    assert [tried.error for tried in tries] == [str(now) for now in range(11, TRIES_MAX + 11)]
+    assert (tries[0].claimed_ms, tries[0].ended_ms, tries[0].token) == (11, 11, 11)
+
+
+async def test_what_a_release_without_tries_archived_is_taken_for_the_same(caplog: pytest.LogCaptureFixture) -> None:
+    """It may have begun the very range that this one goes on with; and what it archived is not damaged."""
+    store, clock = MemoryStore(), ManualClock(NEARLY_ELEVEN_MS)
+    async with opened(store, "log", clock) as q:
+        await q.enqueue("send", b"a")
+        [job] = await q.dequeue("send")
+        await job.nack(delay=0, error="once")
+        await clock.advance(1)
+        [job] = await q.dequeue("send")
+        await job.ack()
+    [key] = await names(store)
+    [told] = await archive_of(store)
+    assert [one.error for one in told.tries] == ["once"]
+    await store.delete(key)
+    older = json.loads(msgspec.json.encode(told))
+    del older["tries"]
+    await store.create(key, json.dumps(older).encode() + b"\n")
+    assert await verified(store) == 1
+
+    head = decode_head("queue.json", await body_of(store, "queue.json"))
+    read = await store.get("queue.json")
+    assert isinstance(read, Stored)
+    again = head.next("somebody", archived=0, archiving=head.archived)
+    await store.replace("queue.json", encode_head(again), expected=read.etag)
+    async with opened(store, "log", clock) as q:
+        await finish(q, b"b")
+    assert [(job.payload, job.tries) for job in await archive_of(store)] == [(b"a", ()), (b"b", ())]
+    assert not caplog.records
+    assert await verified(store) == 2
+
+    await store.delete(key)
+    await store.create(key, json.dumps(older | {"attempts": 7}).encode() + b"\n")
+    with pytest.raises(CorruptQueueError, match="not what the log says"):
+        await verified(store)
 
 
 @BOTH

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from casque.checks import MOMENTS_MS
 from casque.transport.http.messages import Job, NewJob, from_job, from_spec, to_job
 from casque.transport.http.verbs import Verbs
-from casque.types import JobRecord, JobSpec, JobState
+from casque.types import Attempt, Ending, JobRecord, JobSpec, JobState
 
 names = st.text(min_size=1, max_size=8)
 moments = st.integers(MOMENTS_MS[0], MOMENTS_MS[1])
@@ -41,6 +41,18 @@ records = st.builds(
     claimed_ms=st.none() | moments,
     beat_ms=st.none() | moments,
     error=st.none() | names,
+    tries=st.lists(
+        st.builds(
+            Attempt,
+            claimed_ms=st.none() | moments,
+            ended_ms=moments,
+            how=st.sampled_from(Ending),
+            worker=st.none() | names,
+            token=numbers,
+            error=st.none() | names,
+        ),
+        max_size=2,
+    ).map(tuple),
 )
 
 

@@ -35,7 +35,8 @@ from casque.state import (
     Retry,
     State,
 )
-from casque.types import Backoff, JobRecord, JobSpec, JobState
+from casque.state.machine import LEASE_RAN_OUT
+from casque.types import Attempt, Backoff, JobRecord, JobSpec, JobState
 
 WAITING = ("ready", "delayed")
 ENTRYPOINTS = ("a", "b", "c")
@@ -51,6 +52,11 @@ class ModelJob:
     token: int = 0
     attempts: int = 0
     beat: int | None = None
+    claimed: int = 0
+    tries: list[tuple[Any, ...]] = field(default_factory=list)
+
+    def tried(self, now: int, how: str, error: str | None) -> None:
+        self.tries = [*self.tries, (self.claimed, now, how, self.token, error)]
 
 
 @dataclass
@@ -117,7 +123,7 @@ class Model:
                 pairs = []
                 for job in ready[:limit]:
                     self.tokens += 1
-                    job.state, job.token, job.beat = "running", self.tokens, now
+                    job.state, job.token, job.beat, job.claimed = "running", self.tokens, now, now
                     job.attempts += 1
                     pairs.append((job.spec.id, job.token))
                 return pairs, bool(pairs)
@@ -126,10 +132,11 @@ class Model:
                 del self.jobs[job_id]
                 self.done += 1
                 return None, True
-            case Nack(job_id=job_id, token=token, delay_ms=delay, backoff=backoff):
+            case Nack(job_id=job_id, token=token, delay_ms=delay, backoff=backoff, error=error):
                 job = self.leased(job_id, token, any_holder=True)
                 if job.state != "running":
                     return None, False
+                job.tried(now, "failed", error)
                 if job.spec.attempts_max is not None and job.attempts >= job.spec.attempts_max:
                     job.state, job.beat = "dead", None
                 else:
@@ -174,6 +181,7 @@ class Model:
                     held = self.jobs.get(seen.job_id)
                     if held and held.state == "running" and (held.token, held.beat) == (seen.token, seen.beat_ms):
                         exhausted = held.spec.attempts_max is not None and held.attempts >= held.spec.attempts_max
+                        held.tried(now, "expired", LEASE_RAN_OUT)
                         held.state, held.beat = ("dead" if exhausted else "ready"), None
                         if not exhausted:
                             held.due = now + 1
@@ -352,7 +360,7 @@ class StateAgainstModel(RuleBasedStateMachine):
     def the_state_is_what_the_model_says(self) -> None:
         self.state.check()
         assert summary(self.state) == {
-            i: (j.state, j.due, j.token, j.attempts, j.beat, j.sequence) for i, j in self.model.jobs.items()
+            i: (j.state, j.due, j.token, j.attempts, j.beat, j.sequence, j.tries) for i, j in self.model.jobs.items()
         }
         t = self.state.totals(self.now)
         assert t.enqueued == t.ready + t.delayed + t.running + t.done + t.dead + t.cancelled
@@ -380,7 +388,14 @@ class StateAgainstModel(RuleBasedStateMachine):
 
 
 def summary(state: State) -> dict[str, tuple[Any, ...]]:
-    return {i: (j.state.value, j.due_ms, j.token, j.attempts, j.beat_ms, j.sequence) for i, j in state.jobs.items()}
+    return {
+        i: (j.state.value, j.due_ms, j.token, j.attempts, j.beat_ms, j.sequence, list(map(told, j.tries)))
+        for i, j in state.jobs.items()
+    }
+
+
+def told(tried: Attempt) -> tuple[Any, ...]:
+    return (tried.claimed_ms, tried.ended_ms, tried.how.value, tried.token, tried.error)
 
 
 def copy_of(state: State) -> State:

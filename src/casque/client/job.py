@@ -12,7 +12,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from casque.client.payloads import BytesCodec, PayloadCodec
 from casque.codec.blobs import missing_blob
 from casque.errors import InvalidInputError
-from casque.types import JobRecord, JobState
+from casque.types import Attempt, JobRecord, JobState
 
 T = TypeVar("T")
 
@@ -143,6 +143,11 @@ class Job(Generic[T]):
     @property
     def last_error(self) -> str | None:
         return self._record.error
+
+    @property
+    def tries(self) -> tuple[Attempt, ...]:
+        """The attempts that came to nothing, oldest first, the last 50 at most."""
+        return self._record.tries
 
     @property
     def key(self) -> str | None:

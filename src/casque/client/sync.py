@@ -18,7 +18,7 @@ from casque.client.reaching import ClientTlsFiles
 from casque.errors import QueueClosedError
 from casque.service import ArchivedJob, QueueEvent, Stats
 from casque.settings import SettingsChanges
-from casque.types import JobState
+from casque.types import Attempt, JobState
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -295,6 +295,10 @@ class SyncJob(Generic[T]):
     @property
     def last_error(self) -> str | None:
         return self.job.last_error
+
+    @property
+    def tries(self) -> tuple[Attempt, ...]:
+        return self.job.tries
 
     def ack(self, *, result: bytes | None = None) -> None:
         self._queue.ack(self.id, self.job.token, result=result)

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from casque.codec.stored import from_ms
+from casque.codec.stored import end_alike, from_ms
 from casque.errors import CorruptQueueError
-from casque.service import ArchivedJob
-from casque.types import Finished
+from casque.service import ArchivedAttempt, ArchivedJob
+from casque.types import Attempt, Finished, JobState
 
 ARCHIVE = "archive/"
 SUFFIX = ".jsonl"
@@ -64,6 +64,8 @@ def encode_archived(finished: Iterable[Finished]) -> Iterator[bytes]:
     for one in finished:
         some.append(archived_job(one))
         size += len(one.job.spec.payload) + len(one.result or b"")
+        if one.job.tries:
+            size += one.job.tries_bytes
         if len(some) == PIECE_JOBS or size >= PIECE_BYTES:
             yield _encoder.encode_lines(some)
             some.clear()
@@ -98,7 +100,36 @@ def archived_job(finished: Finished) -> ArchivedJob:
         spec.zone,
         None if spec.run_at_ms is None else from_ms(spec.run_at_ms),
         spec.blob_bytes if spec.blob is not None else None,
+        tuple([archived_try(tried) for tried in job.tries]) if job.tries else (),
+        job.state is not JobState.RUNNING,
     )
+
+
+def archived_try(tried: Attempt) -> ArchivedAttempt:
+    return ArchivedAttempt(
+        from_ms(tried.ended_ms),
+        tried.how,
+        None if tried.claimed_ms is None else from_ms(tried.claimed_ms),
+        tried.worker,
+        tried.token,
+        tried.error,
+    )
+
+
+def agree(one: bytes, other: bytes) -> bool:
+    """Whether two bodies of one object say the same, but for how far back they know of attempts that came to nothing: a
+    release that did not keep those may have begun what this one goes on with."""
+    if one == other:
+        return True
+    try:
+        pairs = zip(_decoder.decode_lines(one), _decoder.decode_lines(other), strict=True)
+        return all(end_alike(a.tries, b.tries) and _bare(a) == _bare(b) for a, b in pairs)
+    except (msgspec.DecodeError, UnicodeDecodeError, ValueError):
+        return False
+
+
+def _bare(job: ArchivedJob) -> ArchivedJob:
+    return msgspec.structs.replace(job, tries=(), waiting=False)
 
 
 def decode_archived(key: str, body: bytes) -> list[ArchivedJob]:

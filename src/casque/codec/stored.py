@@ -5,7 +5,7 @@ The first seven fields of a job are jqueue's; the rest is left out where it says
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from functools import lru_cache
@@ -15,7 +15,7 @@ import msgspec
 from casque.errors import CorruptQueueError
 from casque.state import Counters, Limits, State
 from casque.state.machine import Answered
-from casque.types import Finished, JobRecord, JobSpec, JobState
+from casque.types import Attempt, Finished, JobRecord, JobSpec, JobState
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -54,6 +54,7 @@ class StoredJob(msgspec.Struct, omit_defaults=True, gc=False):
     zone: str | None = None
     blob: str | None = None
     blob_bytes: int = 0
+    tries: tuple[Attempt, ...] = ()
 
 
 class StoredFinished(msgspec.Struct, omit_defaults=True, gc=False):
@@ -130,6 +131,13 @@ def restored(
     return state
 
 
+def end_alike(tries: Sequence[object], others: Sequence[object]) -> bool:
+    """Whether one of them is the end of the other. Releases before this one did not keep the attempts that came to
+    nothing, so that of two accounts of a job one may reach further back."""
+    shorter = min(len(tries), len(others))
+    return tries[len(tries) - shorter :] == others[len(others) - shorter :]
+
+
 def _stored(job: JobRecord) -> StoredJob:
     spec = job.spec
     if job.state is JobState.RUNNING:
@@ -162,6 +170,7 @@ def _stored(job: JobRecord) -> StoredJob:
         spec.zone,
         spec.blob,
         spec.blob_bytes,
+        job.tries,
     )
 
 
@@ -199,6 +208,7 @@ def record_of(job: StoredJob, index: int) -> JobRecord:
         job.claimed_ms,
         None if job.heartbeat_at is None else to_ms(job.heartbeat_at),
         job.error,
+        job.tries,
     )
 
 

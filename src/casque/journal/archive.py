@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from casque.clock import Clock, Random, yield_once
-from casque.codec.archive import ARCHIVE, Range, archive_key, encode_archived, hour_of, parse_key
+from casque.codec.archive import ARCHIVE, Range, agree, archive_key, encode_archived, hour_of, parse_key
 from casque.errors import CorruptQueueError, StorageError
 from casque.journal.patience import Patience
 from casque.journal.tries import Tries
@@ -78,6 +78,8 @@ class ArchivePace:
                 break
             self._jobs += 1
             self._bytes += len(one.job.spec.payload) + len(one.result or b"")
+            if one.job.tries:
+                self._bytes += one.job.tries_bytes
         self._weighed = finished[-1].position
 
 
@@ -149,10 +151,10 @@ async def _create(store: Store, patience: Callable[[], Patience], key: str, body
             continue
         if isinstance(outcome, Won):
             return
-        # Somebody was first, perhaps an earlier attempt of our own: then the same bytes are there.
+        # Somebody was first, perhaps an earlier attempt of our own: then the same is there.
         read = await patience().insist(lambda: store.get(key))
         if isinstance(read, Stored):
-            if read.body == body:
+            if agree(read.body, body):
                 return
             raise CorruptQueueError(
                 key,

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable
 import msgspec
 
 from casque.clock import Clock, Random
-from casque.codec.archive import ARCHIVE, parse_hour, parse_key
+from casque.codec.archive import ARCHIVE, agree, parse_hour, parse_key
 from casque.codec.blobs import BLOBS
 from casque.codec.digest import state_digest
 from casque.codec.document import LAYOUT as DOCUMENT
@@ -195,7 +195,7 @@ class Verifier:
             read = await self._reader.get(key)
             if not isinstance(read, Stored):
                 raise CorruptQueueError(key, f"this part of the archive is missing. {RESTORE}")
-            if read.body != body:
+            if not agree(read.body, body):
                 raise CorruptQueueError(key, f"this part of the archive is not what the log says. {RESTORE}")
         return len(keys)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
+from msgspec.structs import replace
+
 from casque.codec.head import KEY
 from casque.codec.log import (
     START,
@@ -17,9 +19,10 @@ from casque.codec.log import (
     replay,
     segment_key,
 )
+from casque.codec.stored import end_alike
 from casque.errors import CorruptQueueError
 from casque.state import Limits, State
-from casque.types import Finished, JobState
+from casque.types import Finished, JobRecord, JobState
 
 LIMITS = Limits(finished=True)
 RESTORE = "Restore it from a backup or an older version"
@@ -109,7 +112,7 @@ class Walk:
                     f"{KEY} from a version that does not name it, while the segments are there",
                 )
             archived = max(self._head.archived_to, self.knows_from or 0)
-            if _after(archived, state.finished) != _after(archived, self.finished):
+            if not _same_ends(_after(archived, state.finished), _after(archived, self.finished)):
                 raise CorruptQueueError(ref.key, f"it does not tell what is yet to be archived. {RESTORE}")
             self.replayed += 1
         state.shed(ref.position)
@@ -149,13 +152,30 @@ def flaw(state: State) -> str | None:
     return None
 
 
-def _same(one: State, other: State) -> bool:
+def _same(kept: State, replayed: State) -> bool:
     """As equal digests would say, and a good deal faster."""
     return (
-        one.jobs == other.jobs
-        and one.counters == other.counters
-        and list(one.writers.items()) == list(other.writers.items())
-        and list(one.requests.items()) == list(other.requests.items())
+        (kept.jobs == replayed.jobs or _same_jobs(kept.jobs, replayed.jobs))
+        and kept.counters == replayed.counters
+        and list(kept.writers.items()) == list(replayed.writers.items())
+        and list(kept.requests.items()) == list(replayed.requests.items())
+    )
+
+
+def _same_jobs(kept: dict[str, JobRecord], replayed: dict[str, JobRecord]) -> bool:
+    return kept.keys() == replayed.keys() and all(_same_job(job, replayed[i]) for i, job in kept.items())
+
+
+def _same_ends(kept: list[Finished], replayed: list[Finished]) -> bool:
+    return len(kept) == len(replayed) and all(
+        one == other or (_same_job(one.job, other.job) and replace(one, job=other.job) == other)
+        for one, other in zip(kept, replayed, strict=True)
+    )
+
+
+def _same_job(kept: JobRecord, replayed: JobRecord) -> bool:
+    return kept == replayed or (
+        end_alike(kept.tries, replayed.tries) and replace(kept, tries=()) == replace(replayed, tries=())
     )
 
 

@@ -48,7 +48,7 @@ from casque.state.events import (
     Revived,
 )
 from casque.state.ready import ReadyIndex
-from casque.types import Finished, JobRecord, JobSpec, JobState, Totals
+from casque.types import TRIES_MAX, Attempt, Ending, Finished, JobRecord, JobSpec, JobState, Totals
 
 # Module globals are cheaper to reach than enum attributes, and these are compared on every command.
 READY, DELAYED, RUNNING, DEAD = JobState.READY, JobState.DELAYED, JobState.RUNNING, JobState.DEAD
@@ -551,6 +551,7 @@ class State:
             at_ms,
             at_ms,
             job.error,
+            job.tries,
         )
         job_id = event.job_id
         self.jobs[job_id] = claimed
@@ -576,15 +577,17 @@ class State:
         if self._keeps_finished:
             self.finished.append(Finished(self.position + 1, at_ms, job, DONE, job.error, event.result))
 
-    def _apply_nacked(self, event: Nacked, at_ms: int) -> None:  # noqa: ARG002  one signature for all appliers
-        self._wait_again(event.job_id, event.due_ms, delayed=event.delayed, error=event.error)
+    def _apply_nacked(self, event: Nacked, at_ms: int) -> None:
+        tries = _with_try(self.jobs[event.job_id], at_ms, Ending.FAILED, event.error)
+        self._wait_again(event.job_id, event.due_ms, delayed=event.delayed, error=event.error, tries=tries)
 
-    def _apply_returned(self, event: Returned, at_ms: int) -> None:  # noqa: ARG002
+    def _apply_returned(self, event: Returned, at_ms: int) -> None:  # noqa: ARG002  one signature for all appliers
         job = self.jobs[event.job_id]
         self._wait_again(event.job_id, job.due_ms, attempts=job.attempts - 1)
 
-    def _apply_expired(self, event: Expired, at_ms: int) -> None:  # noqa: ARG002
-        self._wait_again(event.job_id, event.due_ms, error=LEASE_RAN_OUT)
+    def _apply_expired(self, event: Expired, at_ms: int) -> None:
+        tries = _with_try(self.jobs[event.job_id], at_ms, Ending.EXPIRED, LEASE_RAN_OUT)
+        self._wait_again(event.job_id, event.due_ms, error=LEASE_RAN_OUT, tries=tries)
 
     def _apply_died(self, event: Died, at_ms: int) -> None:
         job = self.jobs[event.job_id]
@@ -592,7 +595,10 @@ class State:
         if job.spec.key is not None:
             del self.keys[job.spec.key]
         error = event.error or job.error
-        self._count(self._replace(event.job_id, state=DEAD, worker=None, error=error, beat_ms=None))
+        # Nothing but the text tells a last lease that ran out from a last attempt that failed.
+        how = Ending.EXPIRED if event.error == LEASE_RAN_OUT else Ending.FAILED
+        tries = _with_try(job, at_ms, how, event.error)
+        self._count(self._replace(event.job_id, state=DEAD, worker=None, error=error, beat_ms=None, tries=tries))
         if self._keeps_finished:
             self.finished.append(Finished(self.position + 1, at_ms, job, DEAD, error))
 
@@ -634,6 +640,7 @@ class State:
         delayed: bool = False,
         attempts: int | None = None,
         error: str | None = None,
+        tries: tuple[Attempt, ...] | None = None,
     ) -> None:
         old = self.jobs[job_id]
         self._uncount(old)
@@ -645,6 +652,7 @@ class State:
             worker=None,
             beat_ms=None,
             error=old.error if error is None else error,
+            tries=old.tries if tries is None else tries,
         )
         self._count(new)
         if delayed:
@@ -733,6 +741,12 @@ def _position(finished: Finished) -> int:
 def _asked(spec: JobSpec, job_id: str) -> JobSpec:
     """A job that is over, as it is asked for again. Where its payload lay this time says nothing about it."""
     return msgspec.structs.replace(spec, id=job_id, blob=None, blob_bytes=0)
+
+
+def _with_try(job: JobRecord, at_ms: int, how: Ending, error: str | None) -> tuple[Attempt, ...]:
+    """What came to nothing so far, with the attempt that ends here."""
+    ended = Attempt(job.claimed_ms, at_ms, how, job.worker, job.token, error)
+    return (*job.tries[-(TRIES_MAX - 1) :], ended)
 
 
 def _exhausted(job: JobRecord) -> bool:

@@ -37,7 +37,7 @@ from casque.errors import (
 )
 from casque.service import EventKind, Host, Lease, QueueEvent, QueueService
 from casque.testing.hosting import leading
-from casque.types import Backoff, JobRecord, JobSpec, JobState
+from casque.types import Backoff, Ending, JobRecord, JobSpec, JobState
 
 Reach: TypeAlias = Callable[[Host], AbstractAsyncContextManager[QueueService]]
 
@@ -442,6 +442,31 @@ class ServiceSuite:
             await service.ack(dead.id)
         assert (raised.value.job_id, raised.value.state) == (dead.id, "dead")
 
+    async def test_a_job_keeps_the_story_of_every_attempt_that_came_to_nothing(self, service: QueueService) -> None:
+        await service.enqueue([a_job(b"", attempts_max=2)])
+        [job] = await service.dequeue(entrypoints=None, limit=1, worker="w-1")
+        await service.nack(job.id, token=job.token, error="first " + UNICODE)
+        claims = [job, *await service.dequeue(entrypoints=None, limit=1, worker="w-2", wait_s=LONG_S)]
+        ended = await service.nack(job.id, token=claims[1].token)
+        revived = await service.retry(job.id)
+        [again] = await service.dequeue(entrypoints=None, limit=1)
+        await service.give_back(again.id, token=again.token)
+
+        found = await service.find(job.id)
+
+        assert found is not None
+        assert ended is not None
+        assert revived is not None
+        first, second = found.tries
+        assert [one.tries for one in claims] == [(), (first,)]
+        assert ended.tries == revived.tries == again.tries == found.tries
+        assert (first.worker, first.token, first.error) == ("w-1", claims[0].token, "first " + UNICODE)
+        assert (second.worker, second.token, second.error) == ("w-2", claims[1].token, None)
+        assert [one.claimed_ms for one in found.tries] == [one.claimed_ms for one in claims]
+        assert first.how is second.how is Ending.FAILED
+        assert (first.claimed_ms or 0) <= first.ended_ms <= (second.claimed_ms or 0) <= second.ended_ms
+        assert [one.tries for one in await service.jobs()] == [found.tries]
+
     async def test_a_heartbeat_renews_the_lease(self, service: QueueService) -> None:
         job = await a_claim(service)
 
@@ -688,7 +713,10 @@ class ServiceSuite:
             await queue.enqueue([a_job(b"\0\xff", headers={"a": UNICODE}, zone="z", key="k", priority=-7)])
             [done] = await queue.dequeue(entrypoints=None, limit=1, worker="w-1")
             await queue.ack(done.id, token=done.token, result=bytes(range(256)))
-            dead = await a_dead_job(queue, entrypoint="other", error="boom")
+            await queue.enqueue([a_job(b"2", entrypoint="other", attempts_max=2)])
+            for error in ("bang", "boom"):
+                [dead] = await queue.dequeue(entrypoints=None, limit=1, worker="w-2", wait_s=LONG_S)
+                await queue.nack(dead.id, token=dead.token, error=error)
             [cancelled] = await queue.enqueue([a_job(b"3", run_at_ms=YEAR_9999_MS)])
             await queue.cancel(cancelled.id)
             return [done, dead, cancelled]
@@ -700,7 +728,14 @@ class ServiceSuite:
         assert [done.state, dead.state, cancelled.state] == [JobState.DONE, JobState.DEAD, JobState.CANCELLED]
         assert (done.payload, done.result, done.worker) == (b"\0\xff", bytes(range(256)), "w-1")
         assert (done.headers, done.zone, done.key, done.priority) == ({"a": UNICODE}, "z", "k", -7)
-        assert (dead.error, dead.attempts, dead.entrypoint) == ("boom", 1, "other")
+        assert (dead.error, dead.attempts, dead.entrypoint) == ("boom", 2, "other")
+        [tried] = dead.tries
+        assert (tried.how, tried.error, tried.worker, tried.token) == (Ending.FAILED, "bang", "w-2", dead.token - 1)
+        assert tried.claimed_at is not None
+        assert dead.claimed_at is not None
+        assert dead.created_at <= tried.claimed_at <= tried.ended_at <= dead.claimed_at <= dead.finished_at
+        assert done.tries == cancelled.tries == ()
+        assert [done.waiting, dead.waiting, cancelled.waiting] == [False, False, True]
         assert (cancelled.result, cancelled.worker, cancelled.claimed_at) == (None, None, None)
         assert cancelled.run_at is not None
         assert cancelled.run_at.year == 9999

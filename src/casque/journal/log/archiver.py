@@ -89,5 +89,7 @@ def claim(finished: Sequence[Finished], begin: int, position: int) -> int | None
             return last
         jobs += 1
         size += len(one.job.spec.payload) + len(one.result or b"")
+        if one.job.tries:
+            size += one.job.tries_bytes
         last = one.position
     return position if jobs else None

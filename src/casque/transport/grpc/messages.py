@@ -11,10 +11,10 @@ import msgspec
 from casque.clock import Clock, Random, new_id
 from casque.codec.stored import from_ms, to_ms
 from casque.errors import CasqueError, InvalidInputError
-from casque.service import ArchivedJob, QueueEvent, Stats
+from casque.service import ArchivedAttempt, ArchivedJob, QueueEvent, Stats
 from casque.transport.errors import grpc_code
 from casque.transport.grpc import casque_v1_pb2 as pb
-from casque.types import Backoff, JobRecord, JobSpec, JobState
+from casque.types import Attempt, Backoff, Ending, JobRecord, JobSpec, JobState
 
 _STATES = {
     JobState.READY: pb.JOB_STATE_READY,
@@ -24,6 +24,7 @@ _STATES = {
     JobState.DEAD: pb.JOB_STATE_DEAD,
     JobState.CANCELLED: pb.JOB_STATE_CANCELLED,
 }
+_ENDINGS = {Ending.FAILED: pb.ENDING_FAILED, Ending.EXPIRED: pb.ENDING_EXPIRED}
 _FROM_STATES: dict[int, JobState] = {int(number): state for state, number in _STATES.items()}
 
 # --- Requests ---
@@ -98,11 +99,14 @@ def backoff(message: pb.NackRequest, rng: Random) -> Backoff | None:
 def job(record: JobRecord) -> pb.Job:
     found = outline(record)
     found.payload = record.spec.payload
+    if record.tries:
+        found.tries.extend(map(_attempt, record.tries))
     return found
 
 
 def outline(record: JobRecord) -> pb.Job:
-    """A job without its payload, for those who have it: an answer that is too large for its caller would be lost."""
+    """A job without its payload and its tries, for those who have them: an answer that is too large for its caller
+    would be lost."""
     asked = record.spec
     return pb.Job(
         id=asked.id,
@@ -173,6 +177,30 @@ def archived(found: ArchivedJob) -> pb.ArchivedJob:
         zone=found.zone,
         run_at_ms=_ms(found.run_at),
         blob_bytes=found.blob_bytes,
+        tries=map(_archived_attempt, found.tries),
+        waiting=found.waiting,
+    )
+
+
+def _attempt(found: Attempt) -> pb.Attempt:
+    return pb.Attempt(
+        claimed_at_ms=found.claimed_ms,
+        ended_at_ms=found.ended_ms,
+        how=_ENDINGS[found.how],
+        worker=found.worker,
+        token=found.token,
+        error=found.error,
+    )
+
+
+def _archived_attempt(found: ArchivedAttempt) -> pb.Attempt:
+    return pb.Attempt(
+        claimed_at_ms=_ms(found.claimed_at),
+        ended_at_ms=to_ms(found.ended_at),
+        how=_ENDINGS[found.how],
+        worker=found.worker,
+        token=found.token,
+        error=found.error,
     )
 
 

@@ -300,8 +300,9 @@ def _cut(values: list[T], weigh: Callable[[T], int], bytes_max: int) -> list[tup
 
 
 def weight(job: JobRecord) -> int:
-    """About how many bytes it takes: the payload, and a guess at the rest."""
-    return len(job.spec.payload) + 512
+    """About how many bytes it takes: the payload, the tries, and a guess at the rest."""
+    size = len(job.spec.payload) + 512
+    return size + job.tries_bytes if job.tries else size
 
 
 def answer_weight(answer: Answer) -> int:

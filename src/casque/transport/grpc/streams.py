@@ -152,4 +152,5 @@ def _event_weight(event: QueueEvent) -> int:
 
 
 def _archived_weight(job: ArchivedJob) -> int:
-    return 512 + len(job.payload) + len(job.result or b"")
+    tries = sum([128 + len(tried.error or "") for tried in job.tries]) if job.tries else 0
+    return 512 + len(job.payload) + len(job.result or b"") + tries

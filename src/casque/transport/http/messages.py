@@ -13,11 +13,13 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from casque import checks
+from casque.codec.archive import archived_try
 from casque.codec.stored import from_ms, to_ms
 from casque.errors import InvalidInputError
+from casque.service import ArchivedAttempt
 from casque.transport.border import DEFAULT_LIMITS
 from casque.transport.errors import WireError
-from casque.types import Backoff, JobRecord, JobSpec, JobState
+from casque.types import Attempt, Backoff, JobRecord, JobSpec, JobState
 
 INT64_MAX = 2**63 - 1
 PAGE = 100
@@ -175,6 +177,8 @@ class Job(Struct, frozen=True, omit_defaults=True):
     key: str | None = None
     headers: dict[str, str] | None = None
     zone: str | None = None
+    tries: tuple[ArchivedAttempt, ...] = ()
+    """The attempts that came to nothing, oldest first, the last 50 at most."""
 
 
 class Jobs(Struct, frozen=True):
@@ -245,6 +249,7 @@ def to_job(record: JobRecord) -> Job:
         key=spec.key,
         headers=spec.headers,
         zone=spec.zone,
+        tries=tuple([archived_try(tried) for tried in record.tries]) if record.tries else (),
     )
 
 
@@ -273,7 +278,12 @@ def from_job(job: Job) -> JobRecord:
         _ms(job.claimed_at),
         _ms(job.heartbeat_at),
         job.error,
+        tuple([_from_try(tried) for tried in job.tries]) if job.tries else (),
     )
+
+
+def _from_try(tried: ArchivedAttempt) -> Attempt:
+    return Attempt(_ms(tried.claimed_at), to_ms(tried.ended_at), tried.how, tried.worker, tried.token, tried.error)
 
 
 def from_spec(spec: JobSpec) -> NewJob:

@@ -40,7 +40,8 @@ def describe(routes: tuple[Route, ...] = ROUTES, *, version: str, needs_token: b
     }
     if needs_token:
         document["security"] = [{"bearer": []}]
-    return document
+    plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(document))  # defaults may be tuples
+    return plain
 
 
 def _operation(route: Route, body: dict[str, Any] | None, answer: dict[str, Any] | None) -> dict[str, Any]:
