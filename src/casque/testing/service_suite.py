@@ -714,9 +714,10 @@ class ServiceSuite:
             [done] = await queue.dequeue(entrypoints=None, limit=1, worker="w-1")
             await queue.ack(done.id, token=done.token, result=bytes(range(256)))
             await queue.enqueue([a_job(b"2", entrypoint="other", attempts_max=2)])
-            for error in ("bang", "boom"):
-                [dead] = await queue.dequeue(entrypoints=None, limit=1, worker="w-2", wait_s=LONG_S)
-                await queue.nack(dead.id, token=dead.token, error=error)
+            [dead] = await queue.dequeue(entrypoints=None, limit=1, worker="w-2")
+            await queue.nack(dead.id, token=dead.token, error="bang")
+            [dead] = await queue.dequeue(entrypoints=None, limit=1, worker="w-2", wait_s=LONG_S)
+            await queue.nack(dead.id, token=dead.token, error="boom")
             [cancelled] = await queue.enqueue([a_job(b"3", run_at_ms=YEAR_9999_MS)])
             await queue.cancel(cancelled.id)
             return [done, dead, cancelled]

@@ -193,6 +193,7 @@ def every_error() -> list[CasqueError]:
         errors.QueueReplacedError: errors.QueueReplacedError("a document"),
         errors.CorruptQueueError: errors.CorruptQueueError("queue.json", "is garbage"),
         errors.NotAllowedError: errors.NotAllowedError("admin", "purge"),
+        errors.NotInstalledError: errors.NotInstalledError("Spark needs Java", "install one"),
     }
     return [made.get(kind) or kind("so it is") for kind in TABLE]
 
