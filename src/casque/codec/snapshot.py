@@ -131,7 +131,7 @@ class Restoring:
             raise _unreadable(ref.key, error) from error
         self._ref = ref
         self._queue_id = queue_id
-        self._check_belongs(ref.key, self._snapshot)
+        _check_belongs(ref, ref.key, self._snapshot, queue_id)
         self._records = _records(ref.key, self._snapshot.jobs)
         self._snapshot.jobs.clear()
 
@@ -139,14 +139,18 @@ class Restoring:
     def parts(self) -> list[Part]:
         return self._snapshot.parts
 
+    @property
+    def tip(self) -> Tip:
+        """The end of the log that it stands for."""
+        return self._snapshot.tip
+
+    @property
+    def records(self) -> list[JobRecord]:
+        """The jobs that were read so far."""
+        return self._records
+
     def add(self, part: Part, body: bytes) -> None:
-        _check_digest(part.key, body, part.sha256, f"the part that {self._ref.key} names")
-        try:
-            decoded = _part_decoder.decode(body)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise _unreadable(part.key, error) from error
-        self._check_belongs(part.key, decoded)
-        self._records += _records(part.key, decoded.jobs)
+        self._records += decode_part(self._ref, part, body, queue_id=self._queue_id)
 
     def finished(self, limits: Limits) -> tuple[State, Tip]:
         """The state, and the end of the log that it stands for."""
@@ -156,9 +160,20 @@ class Restoring:
             state.finished = _finished(self._ref.key, s.finished)
         return state, s.tip
 
-    def _check_belongs(self, key: str, body: _Snapshot | _PartBody) -> None:
-        if body.queue_id != self._queue_id or body.position != self._ref.position:
-            raise CorruptQueueError(key, f"it belongs to another queue or position. {REPAIR}")
+
+def decode_part(ref: SnapshotRef, part: Part, body: bytes, *, queue_id: str) -> list[JobRecord]:
+    """The jobs of one part of a snapshot, for whoever needs only those.
+
+    Raises:
+        CorruptQueueError: these are not the bytes that the snapshot names.
+    """
+    _check_digest(part.key, body, part.sha256, f"the part that {ref.key} names")
+    try:
+        decoded = _part_decoder.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise _unreadable(part.key, error) from error
+    _check_belongs(ref, part.key, decoded, queue_id)
+    return _records(part.key, decoded.jobs)
 
 
 def decode_snapshot(
@@ -184,6 +199,11 @@ def _finished(key: str, lines: list[msgspec.Raw]) -> list[Finished]:
         return [decode_finished(raw) for raw in lines]
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise _unreadable(key, error) from error
+
+
+def _check_belongs(ref: SnapshotRef, key: str, body: _Snapshot | _PartBody, queue_id: str) -> None:
+    if body.queue_id != queue_id or body.position != ref.position:
+        raise CorruptQueueError(key, f"it belongs to another queue or position. {REPAIR}")
 
 
 def _check_digest(key: str, body: bytes, expected: str, what: str) -> None:

@@ -5,3 +5,24 @@ through casque's own adapters, on the driver and on the executors alike. Whateve
 """
 
 from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from casque.errors import NotInstalledError
+
+_WHERE = {"register": "casque.spark.source", "CasqueDataSource": "casque.spark.source"}
+"""Where each public name lives. Imported when it is asked for: what looks for Java must not need PySpark."""
+
+__all__ = ["CasqueDataSource", "register"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WHERE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        return getattr(import_module(_WHERE[name]), name)
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] not in ("pyspark", "pyarrow", "numpy", "pandas"):
+            raise
+        raise NotInstalledError(f"{error.name} is not installed", 'pip install "casque[spark]"') from error

@@ -52,16 +52,16 @@ class Past:
         await self._check_layout()
         for _ in range(READS_MAX):
             head = await self._head.read()
-            refs = [ref for ref in _refs(head) if position is None or ref.position <= position]
+            refs = [ref for ref in refs_of(head) if position is None or ref.position <= position]
             if not refs and head.floor:
-                raise HistoryGoneError(f"position {position}", _oldest(head))
+                raise HistoryGoneError(f"position {position}", oldest_of(head))
             stretch = await self._stretch(refs[-1] if refs else None, until=position)
             if stretch is None:
                 continue
             if position is not None and stretch.end < position:
                 raise InvalidInputError(
                     f"position {position} is in the future: the positions of this queue that can be read are "
-                    f"{_oldest(head)} to {stretch.end}"
+                    f"{oldest_of(head)} to {stretch.end}"
                 )
             return Moment(stretch.replayed(), stretch.at_ms)
         raise _too_fast()
@@ -75,9 +75,9 @@ class Past:
         await self._check_layout()
         for _ in range(READS_MAX):
             head = await self._head.read()
-            refs = [ref for ref in _refs(head) if ref.at <= at_ms]
+            refs = [ref for ref in refs_of(head) if ref.at <= at_ms]
             if not refs and head.floor:
-                oldest = _refs(head)[0]
+                oldest = refs_of(head)[0]
                 raise HistoryGoneError(
                     f"{_text(at_ms)} (the oldest moment left is {_text(oldest.at)})", oldest.position
                 )
@@ -88,7 +88,7 @@ class Past:
             if at_ms > latest_ms:
                 raise InvalidInputError(
                     f"{_text(at_ms)} is in the future: this queue can be read up to {_text(latest_ms)}, "
-                    f"positions {_oldest(head)} to {stretch.end}"
+                    f"positions {oldest_of(head)} to {stretch.end}"
                 )
             # Clocks differ: a commit may be later than the one after it. The last one that is not too late counts.
             while stretch.found and stretch.found[-1].segment.at > at_ms:
@@ -113,7 +113,7 @@ class Past:
         read = await self._bodies(start, until)
         # The head comes last: what lies at or below its floor may be gone, or be something else by now.
         later = await self._head.read()
-        if (later.floor > start and until != start) or (base is not None and base not in _refs(later)):
+        if (later.floor > start and until != start) or (base is not None and base not in refs_of(later)):
             return None
         if restored is None:
             assert base is not None
@@ -165,14 +165,15 @@ class _Stretch:
         return self._state
 
 
-def _refs(head: LogHead) -> list[SnapshotRef]:
+def refs_of(head: LogHead) -> list[SnapshotRef]:
     """The snapshots from which the past can be read on, oldest first."""
     named = [*head.kept, *([head.snapshot] if head.snapshot is not None else [])]
     return [ref for ref in named if ref.position >= head.floor]
 
 
-def _oldest(head: LogHead) -> int:
-    return _refs(head)[0].position if head.floor else 0
+def oldest_of(head: LogHead) -> int:
+    """The first position that can still be read."""
+    return refs_of(head)[0].position if head.floor else 0
 
 
 def _reaches(head: LogHead) -> int:

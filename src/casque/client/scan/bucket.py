@@ -1,0 +1,213 @@
+"""One queue's objects, for those who only read: where its history begins and ends, and the commits in between.
+
+As everywhere, the head has the last word: a segment that was read counts once a head that was read after it says that
+it lies above the floor. Below that it may be gone, or be something else by now.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+
+import msgspec
+
+from casque.client.scan.splits import ArchiveObject, Extent
+from casque.clock import Clock, Random, yield_once
+from casque.codec.archive import ARCHIVE, hour_of, parse_key
+from casque.codec.head import KEY, Head, check_same_queue, not_a_queue, read_layout
+from casque.codec.log import LAYOUT, LogHead, Segment, previous, segment_key
+from casque.errors import HistoryGoneError, InvalidInputError, NoHistoryError
+from casque.journal.log.reader import READ_AHEAD, Bodies, Reader, linked, lost
+from casque.journal.log.register import HeadRegister
+from casque.journal.patience import Patience
+from casque.settings import QueueSettings
+from casque.storage.port import Read, Store, Stored
+
+
+class _DocumentMarks(Head, frozen=True):
+    """What a document says about its history, without its jobs."""
+
+    version: int = 0
+    archived: int | None = None
+
+
+class _When(msgspec.Struct):
+    at: int
+
+
+_marks_decoder = msgspec.json.Decoder(_DocumentMarks)
+_when_decoder = msgspec.json.Decoder(_When)
+
+
+class Bucket:
+    """Reads, and never writes. Every read is insisted on, as long as the settings have patience."""
+
+    def __init__(self, store: Store, *, settings: QueueSettings, clock: Clock, rng: Random) -> None:
+        self.store = store
+        self.clock = clock
+        self._settings = settings
+        self._rng = rng
+        self.head = HeadRegister(store, self._patience)
+        self.reader = Reader(store, self._patience)
+
+    # --- What there is ---
+
+    async def find(self) -> Stored:
+        """`queue.json`, whatever its layout.
+
+        Raises:
+            InvalidInputError: there is no queue.
+        """
+        read = await self.get(KEY)
+        if not isinstance(read, Stored):
+            raise InvalidInputError(
+                f"there is no queue here: {KEY} is missing. A queue is there once something was enqueued"
+            )
+        return read
+
+    async def log_head(self, queue_id: str | None = None) -> LogHead:
+        """The head of a log.
+
+        Raises:
+            NoHistoryError: the queue is a document.
+            QueueReplacedError: it is not the queue that was meant.
+        """
+        found = await self.find()
+        if (layout := read_layout(KEY, found.body)).layout != LAYOUT:
+            raise NoHistoryError
+        check_same_queue(layout, queue_id)
+        return self.head.adopt(found)
+
+    async def extent(self) -> Extent:
+        found = await self.find()
+        layout = read_layout(KEY, found.body)
+        if layout.layout == LAYOUT:
+            head = self.head.adopt(found)
+            return Extent(head.queue_id, LAYOUT, head.floor, await self.end(head), head.archived_to)
+        try:
+            marks = _marks_decoder.decode(found.body)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise not_a_queue(KEY, error) from error
+        # A document that says nothing about it has nothing to be archived.
+        archived = marks.version if marks.archived is None else marks.archived
+        return Extent(marks.queue_id, marks.layout, marks.version, marks.version, archived)
+
+    async def end(self, head: LogHead) -> int:
+        """The last commit. Above the floor there are no gaps, so a few reads find it in a log of any length."""
+        low = max(head.snapshot.position if head.snapshot is not None else 0, head.floor)
+        step = 1
+        while await self._is_full(low + step):
+            low += step
+            step *= 2
+        high = low + step
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if await self._is_full(middle) else (low, middle)
+        return low
+
+    async def crossing(self, at_ms: int, floor: int, end: int) -> int:
+        """A position whose time is before this moment while that of the next one is not; the floor or the end if there
+        is none. If the clocks of all who commit agreed, there is exactly one."""
+        low, high = floor, end + 1
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if await self.time_of(middle) < at_ms else (low, middle)
+        return low
+
+    async def time_of(self, position: int) -> int:
+        """When a commit was made, by the clock of whoever made it."""
+        read = await self.get(segment_key(position))
+        if not isinstance(read, Stored):
+            raise await self._missing(position)
+        try:
+            return _when_decoder.decode(read.body).at
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise not_a_queue(segment_key(position), error) from error
+
+    async def archive_objects(
+        self, *, upto: int, after: int = 0, since_ms: int | None = None, until_ms: int | None = None
+    ) -> list[ArchiveObject]:
+        """What the archive holds of the positions after one and up to another, in the order of positions.
+
+        A range that somebody has begun lies above what the head calls archived: it may not be whole yet.
+        """
+        found: list[ArchiveObject] = []
+        begin = None if since_ms is None else f"{ARCHIVE}{hour_of(since_ms)}/"
+        last = None if until_ms is None else hour_of(until_ms - 1)
+        async for key in self.store.list(ARCHIVE, after=begin):
+            if (parsed := parse_key(key)) is None:
+                continue
+            hour, range_ = parsed
+            if last is not None and hour > last:
+                break
+            if after < range_.last <= upto:
+                found.append(ArchiveObject(key, hour, range_.first, range_.last))
+        return sorted(found, key=lambda one: (one.first, one.hour))
+
+    # --- Reading ---
+
+    async def get(self, key: str) -> Read:
+        return await self.reader.get(key)
+
+    async def segments(
+        self,
+        queue_id: str,
+        first: int,
+        last: int,
+        *,
+        chain: str | None = None,
+        since_ms: int | None = None,
+        until_ms: int | None = None,
+    ) -> AsyncGenerator[list[Segment]]:
+        """The commits from one position to another, some at a time, and the next ones asked for meanwhile.
+
+        Raises:
+            HistoryGoneError: they were collected before they were read.
+            QueueReplacedError: another queue stands here now.
+            CorruptQueueError: one is missing, or is not what it must be.
+        """
+        await self.log_head(queue_id)
+        position = first - 1
+        ahead = self._window(position, last)
+        try:
+            while position < last:
+                read = await ahead
+                head = await self.head.read()
+                if head.floor > position:
+                    raise _gone(position, head.floor)
+                if not read.bodies:
+                    raise await self._missing(position + 1)
+                before, position = position, position + len(read.bodies)
+                ahead = self._window(position, last)
+                await yield_once()  # the requests are on their way before these are decoded
+                tail = linked(queue_id, before, chain if chain is not None else previous(read.bodies[0]), read)
+                if tail.broken is not None:
+                    raise tail.broken
+                chain = tail.found[-1].digest
+                yield [
+                    placed.segment
+                    for placed in tail.found
+                    if (since_ms is None or placed.segment.at >= since_ms)
+                    and (until_ms is None or placed.segment.at < until_ms)
+                ]
+        finally:
+            ahead.cancel()
+            await asyncio.gather(ahead, return_exceptions=True)
+
+    def _window(self, position: int, last: int) -> asyncio.Task[Bodies]:
+        return asyncio.create_task(self.reader.window(position, min(READ_AHEAD, last - position)))
+
+    async def _missing(self, position: int) -> Exception:
+        """Why a segment is not there: it was collected, or it is damage."""
+        floor = (await self.head.read()).floor
+        return _gone(position - 1, floor) if floor >= position else lost(position)
+
+    async def _is_full(self, slot: int) -> bool:
+        return isinstance(await self.get(segment_key(slot)), Stored)
+
+    def _patience(self) -> Patience:
+        return Patience(self._settings, self.clock, self._rng)
+
+
+def _gone(position: int, floor: int) -> HistoryGoneError:
+    return HistoryGoneError(f"what followed position {position}", floor)

@@ -1,0 +1,61 @@
+"""Jobs as columns of Arrow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from operator import attrgetter
+from typing import Any
+
+import pyarrow as pa
+
+from casque.client.scan.event_columns import column, payload_bytes_of, payload_of
+from casque.client.scan.splits import DocumentSplit, JobsSplit
+from casque.client.scan.tables import Table, arrow_schema
+from casque.engine.embedded import state_at
+from casque.types import JobRecord
+
+_SPEC: dict[str, Callable[[Any], Any]] = {
+    "id": attrgetter("id"),
+    "entrypoint": attrgetter("entrypoint"),
+    "zone": attrgetter("zone"),
+    "priority": attrgetter("priority"),
+    "payload": payload_of,
+    "payload_bytes": payload_bytes_of,
+    "key": attrgetter("key"),
+    "headers": attrgetter("headers"),
+    "run_at": attrgetter("run_at_ms"),
+    "max_attempts": attrgetter("attempts_max"),
+}
+_RECORD = {
+    "created_at": "created_ms",
+    "due_at": "due_ms",
+    "sequence": "sequence",
+    "token": "token",
+    "attempts": "attempts",
+    "worker": "worker",
+    "lease_ms": "lease_ms",
+    "claimed_at": "claimed_ms",
+    "beat_at": "beat_ms",
+    "error": "error",
+}
+
+
+def job_batches(
+    records: Sequence[JobRecord], split: JobsSplit | DocumentSplit, columns: Sequence[str], *, rows: int
+) -> Iterator[Any]:
+    """Batches of `pyarrow`, so many rows in each."""
+    schema = arrow_schema(Table.JOBS, columns)
+    for start in range(0, len(records), rows):
+        some = records[start : start + rows]
+        arrays = [_array(name, some, split, wanted) for name, wanted in zip(schema.names, schema.types, strict=True)]
+        yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _array(name: str, records: Sequence[JobRecord], split: JobsSplit | DocumentSplit, wanted: Any) -> Any:
+    if name in ("shard", "position"):
+        return pa.repeat(pa.scalar(0 if name == "shard" else split.position, wanted), len(records))
+    if name == "state":
+        return column([state_at(job, split.now_ms).value for job in records], wanted)
+    if (getter := _SPEC.get(name)) is not None:
+        return column([getter(job.spec) for job in records], wanted)
+    return column(list(map(attrgetter(_RECORD[name]), records)), wanted)

@@ -1,0 +1,222 @@
+"""Plans: which objects make a table, pinned at one moment, in pieces that can be read side by side. Never writes."""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TypeVar
+
+import msgspec
+
+from casque import checks
+from casque.client.scan.bucket import Bucket
+from casque.client.scan.splits import ArchiveSplit, DocumentSplit, EventsSplit, JobsSplit, Split
+from casque.client.scan.tables import Table
+from casque.codec.document import DocumentCodec
+from casque.codec.head import KEY, read_layout
+from casque.codec.log import LAYOUT, START, LogHead, SnapshotRef
+from casque.codec.snapshot import Part, Restoring
+from casque.codec.stored import from_ms
+from casque.errors import HistoryGoneError, InvalidInputError, NoHistoryError, StorageError
+from casque.journal.log.past import READS_MAX, oldest_of, refs_of
+from casque.state import Limits
+from casque.storage.port import Stored
+
+T = TypeVar("T")
+
+SEGMENTS_MAX = 1_000
+"""Of one split: a log of very many small commits gets more splits than it was asked for."""
+OBJECTS_MAX = 64
+
+
+class Chosen(msgspec.Struct, frozen=True, kw_only=True):
+    """What a caller can do without: commits that lie outside need not be read, whether or not they are there."""
+
+    after: int | None = None
+    upto: int | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+
+
+EVERYTHING = Chosen()
+
+
+async def plan_events(
+    bucket: Bucket,
+    *,
+    start: int | datetime | None,
+    end: int | datetime | None,
+    chosen: Chosen,
+    splits: int,
+    skew_ms: int,
+) -> list[EventsSplit]:
+    head = await bucket.log_head()
+    assert head.queue_id is not None
+    floor, last = head.floor, await bucket.end(head)
+    first, upto = floor, last
+    since_ms, until_ms = _time("since", chosen.since), _time("until", chosen.until)
+    if isinstance(start, datetime):
+        since_ms = _later(since_ms, checks.moment_ms("from", start))
+    elif start is not None:
+        first = _known("from", checks.position("from", start), head, last)
+    if isinstance(end, datetime):
+        until_ms = _earlier(until_ms, checks.moment_ms("to", end))
+    elif end is not None:
+        upto = _known("to", checks.position("to", end), head, last)
+    first, upto = max(first, chosen.after or 0), min(upto, last if chosen.upto is None else chosen.upto)
+    if since_ms is not None and first < upto:
+        # Whatever lies before a commit was made at most `skew` after it, and so before this moment.
+        first = max(first, await bucket.crossing(since_ms - skew_ms, floor, last))
+    if until_ms is not None and first < upto:
+        upto = min(upto, await bucket.crossing(until_ms + skew_ms, floor, last))
+    return events_splits(head.queue_id, first, upto, splits=splits, since_ms=since_ms, until_ms=until_ms)
+
+
+def events_splits(
+    queue_id: str, after: int, upto: int, *, splits: int, since_ms: int | None = None, until_ms: int | None = None
+) -> list[EventsSplit]:
+    """The commits after one position and up to another, in about as many pieces."""
+    pieces = _pieces(range(after + 1, upto + 1), splits, SEGMENTS_MAX)
+    return [EventsSplit(queue_id, piece[0], piece[-1], since_ms, until_ms) for piece in pieces]
+
+
+async def plan_archive(
+    bucket: Bucket,
+    table: Table,
+    *,
+    since: datetime | None,
+    until: datetime | None,
+    after: int,
+    upto: int | None,
+    splits: int,
+) -> list[ArchiveSplit]:
+    since_ms, until_ms = _time("since", since), _time("until", until)
+    archived = (await bucket.extent()).archived
+    upto = archived if upto is None else min(upto, archived)
+    objects = await bucket.archive_objects(after=after, upto=upto, since_ms=since_ms, until_ms=until_ms)
+    return [
+        ArchiveSplit(table, tuple(some), after, since_ms, until_ms) for some in _pieces(objects, splits, OBJECTS_MAX)
+    ]
+
+
+async def plan_jobs(bucket: Bucket, as_of: int | datetime | None, *, splits: int, skew_ms: int) -> list[Split]:
+    found = await bucket.find()
+    if read_layout(KEY, found.body).layout != LAYOUT:
+        return [_document(found, as_of, bucket.clock.wall_ms())]
+    for _ in range(READS_MAX):
+        head = await bucket.log_head()
+        last = await bucket.end(head)
+        position, now_ms = await _moment(bucket, head, last, as_of, skew_ms)
+        base = next((ref for ref in reversed(refs_of(head)) if ref.position <= position), None)
+        if base is None and head.floor:
+            raise HistoryGoneError(f"position {position}", oldest_of(head))
+        if base is None:
+            return _jobs_splits(head, None, START, [], position, now_ms, splits)
+        read = await bucket.get(base.key)
+        if isinstance(read, Stored):
+            assert head.queue_id is not None
+            snapshot = Restoring(base, read.body, queue_id=head.queue_id)
+            return _jobs_splits(head, base, snapshot.tip.chain, snapshot.parts, position, now_ms, splits)
+        # Collected just now, or missing: a newer head tells.
+        if base in refs_of(await bucket.log_head()):
+            assert head.queue_id is not None
+            raise await bucket.reader.missing_of(base, queue_id=head.queue_id)
+    raise StorageError("the log was collected faster than it could be read; try again")
+
+
+def _document(found: Stored, as_of: int | datetime | None, now_ms: int) -> DocumentSplit:
+    if as_of is not None:
+        raise NoHistoryError
+    position = DocumentCodec(KEY, "").decode(found.body, Limits()).position
+    return DocumentSplit(zlib.compress(found.body, 1), position, now_ms)
+
+
+async def _moment(
+    bucket: Bucket, head: LogHead, last: int, as_of: int | datetime | None, skew_ms: int
+) -> tuple[int, int]:
+    """The position that is meant, and what time it is there."""
+    if as_of is None:
+        return last, bucket.clock.wall_ms()
+    if isinstance(as_of, datetime):
+        at_ms = checks.moment_ms("asOf", as_of)
+        return await _position_at(bucket, head, last, at_ms, skew_ms), at_ms
+    position = checks.position("asOf", as_of)
+    if position > last:
+        raise InvalidInputError(
+            f"position {position} is in the future: the positions of this queue that can be read are "
+            f"{oldest_of(head)} to {last}"
+        )
+    if position > head.floor:
+        return position, await bucket.time_of(position)
+    refs = refs_of(head)
+    if head.floor and position < refs[0].position:
+        raise HistoryGoneError(f"position {position}", oldest_of(head))
+    return position, refs[0].at if head.floor else 0
+
+
+async def _position_at(bucket: Bucket, head: LogHead, last: int, at_ms: int, skew_ms: int) -> int:
+    """The last commit whose time is not later, as everywhere where the past is asked for by time."""
+    refs = refs_of(head)
+    if head.floor and at_ms < refs[0].at:
+        raise HistoryGoneError(f"{_text(at_ms)} (the oldest moment left is {_text(refs[0].at)})", refs[0].position)
+    latest_ms = bucket.clock.wall_ms()
+    if at_ms > latest_ms and (last <= head.floor or at_ms > await bucket.time_of(last)):
+        raise InvalidInputError(f"{_text(at_ms)} is in the future: this queue can be read up to {_text(latest_ms)}")
+    # Clocks differ: a commit may be later than the one after it. Beyond the far end none is early enough.
+    low = await bucket.crossing(at_ms + 1, head.floor, last)
+    high = await bucket.crossing(at_ms + 1 + skew_ms, low, last)
+    for position in range(high, low, -1):
+        if await bucket.time_of(position) <= at_ms:
+            return position
+    return low
+
+
+def _jobs_splits(
+    head: LogHead,
+    base: SnapshotRef | None,
+    chain: str,
+    parts: Sequence[Part],
+    position: int,
+    now_ms: int,
+    splits: int,
+) -> list[Split]:
+    assert head.queue_id is not None
+    groups: list[Sequence[Part]] = _pieces(parts, splits, max(len(parts), 1)) or [()]
+    return [
+        JobsSplit(head.queue_id, base, chain, not some, tuple(some), number, len(groups), position, now_ms)
+        for number, some in enumerate(groups)
+    ]
+
+
+def _text(ms: int) -> str:
+    return from_ms(ms).isoformat(timespec="milliseconds")
+
+
+def _time(name: str, moment: datetime | None) -> int | None:
+    return None if moment is None else checks.moment_ms(name, moment)
+
+
+def _later(one: int | None, other: int) -> int:
+    return other if one is None else max(one, other)
+
+
+def _earlier(one: int | None, other: int) -> int:
+    return other if one is None else min(one, other)
+
+
+def _known(name: str, position: int, head: LogHead, last: int) -> int:
+    if position < head.floor:
+        raise HistoryGoneError(f"what followed position {position}", head.floor)
+    if position > last:
+        raise InvalidInputError(
+            f"{name}: position {position} is in the future: the last commit of this queue is {last}"
+        )
+    return position
+
+
+def _pieces(things: Sequence[T], count: int, largest: int) -> list[Sequence[T]]:
+    """Consecutive ones, at most so many in one, and no more pieces than asked for unless that takes more."""
+    size = min(max(math.ceil(len(things) / count), 1), largest)
+    return [things[at : at + size] for at in range(0, len(things), size)]

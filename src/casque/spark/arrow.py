@@ -1,0 +1,34 @@
+"""Between Spark's idea of a schema and the columns that a scan gives."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.types import StructType
+
+from casque.client.scan.tables import COLUMNS, Table, arrow_type, check_columns
+from casque.errors import InvalidInputError
+
+
+def wanted_schema(table: Table, schema: StructType) -> Any:
+    """The Arrow schema of what Spark asks for: the whole table, or what the user's own `.schema(...)` leaves of it.
+
+    Raises:
+        InvalidInputError: the table has no such column, or has it with another type.
+    """
+    check_columns(table, schema.fieldNames())
+    fields = []
+    for one in schema.fields:
+        kind, asked = COLUMNS[table][one.name], one.dataType.simpleString()
+        if asked != kind:
+            raise InvalidInputError(
+                f"the column {one.name} of the table {table} is {kind}, not {asked}: read it as that, and cast it then"
+            )
+        fields.append(pa.field(one.name, arrow_type(kind), nullable=one.nullable))
+    return pa.schema(fields)
+
+
+def fitted(batch: Any, schema: Any) -> Any:
+    """The same columns under the very schema that Spark compares them with."""
+    return batch if batch.schema.equals(schema) else pa.RecordBatch.from_arrays(batch.columns, schema=schema)

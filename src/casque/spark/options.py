@@ -1,0 +1,272 @@
+"""What a user may say about a read: `spark.read.format("casque").option(...)`, and the same of `readStream`.
+
+Spark hands options over as text and with names in lower case. One that is not known is refused: a misspelt `until`
+would otherwise read everything. Secrets are among them, so nothing here is ever shown with its value.
+"""
+
+# ruff: noqa: RUF009  each default is a description
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import Field, dataclass, field, fields
+from datetime import datetime, timedelta
+from difflib import get_close_matches
+from enum import StrEnum
+from typing import Any, TypeVar
+from urllib.parse import parse_qsl, urlsplit
+
+from casque import checks
+from casque.client.reaching import is_address
+from casque.client.scan.scan import CLOCK_SKEW, SPLITS, Scan
+from casque.client.scan.tables import Table
+from casque.errors import InvalidInputError
+
+C = TypeVar("C", bound=StrEnum)
+Moment = int | datetime
+
+STORE_PREFIX = "store."
+SECRET = ("secret", "token", "key", "credential", "service_account", "password")
+"""What is in the name of a store's option that nobody else may see."""
+SQL_FIX = (
+    "Spark drops the OPTIONS of CREATE TABLE ... USING casque; make a view instead, which keeps them: "
+    "CREATE TEMPORARY VIEW name USING casque OPTIONS (path '...', table '...')"
+)
+
+
+class OnGone(StrEnum):
+    """What a stream does when what it was to read next is deleted already."""
+
+    FAIL = "fail"
+    SKIP = "skip"
+
+
+class Start(StrEnum):
+    """Where a stream begins, if not at a position or a time."""
+
+    EARLIEST = "earliest"
+    LATEST = "latest"
+
+
+def _option(name: str, takes: str, says: str, uses: str, read: Callable[[str, str], Any], default: Any = None) -> Any:
+    about = {"name": name, "takes": takes, "says": says, "uses": uses, "read": read}
+    return field(default=default, metadata=about)
+
+
+# --- Reading values ---
+
+
+def _text(name: str, value: str) -> str:
+    return checks.text(name, value, 4096)
+
+
+def _choice(kind: type[C]) -> Callable[[str, str], C]:
+    def read(name: str, value: str) -> C:
+        try:
+            return kind(value.strip().lower())
+        except ValueError:
+            raise InvalidInputError(f"{name} must be one of {', '.join(kind)}, not {checks.shown(value)}") from None
+
+    return read
+
+
+def _whole(least: int) -> Callable[[str, str], int]:
+    def read(name: str, value: str) -> int:
+        if not (value.strip().isascii() and value.strip().isdecimal()):
+            raise InvalidInputError(f"{name} must be a whole number from {least}, not {checks.shown(value)}")
+        return checks.whole(name, int(value), least)
+
+    return read
+
+
+def _time(name: str, value: str) -> datetime:
+    fix = f"{name} must be a time with its zone, for example 2026-02-15T10:00:00Z, not {checks.shown(value)}"
+    try:
+        moment = datetime.fromisoformat(value.strip())
+    except ValueError:
+        raise InvalidInputError(fix) from None
+    if moment.tzinfo is None:
+        raise InvalidInputError(fix)
+    return moment
+
+
+def _moment(name: str, value: str) -> Moment:
+    if value.strip().isascii() and value.strip().isdecimal():
+        return int(value)
+    try:
+        return _time(name, value)
+    except InvalidInputError:
+        raise InvalidInputError(
+            f"{name} must be a position, or a time with its zone as 2026-02-15T10:00:00Z, not {checks.shown(value)}"
+        ) from None
+
+
+def _start(name: str, value: str) -> Start | Moment:
+    if value.strip().lower() in tuple(Start):
+        return Start(value.strip().lower())
+    try:
+        return _moment(name, value)
+    except InvalidInputError as error:
+        raise InvalidInputError(f"{error}; or earliest, or latest") from None
+
+
+def _span(name: str, value: str) -> timedelta:
+    units = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
+    text = value.strip().lower()
+    unit = "ms" if text.endswith("ms") else text[-1:]
+    try:
+        return timedelta(seconds=float(text.removesuffix(unit)) * units[unit])
+    except (KeyError, ValueError, OverflowError):
+        raise InvalidInputError(f"{name} must be a span as 30s, 10m, 1h or 2d, not {checks.shown(value)}") from None
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class SourceOptions:
+    """Options of a read, checked.
+
+    >>> SourceOptions.parse({"path": "file:///data/orders", "table": "events", "from": "41"}).start_from
+    41
+    """
+
+    url: str = _option("path", "URL of a store", "Where the queue is: what `load(url)` is given.", "all", _text)
+    table: Table = _option("table", ", ".join(f"`{table}`" for table in Table), "What to read.", "all", _choice(Table))
+    as_of: Moment | None = _option(
+        "asOf", "position or time", "The jobs as they stood then, instead of now.", "jobs", _moment
+    )
+    start_from: Moment | None = _option(
+        "from",
+        "position or time",
+        "Events after this position, or from this time on. Without it: all that the log still holds.",
+        "events",
+        _moment,
+    )
+    upto: Moment | None = _option(
+        "to",
+        "position or time",
+        "Events up to this position, or before this time. Without it: up to the last commit.",
+        "events",
+        _moment,
+    )
+    since: datetime | None = _option(
+        "since", "time", "Only jobs that finished at this time or later.", "archive, attempts", _time
+    )
+    until: datetime | None = _option(
+        "until", "time", "Only jobs that finished before this time.", "archive, attempts", _time
+    )
+    start: Start | Moment = _option(
+        "start",
+        "`earliest`, `latest`, position or time",
+        "Where a stream without a checkpoint begins: with all there is, with what comes from now on, after a position, "
+        "or at a time.",
+        "streams",
+        _start,
+        Start.EARLIEST,
+    )
+    rows_max: int | None = _option(
+        "maxRowsPerTrigger",
+        "number",
+        "So many rows make a batch of a stream, to the next whole commit or object.",
+        "streams",
+        _whole(1),
+    )
+    bytes_max: int | None = _option(
+        "maxBytesPerTrigger",
+        "number",
+        "So many stored bytes make a batch of a stream, to the next whole commit or object.",
+        "streams",
+        _whole(1),
+    )
+    on_gone: OnGone = _option(
+        "onGone",
+        "`fail`, `skip`",
+        "What a stream does that was too slow, so that what it was to read next is deleted: stop and say so, or go on "
+        "with what is left and say what was skipped.",
+        "streams",
+        _choice(OnGone),
+        OnGone.FAIL,
+    )
+    splits: int = _option("splits", "number", "About so many tasks read.", "all", _whole(1), SPLITS)
+    clock_skew: timedelta = _option(
+        "clockSkew",
+        "span",
+        "By how much the clocks of those who write the queue differ at the most. Only used to pass over objects when "
+        "events are chosen by time.",
+        "events",
+        _span,
+        CLOCK_SKEW,
+    )
+    store: Mapping[str, str] = field(default_factory=dict)
+    """Those of the store, without their prefix."""
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.url!r}, {self.table.value!r})"  # options of the store hold secrets
+
+    @classmethod
+    def parse(cls, given: Mapping[str, str]) -> SourceOptions:
+        """
+        Raises:
+            InvalidInputError: an option that is not known, or a value that it does not take.
+        """
+        values: dict[str, Any] = {}
+        store: dict[str, str] = {}
+        if any(name.lower().startswith("option.") for name in given):
+            raise InvalidInputError(f"this cannot be a table of the catalogue. {SQL_FIX}")
+        for name, value in given.items():
+            low = name.lower()
+            if low.startswith(STORE_PREFIX):
+                store[low.removeprefix(STORE_PREFIX)] = value
+                continue
+            known = _known(low)
+            values[known.name] = known.metadata["read"](known.metadata["name"], value)
+        if "url" not in values:
+            raise InvalidInputError(f'say where the queue is: .load("s3://bucket/prefix"). {SQL_FIX}')
+        if "table" not in values:
+            tables = ", ".join(Table)
+            raise InvalidInputError(f'say what to read: .option("table", ...) with one of {tables}. {SQL_FIX}')
+        _check_url(values["url"])
+        options = cls(**values, store=store)
+        options.scan()  # an option that its store does not know is refused before anything runs
+        return options
+
+    def scan(self) -> Scan:
+        """What reads it."""
+        return Scan(self.url, options=self.store)
+
+
+def about_options() -> list[Mapping[str, Any]]:
+    """Name, values, default and meaning of every option, for the reference."""
+    return [{**one.metadata, "default": one.default} for one in fields(SourceOptions) if one.metadata]
+
+
+def _known(low: str) -> Field[Any]:
+    names = {one.metadata["name"].lower(): one for one in fields(SourceOptions) if one.metadata}
+    if low in names:
+        return names[low]
+    near = get_close_matches(low, names, n=1, cutoff=0.5)
+    hint = f"did you mean {names[near[0]].metadata['name']!r}?" if near else f"there are {', '.join(_names())}"
+    raise InvalidInputError(
+        f"there is no option {low!r} for reading: {hint} Options of the store begin with {STORE_PREFIX!r}"
+    )
+
+
+def _names() -> list[str]:
+    return [one.metadata["name"] for one in fields(SourceOptions) if one.metadata]
+
+
+def _check_url(url: str) -> None:
+    if is_address(url):
+        raise InvalidInputError(
+            "tables are read from the bucket, not through a broker: load the URL of the store that the broker serves "
+            "(s3://, gs://, az:// or file://)"
+        )
+    parts = urlsplit(url)
+    if parts.scheme == "memory":
+        raise InvalidInputError(
+            "memory:// lives in one process, and Spark reads in others: use file:///path or a bucket"
+        )
+    for name, _ in parse_qsl(parts.query, keep_blank_values=True):
+        if any(word in name.lower() for word in SECRET):
+            raise InvalidInputError(
+                f"{name} does not belong into the URL, which ends up in plans and logs: give it as the option "
+                f"{STORE_PREFIX}{name}"
+            )

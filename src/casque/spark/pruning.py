@@ -1,0 +1,95 @@
+"""What filters that Spark pushes down say about objects that need not be read.
+
+Spark evaluates every filter again on what is read, so nothing here has to be exact: only what no row can satisfy is
+left out. Filters on columns that say nothing about objects are passed over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from datetime import datetime, timedelta
+from typing import Any
+
+from casque.client.scan import Chosen
+from casque.client.scan.tables import Table
+
+HOUR = timedelta(hours=1)
+TICK = timedelta(milliseconds=1)
+
+
+_TIMES = {
+    Table.EVENTS: {"at": TICK},
+    Table.ARCHIVE: {"hour": HOUR, "finished_at": TICK},
+    Table.ATTEMPTS: {"hour": HOUR},
+}
+"""Columns that say when, and how much time one value of them stands for."""
+
+
+def pruned(table: Table, filters: Iterable[Any]) -> Chosen:
+    """What Spark's filters, all of which hold, leave to be read."""
+    bounds = Chosen()
+    if table is Table.JOBS:
+        return bounds
+    for one in filters:
+        path: tuple[str, ...] = getattr(one, "attribute", ())
+        if len(path) != 1:
+            continue
+        bounds = within(bounds, _bounds(table, path[0], type(one).__name__, getattr(one, "value", None)))
+    return bounds
+
+
+def within(one: Chosen, other: Chosen) -> Chosen:
+    """What both leave."""
+    return Chosen(
+        after=_tighter(max, one.after, other.after),
+        upto=_tighter(min, one.upto, other.upto),
+        since=_tighter(max, one.since, other.since),
+        until=_tighter(min, one.until, other.until),
+    )
+
+
+def _bounds(table: Table, column: str, kind: str, value: Any) -> Chosen:
+    if kind == "In":
+        values = [each for each in value if each is not None]
+        if not values:
+            return Chosen()
+        low = _bounds(table, column, "GreaterThanOrEqual", min(values))
+        return within(low, _bounds(table, column, "LessThanOrEqual", max(values)))
+    if column == "position" and isinstance(value, int):
+        return _by_position(kind, value)
+    length = _TIMES[table].get(column)
+    if length is not None and isinstance(value, datetime) and value.tzinfo is not None:
+        return _by_time(kind, value, length)
+    return Chosen()
+
+
+def _by_position(kind: str, value: int) -> Chosen:
+    match kind:
+        case "EqualTo" | "EqualNullSafe":
+            return Chosen(after=value - 1, upto=value)
+        case "GreaterThan":
+            return Chosen(after=value)
+        case "GreaterThanOrEqual":
+            return Chosen(after=value - 1)
+        case "LessThan":
+            return Chosen(upto=value - 1)
+        case "LessThanOrEqual":
+            return Chosen(upto=value)
+    return Chosen()
+
+
+def _by_time(kind: str, value: datetime, length: timedelta) -> Chosen:
+    match kind:
+        case "EqualTo" | "EqualNullSafe":
+            return Chosen(since=value, until=value + length)
+        case "GreaterThan" | "GreaterThanOrEqual":
+            return Chosen(since=value)
+        case "LessThan":
+            return Chosen(until=value + TICK)  # times are kept to the millisecond, and a filter may be finer
+        case "LessThanOrEqual":
+            return Chosen(until=value + length)
+    return Chosen()
+
+
+def _tighter(choose: Callable[[Any, Any], Any], one: Any, other: Any) -> Any:
+    return other if one is None else one if other is None else choose(one, other)

@@ -1,0 +1,92 @@
+"""Reads a queue's tables as a batch. The driver plans, which pins what is read; tasks read splits as Arrow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from casque.client.scan import Chosen, Scan, Split, Table
+from casque.spark.arrow import fitted, wanted_schema
+from casque.spark.options import SourceOptions
+from casque.spark.pruning import pruned, within
+
+
+class SplitPartition(InputPartition):
+    """One split, on its way to the task that reads it."""
+
+    def __init__(self, split: Split) -> None:
+        super().__init__(split)
+
+
+class CasqueReader(DataSourceReader):
+    """Every action plans anew: a plan only reads, so Spark may make as many as it likes."""
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        self._options = options
+        self._schema = wanted_schema(options.table, schema)
+        self._bounds = Chosen()
+        self.pushFilters = Pushing(self)  # type: ignore[method-assign]
+
+    def push(self, filters: Sequence[Any]) -> None:
+        self._bounds = pruned(self._options.table, filters)
+
+    def partitions(self) -> list[InputPartition]:
+        with self._options.scan() as scan:
+            return [SplitPartition(split) for split in plan(scan, self._options, self._bounds)]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        return read_batches(self._options, partition, self._schema)
+
+
+class Pushing:
+    """Takes filters that Spark pushes down, whether or not the session lets it push any.
+
+    Spark refuses a reader that defines `pushFilters` itself while `spark.sql.python.filterPushdown.enabled` is off,
+    for fear of filters that get lost. None can: all of them are handed back, and only objects are passed over. So it is
+    shown the method that it knows.
+    """
+
+    def __init__(self, reader: CasqueReader) -> None:
+        self._reader = reader
+        self.__func__ = getattr(DataSourceReader, "pushFilters", None)  # there is none before PySpark 4.1
+
+    def __call__(self, filters: Sequence[Any]) -> Iterable[Any]:
+        self._reader.push(filters)
+        return filters
+
+
+def plan(scan: Scan, options: SourceOptions, bounds: Chosen) -> Sequence[Split]:
+    """The splits of a table, as far as options and pushed filters ask for them."""
+    match options.table:
+        case Table.EVENTS:
+            return scan.plan_events(
+                start=options.start_from,
+                end=options.upto,
+                splits=options.splits,
+                clock_skew=options.clock_skew,
+                chosen=bounds,
+            )
+        case Table.ARCHIVE | Table.ATTEMPTS:
+            asked = within(bounds, Chosen(since=options.since, until=options.until))
+            return scan.plan_archive(
+                table=options.table,
+                since=asked.since,
+                until=asked.until,
+                after=asked.after or 0,
+                upto=asked.upto,
+                splits=options.splits,
+            )
+        case Table.JOBS:
+            return scan.plan_jobs(options.as_of, splits=options.splits)
+
+
+def read_batches(options: SourceOptions, partition: InputPartition, schema: Any) -> Iterator[Any]:
+    """What a task does."""
+    if partition.value is None:  # Spark's own idea of a table without splits
+        return
+    with options.scan() as scan:
+        for batch in scan.read(partition.value, columns=schema.names):
+            yield fitted(batch, schema)

@@ -1,0 +1,42 @@
+"""The data source `casque`: what Spark makes of `format("casque")`. Each of its roles has a module of its own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource, DataSourceReader
+from pyspark.sql.types import StructType
+
+from casque.client.scan.tables import ddl
+from casque.spark.options import SourceOptions
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
+
+
+class CasqueDataSource(DataSource):
+    """Tables of a queue: `spark.read.format("casque").option("table", "archive").load("s3://bucket/orders")`."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "casque"
+
+    def schema(self) -> str:
+        return ddl(SourceOptions.parse(self.options).table)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        from casque.spark.reader import CasqueReader
+
+        return CasqueReader(SourceOptions.parse(self.options), schema)
+
+
+def register(spark: SparkSession) -> None:
+    """Make `format("casque")` known to a session, and let it push filters down.
+
+    Spark finds the source by itself where casque is installed, but only the session that registers it pushes filters:
+    without, a filter on the hour reads all hours, and the options `since` and `until` do not.
+    """
+    spark.dataSource.register(CasqueDataSource)
+    spark.conf.set(PUSHDOWN, "true")

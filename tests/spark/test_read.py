@@ -1,0 +1,318 @@
+"""A queue's tables as DataFrames: the same rows that plain Python reads, and nothing but reads."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from casque.client.scan import Scan, Table, ddl
+from casque.errors import InvalidInputError, NotInstalledError
+from casque.spark import register
+from casque.spark.options import SourceOptions, about_options
+from casque.testing.clock import ManualClock
+from casque.testing.servers import Server
+from tests.spark.histories import varied
+
+pytestmark = pytest.mark.xdist_group("spark")
+
+START = datetime(2023, 11, 14, 22, 13, 20, tzinfo=UTC)
+"""When a manual clock begins."""
+Place = tuple[str, dict[str, str]]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
+    url = tmp_path_factory.mktemp("queue").as_uri()
+    asyncio.run(varied(url, ManualClock(), retention=timedelta(days=30)))
+    return url, {}
+
+
+@pytest.fixture
+def registered(spark: SparkSession) -> SparkSession:
+    register(spark)
+    return spark
+
+
+def reading(spark: SparkSession, place: Place, table: str, **options: Any) -> DataFrame:
+    url, store = place
+    reader = spark.read.format("casque").option("table", table).option("splits", 2)
+    for name, value in {**{f"store.{name}": value for name, value in store.items()}, **options}.items():
+        reader = reader.option(name, value)
+    return reader.load(url)
+
+
+def planned(scan: Scan, table: Table) -> list[Any]:
+    if table is Table.EVENTS:
+        return list(scan.plan_events())
+    return scan.plan_jobs() if table is Table.JOBS else list(scan.plan_archive(table=table))
+
+
+def expected(place: Place, table: Table) -> list[dict[str, Any]]:
+    """What plain Python reads; tests of `Scan` hold that against the queue itself."""
+    url, store = place
+    with Scan(url, options=store) as scan:
+        return in_order(scan.table(planned(scan, table), table).to_pylist())
+
+
+def shown(frame: DataFrame) -> list[dict[str, Any]]:
+    """Through Arrow, so that times come as instants whatever the zone of the session."""
+    return in_order(frame.toArrow().to_pylist())
+
+
+def in_order(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    names = ("position", "index", "sequence", "attempt", "job_id", "id")
+    return sorted(rows, key=lambda row: [str(row.get(name)).rjust(40) for name in names])
+
+
+def objects(place: Place) -> dict[str, int]:
+    """Every file with the moment of its last change."""
+    root = Path(place[0].removeprefix("file://"))
+    return {str(path.relative_to(root)): path.stat().st_mtime_ns for path in root.rglob("*") if path.is_file()}
+
+
+def test_every_table_is_what_plain_python_reads_whatever_the_zone_of_the_session(
+    registered: SparkSession, place: Place
+) -> None:
+    before = objects(place)
+    for table, zone in zip(Table, ("UTC", "America/New_York", "Asia/Kolkata", "Pacific/Auckland"), strict=True):
+        registered.conf.set("spark.sql.session.timeZone", zone)
+        try:
+            rows = shown(reading(registered, place, table))
+        finally:
+            registered.conf.set("spark.sql.session.timeZone", "UTC")
+        assert rows == expected(place, table)
+        assert rows
+    assert objects(place) == before
+
+
+def test_every_table_of_a_queue_on_s3(registered: SparkSession, s3_server: Server) -> None:
+    place = s3_server.fresh_url(), s3_server.options
+    asyncio.run(varied(place[0], ManualClock(), options=place[1], retention=timedelta(days=30)))
+    for table in Table:
+        frame = reading(registered, place, table)
+        assert shown(frame) == expected(place, table)
+        assert s3_server.options["secret_access_key"] not in explained(frame)
+
+
+def explained(frame: DataFrame) -> str:
+    text = frame._jdf.queryExecution().toString()
+    return str(text)
+
+
+def test_the_jobs_as_of_a_position_and_of_a_time(registered: SparkSession, place: Place) -> None:
+    with Scan(place[0]) as scan:
+        for as_of in (7, START + timedelta(hours=1, seconds=30)):
+            rows = shown(
+                reading(registered, place, "jobs", asOf=as_of if isinstance(as_of, int) else as_of.isoformat())
+            )
+            assert rows == in_order(scan.table(scan.plan_jobs(as_of), Table.JOBS).to_pylist())
+            assert rows
+
+
+def test_the_jobs_of_a_document(registered: SparkSession, tmp_path: Path) -> None:
+    place: Place = tmp_path.as_uri(), {}
+    asyncio.run(varied(place[0], ManualClock(), layout="document"))
+    assert shown(reading(registered, place, "jobs")) == expected(place, Table.JOBS)
+    with pytest.raises(PySparkException, match="casque convert"):
+        reading(registered, place, "jobs", asOf=1).count()
+
+
+def test_a_schema_of_ones_own_prunes_columns(registered: SparkSession, place: Place) -> None:
+    reader = registered.read.format("casque").option("table", "archive")
+    few = reader.schema("finished_at timestamp, id string not null").load(place[0]).toArrow()
+    assert few.column_names == ["finished_at", "id"]
+    assert in_order(few.to_pylist()) == in_order(
+        [{name: row[name] for name in ("finished_at", "id")} for row in expected(place, Table.ARCHIVE)]
+    )
+    with pytest.raises(PySparkException, match="position of the table archive is bigint, not int"):
+        reader.schema("position int").load(place[0]).count()
+    with pytest.raises(PySparkException, match="no column 'identity'"):
+        reader.schema("identity string").load(place[0]).count()
+
+
+def test_an_action_reads_and_never_writes(registered: SparkSession, place: Place) -> None:
+    before = objects(place)
+    frame = reading(registered, place, "jobs")
+    frame.explain()
+    assert frame.limit(1).count() == 1
+    cached = frame.cache()
+    assert cached.count() == cached.count() > 1
+    cached.unpersist()
+    assert objects(place) == before
+
+
+# --- Less than everything ---
+
+
+def objects_read(spark: SparkSession, frame: DataFrame) -> int:
+    """How many objects of the archive a query reads: each split names one here."""
+    return frame.rdd.getNumPartitions() if frame.count() else 0
+
+
+def test_an_hour_reads_the_objects_of_that_hour_by_option_and_by_pushed_filter(
+    registered: SparkSession, place: Place
+) -> None:
+    everything = expected(place, Table.ARCHIVE)
+    hour = max(row["hour"] for row in everything)
+    chosen = [row for row in everything if row["hour"] == hour]
+    literal = f"timestamp'{hour:%Y-%m-%d %H:%M:%S}+00:00'"
+    for table in ("archive", "attempts"):
+        whole = reading(registered, place, table, splits=1000)
+        assert objects_read(registered, whole) == 3
+        assert objects_read(registered, whole.where(f"hour = {literal}")) == 1
+        assert objects_read(registered, whole.where(f"hour > {literal} - interval 1 hour")) <= 2
+        asked = reading(registered, place, table, splits=1000, since=hour.isoformat())
+        assert objects_read(registered, asked) == 1
+    filtered = reading(registered, place, "archive").where(f"finished_at >= {literal} and state <> 'x'")
+    assert shown(filtered) == chosen
+    until = reading(registered, place, "archive", until=hour.isoformat())
+    assert shown(until) == [row for row in everything if row["hour"] < hour]
+
+
+def test_without_pushdown_the_same_rows_come_from_more_objects(registered: SparkSession, place: Place) -> None:
+    registered.conf.set("spark.sql.python.filterPushdown.enabled", "false")
+    try:
+        frame = reading(registered, place, "events", splits=6).where("position = 3")
+        assert {row["position"] for row in shown(frame)} == {3}
+        assert frame.rdd.getNumPartitions() == 6
+    finally:
+        registered.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    assert reading(registered, place, "events", splits=6).where("position = 3").rdd.getNumPartitions() == 1
+
+
+def test_events_by_position_and_by_time(registered: SparkSession, place: Place) -> None:
+    everything = expected(place, Table.EVENTS)
+    middle = START + timedelta(hours=1)
+    assert shown(reading(registered, place, "events", **{"from": 3, "to": 9})) == [
+        row for row in everything if 3 < row["position"] <= 9
+    ]
+    literal = f"timestamp'{middle:%Y-%m-%d %H:%M:%S}+00:00'"
+    for frame in (
+        reading(registered, place, "events", **{"from": middle.isoformat(), "clockSkew": "1s"}),
+        reading(registered, place, "events", clockSkew="1s").where(f"at >= {literal}"),
+    ):
+        assert shown(frame) == [row for row in everything if row["at"] >= middle]
+
+
+# --- Words ---
+
+
+def refused(spark: SparkSession, url: str, **options: Any) -> str:
+    reader = spark.read.format("casque")
+    for name, value in options.items():
+        reader = reader.option(name, value)
+    with pytest.raises(PySparkException) as caught:
+        reader.load(url)
+    return str(caught.value)
+
+
+def test_a_wrong_option_is_refused_with_the_fix_and_without_a_secret(registered: SparkSession, place: Place) -> None:
+    secret = {"store.secret_access_key": "hush-hush"}
+    told = refused(registered, "s3://bucket/x", tabel="jobs", **secret)
+    assert "there is no option 'tabel' for reading: did you mean 'table'?" in told
+    assert "hush" not in told
+    told = refused(registered, "s3://bucket/x", table="jobs", **secret, **{"store.reegion": "hush-too"})
+    assert "did you mean 'region'?" in told
+    assert "hush" not in told
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"path": "grpc://host:7700", "table": "jobs"}, "read from the bucket, not through a broker"),
+        ({"path": "memory://x", "table": "jobs"}, "lives in one process"),
+        ({"path": "s3://b/x?secret_access_key=hush", "table": "jobs"}, "the option store.secret_access_key"),
+        ({"table": "jobs"}, "say where the queue is.*CREATE TEMPORARY VIEW"),
+        ({"path": "file:///x"}, "say what to read.*jobs, events, archive, attempts"),
+        ({"path": "file:///x", "table": "job"}, "table must be one of jobs, events, archive, attempts, not 'job'"),
+        ({"path": "file:///x", "table": "events", "from": "yesterday"}, "from must be a position, or a time"),
+        ({"path": "file:///x", "table": "archive", "since": "2026-02-15T10:00:00"}, "a time with its zone"),
+        ({"path": "file:///x", "table": "events", "clockSkew": "much"}, "a span as 30s"),
+        ({"path": "file:///x", "table": "events", "splits": "0"}, "splits must be"),
+        ({"path": "file:///x", "table": "events", "start": "now"}, "or earliest, or latest"),
+        ({"path": "file:///x", "table": "events", "onGone": "ignore"}, "one of fail, skip"),
+    ],
+)
+def test_options_say_what_they_take(given: dict[str, str], told: str) -> None:
+    with pytest.raises(InvalidInputError, match=told) as caught:
+        SourceOptions.parse(given)
+    assert "hush" not in str(caught.value)
+
+
+def test_options_are_never_shown_with_their_secrets() -> None:
+    given = {"path": "s3://b/x", "table": "jobs", "store.access_key_id": "me", "store.secret_access_key": "hush"}
+    options = SourceOptions.parse(given)
+    assert repr(options) == str(options) == "SourceOptions('s3://b/x', 'jobs')"
+    assert all(about["says"] for about in about_options())
+
+
+def test_a_view_keeps_its_options_and_a_table_says_to_use_one(registered: SparkSession, place: Place) -> None:
+    given = f"USING casque OPTIONS (path '{place[0]}', table 'archive')"
+    registered.sql(f"CREATE OR REPLACE TEMPORARY VIEW finished {given}")
+    try:
+        assert shown(registered.table("finished")) == expected(place, Table.ARCHIVE)
+    finally:
+        registered.catalog.dropTempView("finished")
+    with pytest.raises(PySparkException, match="CREATE TEMPORARY VIEW name USING casque"):
+        registered.sql(f"CREATE TABLE lost {given}")
+    registered.sql(f"CREATE TABLE lost ({ddl(Table.JOBS)}) {given}")  # Spark asks nobody when it is told the columns
+    try:
+        with pytest.raises(PySparkException, match="CREATE TEMPORARY VIEW name USING casque"):
+            registered.table("lost").count()
+    finally:
+        registered.sql("DROP TABLE lost")
+
+
+# --- Discovery ---
+
+
+def test_a_broken_casque_hides_nobody_elses_source(tmp_path: Path) -> None:
+    (tmp_path / "broken.py").write_text(
+        textwrap.dedent("""
+        import sys
+        class Broken:
+            def find_spec(self, name, path=None, target=None):
+                if name == "casque.spark.source":
+                    raise RuntimeError("broken")
+        sys.meta_path.insert(0, Broken())
+        import pyspark_casque
+        print(hasattr(pyspark_casque, "DefaultSource"))
+        """)
+    )
+    told = subprocess.run([sys.executable, tmp_path / "broken.py"], capture_output=True, text=True, check=True)
+    assert told.stdout == "False\n"
+
+
+def test_without_pyspark_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    import casque.spark
+
+    for name in [name for name in sys.modules if name.startswith("casque.spark.")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    monkeypatch.setitem(sys.modules, "pyspark.sql.datasource", None)
+    with pytest.raises(NotInstalledError, match=r'pip install "casque\[spark\]"'):
+        _ = casque.spark.register
+
+
+def test_importing_casque_imports_neither_spark_nor_arrow() -> None:
+    code = (
+        "import sys, casque, casque.spark; print(sorted({'pyspark', 'pyarrow', 'numpy', 'pandas'} & set(sys.modules)))"
+    )
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert told.stdout == "[]\n"
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _nothing_left_behind(spark: SparkSession) -> Iterator[None]:
+    yield
+    spark.catalog.clearCache()
