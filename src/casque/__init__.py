@@ -37,6 +37,7 @@ from casque.errors import (
     StoreAccessError,
     UnknownOutcomeError,
     UnsafeStoreError,
+    WorkFailedError,
 )
 from casque.service import ArchivedAttempt, ArchivedJob, EventKind, QueueEvent
 from casque.settings import QueueSettings
@@ -95,4 +96,5 @@ __all__ = [
     "SyncQueue",
     "UnknownOutcomeError",
     "UnsafeStoreError",
+    "WorkFailedError",
 ]

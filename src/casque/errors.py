@@ -257,6 +257,19 @@ class NotInstalledError(CasqueError):
         return type(self), (self.what, self.fix)
 
 
+class WorkFailedError(CasqueError):
+    """Spark could not run the handlers of a queue. `left` jobs come back by themselves when their leases run out."""
+
+    def __init__(self, why: str, left: int = 0) -> None:
+        after = f"; {left} jobs come back when their leases run out" if left else "; what was claimed was given back"
+        super().__init__(f"Spark could not run the handlers: {why}{after}")
+        self.why = why
+        self.left = left
+
+    def __reduce__(self) -> tuple[type[WorkFailedError], tuple[str, int]]:
+        return type(self), (self.why, self.left)
+
+
 class CorruptQueueError(CasqueError):
     """A stored object is not what it must be. Nothing was written; `key` names the object."""
 

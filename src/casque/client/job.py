@@ -65,6 +65,11 @@ class Job(Generic[T]):
         self._payload: Any = None
 
     @property
+    def record(self) -> JobRecord:
+        """Everything that is known about it, as the queue keeps it."""
+        return self._record
+
+    @property
     def id(self) -> str:
         return self._record.spec.id
 

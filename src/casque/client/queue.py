@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Any, Generic, TypeVar, Unpack, overload
+from typing import Any, Generic, TypeVar, Unpack, cast, overload
 
 import msgspec
 
@@ -24,14 +25,16 @@ from casque.engine.embedded import EmbeddedService
 from casque.engine.group import GroupCommit
 from casque.engine.history import History
 from casque.engine.operation import Executor
-from casque.errors import InvalidInputError, QueueClosedError
-from casque.service import ArchivedJob, QueueEvent, QueueService, Stats
+from casque.errors import CasqueError, InvalidInputError, QueueClosedError
+from casque.service import ArchivedJob, Lease, QueueEvent, QueueService, Stats
 from casque.settings import QueueSettings, SettingsChanges
 from casque.types import JobRecord, JobSpec, JobState
 
 T = TypeVar("T")
 
 DEFAULTS = QueueSettings(max_attempts=25)
+BEATS_MAX = 10_000
+"""Leases in one call: what a broker allows."""
 
 
 class NewJob(msgspec.Struct, Generic[T], frozen=True):
@@ -265,6 +268,25 @@ class Queue(LeaseVerbs, Generic[T]):
             request_id=checks.request_id(request_id),
         )
         return [Job(record, self._codec, self) for record in records]
+
+    async def heartbeats(self, jobs: Sequence[Job[T]]) -> list[CasqueError | None]:
+        """Still at all of these: their leases start again at full length. Each has an answer of its own, None if all is
+        well; one that is lost does not harm the others."""
+        leases = [Lease(job.id, job.token) for job in jobs]
+        answers = await asyncio.gather(
+            *(self._service.heartbeats(leases[at : at + BEATS_MAX]) for at in range(0, len(leases), BEATS_MAX))
+        )
+        return [answer if isinstance(answer, CasqueError) else None for several in answers for answer in several]
+
+    async def give_back(self, jobs: Sequence[Job[T]]) -> list[CasqueError | None]:
+        """Claimed, and not worked on: they are waiting again, and it does not count as an attempt. Each has an answer
+        of its own, None if it went back."""
+        returning = (self._service.give_back(job.id, token=job.token) for job in jobs)
+        answers = await asyncio.gather(*returning, return_exceptions=True)
+        for answer in answers:
+            if isinstance(answer, BaseException) and not isinstance(answer, CasqueError):
+                raise answer
+        return cast("list[CasqueError | None]", answers)
 
     # --- Managing ---
 

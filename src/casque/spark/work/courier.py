@@ -1,0 +1,121 @@
+"""One trip to the executors and back. Blocks; called from threads of the driver.
+
+Works on a session of any kind, classic or Connect: nothing but frames, and tags to interrupt them by.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from casque.spark.work.calling import BACK, Calling
+from casque.spark.work.parcels import JOBS, outcomes_of, packed, pieces, unpacked
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+TASKS_MIN = 16
+_TELLING = re.compile(r"Python worker exited unexpectedly[^.\n]*|ExecutorLostFailure[^\n]{0,200}")
+
+
+class TroubleError(Exception):
+    """The handler was not called, for a reason that is no job's fault."""
+
+
+class SparkFailedError(Exception):
+    """Spark gave up on the batch: a process died, an executor was lost too often, or somebody interrupted it."""
+
+
+class Courier:
+    def __init__(self, spark: SparkSession, calling: Calling, *, tasks: int | None) -> None:
+        self._spark = spark
+        self._context = _context(spark)
+        self._calling = calling
+        # Spark makes a task of several parcels if there are fewer cores. The setting is what whoever knows the cluster
+        # has said about its size; what Spark itself knows, Connect does not tell.
+        self._tasks = tasks or max(TASKS_MIN, int(spark.conf.get("spark.sql.shuffle.partitions") or TASKS_MIN))
+
+    def carry(self, jobs: pa.Table, tag: str) -> pa.Table:
+        """The outcomes of all these jobs.
+
+        Raises:
+            TroubleError: some of them were not tried. The handler may have been called for others.
+            SparkFailedError: nothing is known about any of them.
+        """
+        parcels = [packed(piece) for piece in pieces(jobs, self._tasks)]
+        back = self._trip(parcels, tag)
+        for trouble in back.column("trouble").drop_null():
+            raise TroubleError(trouble.as_py())
+        return pa.concat_tables([unpacked(cell) for cell in back.column("parcel")])
+
+    def probe(self, tag: str) -> None:
+        """The same trip without a job: whether executors can be reached, and can load the handler.
+
+        Raises:
+            TroubleError, SparkFailedError: as above.
+        """
+        back = self._trip([packed(JOBS.empty_table())], tag)
+        for trouble in back.column("trouble").drop_null():
+            raise TroubleError(trouble.as_py())
+
+    def interrupt(self, tag: str) -> None:
+        """End what runs under this tag; whoever waits for it gets a SparkFailedError."""
+        if self._context is not None:
+            self._context.cancelJobsWithTag(tag)
+        else:
+            self._spark.interruptTag(tag)
+
+    def _trip(self, parcels: list[bytes], tag: str) -> pa.Table:
+        failures = _failures()
+        # A classic session's own tags do not reach the thread of the JVM that collects a frame as Arrow.
+        tagged = (
+            (self._context.addJobTag, self._context.removeJobTag)
+            if self._context is not None
+            else (self._spark.addTag, self._spark.removeTag)
+        )
+        tagged[0](tag)
+        try:
+            frame = self._spark.createDataFrame(pa.table({"parcel": pa.array(parcels, pa.binary())}))
+            return frame.mapInArrow(self._calling, BACK).toArrow()
+        except failures as error:
+            raise SparkFailedError(_gist(error)) from error
+        finally:
+            tagged[1](tag)
+
+
+def died(jobs: pa.Table, why: str) -> pa.Table:
+    """The outcome of a job whose process did not survive it."""
+    said = f"WorkerDied: the Python process on the executor died while it ran this job alone ({why})"
+    return outcomes_of(jobs, [said] * jobs.num_rows, [None] * jobs.num_rows)
+
+
+def _context(spark: SparkSession) -> SparkContext | None:
+    """None on Connect, where there is none."""
+    from pyspark.errors import PySparkAttributeError
+
+    try:
+        return spark.sparkContext
+    except PySparkAttributeError:
+        return None
+
+
+def _failures() -> tuple[type[BaseException], ...]:
+    """What Spark raises. A session of Connect may have no Py4J beside it."""
+    from pyspark.errors import PySparkException
+
+    try:
+        from py4j.protocol import Py4JError
+    except ImportError:
+        return (PySparkException,)
+    return PySparkException, Py4JError
+
+
+def _gist(error: BaseException) -> str:
+    """The line that says it, out of pages of stack."""
+    said = str(error)
+    found = _TELLING.search(said)
+    first = next((line.strip() for line in said.splitlines() if line.strip()), type(error).__name__)
+    return found[0].strip() if found else first[:300]

@@ -1,0 +1,311 @@
+"""The loop on the driver: claims batches, has them carried out, settles what comes back.
+
+Several batches are on their way at once, so that executors have something to do while others are claimed and settled.
+Everything that talks to the queue happens on one event loop; trips to Spark block threads of their own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import Executor
+from typing import Any, TypeVar
+
+import msgspec
+import pyarrow as pa
+
+from casque.client.job import Job
+from casque.client.queue import Queue
+from casque.clock import Clock, Random, new_nonce
+from casque.errors import CasqueError, WorkFailedError
+from casque.spark.work.courier import Courier, SparkFailedError, TroubleError, died
+from casque.spark.work.keeper import keeping
+from casque.spark.work.options import Until, WorkOptions
+from casque.spark.work.pace import Pace
+from casque.spark.work.parcels import jobs_table, pieces
+from casque.spark.work.settling import settle
+from casque.spark.work.summary import Summary
+from casque.telemetry import logger
+from casque.types import JobState
+
+log = logger("spark.work")
+
+R = TypeVar("R")
+
+BATCHES_MAX = 3
+"""One that is settled, two that run."""
+AT_ONCE = 2
+"""Batches on the executors: the next one fills the cores that the last tasks of this one leave free."""
+CLAIM_MAX = 10_000
+"""What one dequeue may ask for. Several at once still are one commit."""
+WAIT_S = 30.0
+LOOK_S = 2.0
+"""How often a run that waits for others' jobs looks whether any are left."""
+NARROWER = 8
+"""Into how many pieces a batch is broken that killed its process."""
+CULPRITS_MAX = 16
+"""More in one batch, and it is no longer the jobs that are wrong."""
+
+UNFINISHED = (JobState.READY, JobState.DELAYED, JobState.RUNNING)
+
+
+class Foreman:
+    def __init__(
+        self,
+        queue: Queue[bytes],
+        courier: Courier,
+        options: WorkOptions,
+        *,
+        worker: str,
+        stop: asyncio.Event,
+        threads: Executor,
+        clock: Clock,
+        rng: Random,
+        tell: Callable[[Summary], None],
+    ) -> None:
+        self._queue = queue
+        self._courier = courier
+        self._options = options
+        self._stop = stop
+        self._threads = threads
+        self._clock = clock
+        self._rng = rng
+        self._tell = tell
+        self._summary = Summary(worker)
+        self._began_ms = clock.monotonic_ms()
+        self._pace = Pace(options.batch)
+        self._batches: set[asyncio.Task[None]] = set()
+        self._at_once = asyncio.Semaphore(AT_ONCE)
+        self._failure: BaseException | None = None
+
+    async def run(self) -> Summary:
+        """Until there is nothing more to do, or somebody says stop. What was begun is finished first.
+
+        Raises:
+            WorkFailedError: Spark or the handler cannot be used.
+            CasqueError: the queue cannot.
+        """
+        try:
+            await self._claim_on()
+        except BaseException as error:
+            self._fail(error)
+            if not isinstance(error, Exception):
+                raise
+        finally:
+            await asyncio.gather(*self._batches, return_exceptions=True)
+        if self._failure is not None:
+            raise self._failure
+        return self._told()
+
+    # --- Claiming ---
+
+    async def _claim_on(self) -> None:
+        while not self._is_over:
+            most = BATCHES_MAX if self._pace.known else 1
+            if len(self._batches) >= most:
+                await asyncio.wait(self._batches, return_when=asyncio.FIRST_COMPLETED)
+                continue
+            if jobs := await self._claim(self._room(), wait_s=WAIT_S if self._options.follow else 0.0):
+                self._start(jobs)
+            elif self._options.follow:
+                continue
+            elif self._batches:
+                # A batch on its way may bring jobs back.
+                await asyncio.wait(self._batches, return_when=asyncio.FIRST_COMPLETED)
+            elif self._options.until is Until.DUE or not await self._something_is_left():
+                return
+            elif jobs := await self._claim(self._room(), wait_s=LOOK_S):
+                self._start(jobs)
+
+    @property
+    def _is_over(self) -> bool:
+        return self._stop.is_set() or self._room() == 0
+
+    def _room(self) -> int:
+        """How many to claim next."""
+        limit = self._options.limit
+        claimed = self._summary.jobs - self._summary.given_back
+        return self._pace.size if limit is None else min(self._pace.size, limit - claimed)
+
+    async def _claim(self, count: int, *, wait_s: float) -> list[Job[bytes]]:
+        began_ms = self._clock.monotonic_ms()
+        claiming = asyncio.create_task(self._dequeue(count, wait_s))
+        stopping = asyncio.create_task(self._stop.wait())
+        try:
+            await asyncio.wait({claiming, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            stopping.cancel()
+            if not claiming.done():
+                claiming.cancel()  # should the claim be on its way to the store, the queue gives it back
+        try:
+            jobs = await claiming
+        except asyncio.CancelledError:
+            if not claiming.cancelled():
+                raise
+            return []
+        if jobs:
+            self._count(jobs=len(jobs), running=len(jobs), claim_s=self._since(began_ms))
+        return jobs
+
+    async def _dequeue(self, count: int, wait_s: float) -> list[Job[bytes]]:
+        if wait_s:
+            first = await self._dequeue_one(min(count, CLAIM_MAX), wait_s)
+            if len(first) < CLAIM_MAX:
+                return first
+            return first + await self._dequeue(count - len(first), 0.0) if count > len(first) else first
+        sizes = [CLAIM_MAX] * (count // CLAIM_MAX) + [count % CLAIM_MAX] * (count % CLAIM_MAX > 0)
+        answers = await asyncio.gather(*(self._dequeue_one(size) for size in sizes), return_exceptions=True)
+        jobs = [job for answer in answers if not isinstance(answer, BaseException) for job in answer]
+        for answer in answers:
+            if isinstance(answer, BaseException):
+                if not jobs or not isinstance(answer, CasqueError):
+                    raise answer
+                log.warning("a part of a claim failed, going on with the rest: %s", answer)
+        return jobs
+
+    async def _dequeue_one(self, size: int, wait_s: float = 0.0) -> list[Job[bytes]]:
+        options = self._options
+        lease_s = options.lease_ms / 1000
+        return await self._queue.dequeue(options.entrypoints, batch_size=size, wait=wait_s, lease=lease_s)
+
+    async def _something_is_left(self) -> bool:
+        """Whether jobs may still become due: delayed ones, and those that somebody else has claimed."""
+        names: Sequence[str | None] = self._options.entrypoints or (None,)
+        for name in names:
+            if await self._queue.jobs(states=UNFINISHED, entrypoint=name, limit=1):
+                return True
+        return False
+
+    # --- One batch ---
+
+    def _start(self, jobs: list[Job[bytes]]) -> None:
+        task = asyncio.create_task(self._see_through(jobs), name="casque spark batch")
+        self._batches.add(task)
+        task.add_done_callback(self._batches.discard)
+
+    async def _see_through(self, jobs: list[Job[bytes]]) -> None:
+        try:
+            async with keeping(self._queue, jobs, lease_ms=self._options.lease_ms, clock=self._clock) as leases:
+                async with self._at_once:
+                    if self._stop.is_set():
+                        await self._give_back(jobs)
+                        return
+                    outcomes = await self._carried_out(jobs, leases)
+                if outcomes is not None:
+                    await self._settle(outcomes)
+        except TroubleError as error:
+            # It happened before the handler was called, or in code of ours: nobody works on these jobs.
+            await self._give_back(jobs)
+            self._fail(WorkFailedError(f"the handler could not be called on an executor: {error}"))
+        except SparkFailedError as error:
+            # A lost executor may still be at it, so the jobs are left to their leases.
+            self._count(left=len(jobs), running=-len(jobs))
+            self._fail(WorkFailedError(str(error), len(jobs)))
+        except BaseException as error:
+            self._count(left=len(jobs), running=-len(jobs))
+            self._fail(error)
+            raise
+        finally:
+            self._told()
+
+    async def _carried_out(self, jobs: list[Job[bytes]], leases: keeping) -> list[pa.Table] | None:
+        """What became of them; None if it took too long, and they are left to their leases."""
+        trip = _Trip(f"casque-{new_nonce(self._rng)}")
+        began_ms = self._clock.monotonic_ms()
+
+        def overdue() -> None:
+            trip.overdue = True
+            leases.stop()
+            self._threads.submit(self._courier.interrupt, trip.tag)
+
+        timer = self._clock.call_later(self._options.timeout_ms / 1000, overdue)
+        try:
+            table = await self._in_thread(lambda: jobs_table(jobs))
+            outcomes = await self._delivered(table, trip)
+        except SparkFailedError as error:
+            if not trip.overdue:
+                raise
+            took_s = self._since(began_ms)
+            log.warning("%d jobs took longer than %.1f s and are left to their leases: %s", len(jobs), took_s, error)
+            self._count(left=len(jobs), running=-len(jobs), run_s=took_s)
+            self._pace.learn(jobs=len(jobs), payload_bytes=1, seconds=took_s * 10)
+            return None
+        finally:
+            timer.cancel()
+        took_s = self._since(began_ms)
+        self._pace.learn(jobs=len(jobs), payload_bytes=table.nbytes, seconds=took_s)
+        self._count(batches=1, run_s=took_s)
+        return outcomes
+
+    async def _delivered(self, jobs: pa.Table, trip: _Trip) -> list[pa.Table]:
+        """The outcomes. A batch that kills its process is tried again in pieces, until it is known which job does it.
+
+        The handler is called again for those that happened to be in the same batch: nobody knows how far it got.
+        """
+        try:
+            return [await self._in_thread(lambda: self._courier.carry(jobs, trip.tag))]
+        except SparkFailedError as error:
+            if trip.overdue:
+                raise
+            # If a trip without any job fails too, Spark or the machine is to blame, and no job may be.
+            await self._in_thread(lambda: self._courier.probe(trip.tag))
+            if jobs.num_rows == 1:
+                trip.culprits += 1
+                if trip.culprits > CULPRITS_MAX:
+                    raise
+                log.warning("job %s killed the process that ran it: %s", jobs.column("id")[0], error)
+                return [died(jobs, str(error))]
+            if trip.culprits >= CULPRITS_MAX:
+                raise
+            log.warning("Spark gave up on %d jobs, trying them in pieces: %s", jobs.num_rows, error)
+        answered = await asyncio.gather(*(self._delivered(piece, trip) for piece in pieces(jobs, NARROWER)))
+        return [outcomes for several in answered for outcomes in several]
+
+    async def _settle(self, outcomes: list[pa.Table]) -> None:
+        began_ms = self._clock.monotonic_ms()
+        settled = await settle(self._queue, pa.concat_tables(outcomes))
+        count = settled.done + settled.failed + settled.lost
+        self._count(
+            done=settled.done,
+            failed=settled.failed,
+            lost=settled.lost,
+            running=-count,
+            settle_s=self._since(began_ms),
+        )
+
+    async def _give_back(self, jobs: list[Job[bytes]]) -> None:
+        answers = await self._queue.give_back(jobs)
+        back = sum(answer is None for answer in answers)
+        self._count(given_back=back, lost=len(jobs) - back, running=-len(jobs))
+
+    # --- Figures and failures ---
+
+    def _fail(self, error: BaseException) -> None:
+        """The first one is told in the end; nothing more is claimed or begun."""
+        if self._failure is None:
+            self._failure = error
+        self._stop.set()
+
+    def _count(self, **more: Any) -> None:
+        changed = {name: getattr(self._summary, name) + amount for name, amount in more.items()}
+        self._summary = msgspec.structs.replace(self._summary, **changed)
+
+    def _told(self) -> Summary:
+        self._summary = msgspec.structs.replace(self._summary, seconds=self._since(self._began_ms))
+        self._tell(self._summary)
+        return self._summary
+
+    def _since(self, began_ms: int) -> float:
+        return (self._clock.monotonic_ms() - began_ms) / 1000
+
+    def _in_thread(self, work: Callable[[], R]) -> Awaitable[R]:
+        return asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+
+class _Trip:
+    """One batch on its way."""
+
+    def __init__(self, tag: str) -> None:
+        self.tag = tag
+        self.overdue = False
+        self.culprits = 0

@@ -1,0 +1,76 @@
+"""Keeps the leases of one batch alive for as long as somebody works on it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Protocol, Self
+
+from casque.client.job import Job
+from casque.clock import Clock
+from casque.errors import CasqueError, JobNotFoundError, LeaseLostError
+from casque.telemetry import logger
+
+log = logger("spark.work")
+
+BEATS_PER_LEASE = 4
+"""A lease should outlive a beat or two that fail."""
+
+
+class Beating(Protocol):
+    async def heartbeats(self, jobs: Sequence[Job[bytes]]) -> list[CasqueError | None]: ...
+
+
+class Keeper:
+    """Beats for all jobs of a batch at once, from the event loop: whatever Spark is doing, or not doing."""
+
+    def __init__(self, queue: Beating, jobs: Sequence[Job[bytes]], *, lease_ms: int, clock: Clock) -> None:
+        self._queue = queue
+        self._kept = list(jobs)
+        self._interval_s = lease_ms / BEATS_PER_LEASE / 1000
+        self._clock = clock
+
+    async def run(self) -> None:
+        """Until cancelled, or until there is nothing left to keep."""
+        pause_s = self._interval_s
+        while self._kept:
+            await self._clock.sleep(pause_s)
+            try:
+                answers = await self._queue.heartbeats(self._kept)
+            except CasqueError as error:
+                log.warning("%d leases could not be renewed, trying again: %s", len(self._kept), error)
+                pause_s = self._interval_s / BEATS_PER_LEASE
+                continue
+            pause_s = self._interval_s
+            self._drop_lost(answers)
+
+    def _drop_lost(self, answers: Sequence[CasqueError | None]) -> None:
+        gone = (JobNotFoundError, LeaseLostError)
+        kept = [job for job, answer in zip(self._kept, answers, strict=True) if not isinstance(answer, gone)]
+        if len(kept) < len(self._kept):
+            # Executors cannot be told. Their outcomes will be refused, because the tokens are old.
+            log.warning(
+                "%d leases are lost: their jobs were cancelled, or claimed by others", len(self._kept) - len(kept)
+            )
+        self._kept = kept
+
+
+class keeping:  # noqa: N801  reads as a statement
+    """`async with keeping(...)`: leases are renewed until the block ends, or `stop` is called."""
+
+    def __init__(self, queue: Beating, jobs: Sequence[Job[bytes]], *, lease_ms: int, clock: Clock) -> None:
+        self._keeper = Keeper(queue, jobs, lease_ms=lease_ms, clock=clock)
+        self._task: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        self._task = asyncio.create_task(self._keeper.run(), name="casque spark leases")
+        return self
+
+    async def __aexit__(self, *_error: object) -> None:
+        assert self._task is not None
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+    def stop(self) -> None:
+        assert self._task is not None
+        self._task.cancel()

@@ -1,0 +1,214 @@
+"""`casque.spark.process`: everything put together, for a driver that is an ordinary blocking program."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Unpack
+
+from casque.client.opening import as_store
+from casque.client.queue import DEFAULTS, Queue
+from casque.client.reaching import ClientTlsFiles, is_address
+from casque.clock import SystemClock, new_nonce, system_random
+from casque.errors import InvalidInputError
+from casque.journal.discovery import find_leader
+from casque.settings import SettingsChanges
+from casque.spark.work.calling import Calling, Loading, by_name
+from casque.spark.work.courier import Courier
+from casque.spark.work.foreman import Foreman
+from casque.spark.work.options import LEASE, TIMEOUT, Kind, Until, Via, WorkOptions, checked, choice
+from casque.spark.work.summary import Summary
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+THREADS = 8
+"""Trips to Spark at once: two batches, or the pieces of one that has to be taken apart; and one to interrupt them."""
+
+
+def process(
+    spark: SparkSession,
+    url: str,
+    handler: Callable[[Any], Any] | str,
+    *,
+    kind: str | Kind = Kind.JOB,
+    entrypoints: str | Sequence[str] | None = None,
+    batch: int | None = None,
+    lease: float | timedelta = LEASE,
+    timeout: float | timedelta = TIMEOUT,
+    until: str | Until = Until.DUE,
+    follow: bool = False,
+    limit: int | None = None,
+    tasks: int | None = None,
+    per_call: int | None = None,
+    concurrency: int = 1,
+    type: Any = None,  # noqa: A002  as in Queue.open
+    via: str = "auto",
+    worker: str | None = None,
+    options: Mapping[str, str] | None = None,
+    token: str | None = None,
+    tls: ClientTlsFiles | None = None,
+    stop: threading.Event | None = None,
+    on_progress: Callable[[Summary], None] | None = None,
+    **settings: Unpack[SettingsChanges],
+) -> Summary:
+    """Work off a queue on Spark's executors.
+
+    `handler` is a function of one job, or its name, `module:function`; with `kind="arrow"` or `"pandas"` it takes a
+    table of many. What it returns (bytes) goes to the archive as the job's result; what it raises makes the attempt a
+    failed one. Jobs are at least once: a task that Spark repeats calls the handler again, and only one outcome counts.
+
+    Ends when nothing is due, with `until="empty"` when nothing is left, with `follow=True` when `stop` is set. `batch`
+    jobs are claimed at a time, by default as many as take a few seconds. `lease` is how soon jobs come back if this
+    driver dies; leases are kept alive while executors work, for a batch up to `timeout`.
+
+    Raises:
+        WorkFailedError: Spark cannot run the handler.
+        CasqueError: the queue cannot be used.
+    """
+    chosen = checked(
+        kind=kind,
+        entrypoints=entrypoints,
+        batch=batch,
+        lease=lease,
+        timeout=timeout,
+        until=until,
+        follow=follow,
+        limit=limit,
+        tasks=tasks,
+        per_call=per_call,
+        concurrency=concurrency,
+    )
+    way = choice(Via, "via", via)
+    DEFAULTS.with_changes(settings)  # a name that does not exist is refused before anything is begun
+    calling = Calling(loading(handler), chosen.kind, chosen.per_call, chosen.concurrency, type)
+    courier = Courier(spark, calling, tasks=chosen.tasks)
+    name = f"{worker or 'spark'}-{new_nonce(system_random())}"
+    run = _Run(chosen, courier, name, on_progress or (lambda _summary: None))
+
+    async def work() -> Summary:
+        opened = await _open(url, way, options, token, tls, name, settings)
+        return await run.on(opened)
+
+    return run.block(work, stop)
+
+
+def loading(handler: Callable[[Any], Any] | str) -> Loading:
+    """How executors get this handler. By name it is looked up here too, so that a mistake shows before a claim."""
+    if isinstance(handler, str):
+        by_name(handler)
+        return Loading(name=handler)
+    if not callable(handler):
+        raise InvalidInputError(f"handler must be a function or its name, module:function, not {handler!r}")
+    from pyspark import cloudpickle
+
+    try:
+        return Loading(code=cloudpickle.dumps(handler))  # type: ignore[no-untyped-call]
+    except Exception as error:
+        raise InvalidInputError(
+            f"the handler cannot be sent to executors: {error}. Make what it uses in the function, or at the top of a "
+            "module, and give it by name"
+        ) from error
+
+
+class _Run:
+    """An event loop in a thread of its own: the caller may have one already, and a notebook does."""
+
+    def __init__(self, options: WorkOptions, courier: Courier, worker: str, tell: Callable[[Summary], None]) -> None:
+        self._options = options
+        self._courier = courier
+        self._worker = worker
+        self._tell = tell
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stop: asyncio.Event | None = None
+        self._guard = threading.Lock()
+        self._stopped = False
+
+    async def on(self, queue: Queue[bytes]) -> Summary:
+        stop = asyncio.Event()
+        with self._guard:
+            self._loop, self._stop = asyncio.get_running_loop(), stop
+            if self._stopped:
+                stop.set()
+        async with queue:
+            with ThreadPoolExecutor(THREADS, thread_name_prefix="casque-spark") as threads:
+                foreman = Foreman(
+                    queue,
+                    self._courier,
+                    self._options,
+                    worker=self._worker,
+                    stop=stop,
+                    threads=threads,
+                    clock=SystemClock(),
+                    rng=system_random(),
+                    tell=self._tell,
+                )
+                return await foreman.run()
+
+    def block(self, work: Callable[[], Any], stop: threading.Event | None) -> Summary:
+        """Run it and wait, and pass on that somebody wants it to stop: by the event, or by Ctrl-C."""
+        answer: list[Summary] = []
+        failure: list[BaseException] = []
+        over = stop if stop is not None else threading.Event()
+        ended = threading.Event()
+
+        def run() -> None:
+            try:
+                answer.append(asyncio.run(work()))
+            except BaseException as error:  # noqa: BLE001  raised again where the caller is
+                failure.append(error)
+            finally:
+                ended.set()
+
+        thread = threading.Thread(target=run, name="casque-spark", daemon=True)
+        watch = threading.Thread(target=self._watch, args=(over, ended), name="casque-spark-stop", daemon=True)
+        thread.start()
+        watch.start()
+        try:
+            ended.wait()
+        except KeyboardInterrupt:
+            self._end()
+            ended.wait()  # a second Ctrl-C leaves at once: jobs come back by their leases
+        thread.join()
+        if failure:
+            raise failure[0]
+        return answer[0]
+
+    def _watch(self, stop: threading.Event, ended: threading.Event) -> None:
+        while not ended.is_set():
+            if stop.wait(0.2):
+                self._end()
+                return
+
+    def _end(self) -> None:
+        with self._guard:
+            self._stopped = True
+            if self._loop is not None and self._stop is not None and not self._loop.is_closed():
+                self._loop.call_soon_threadsafe(self._stop.set)
+
+
+async def _open(
+    url: str,
+    via: Via,
+    options: Mapping[str, str] | None,
+    token: str | None,
+    tls: ClientTlsFiles | None,
+    worker: str,
+    settings: SettingsChanges,
+) -> Queue[bytes]:
+    if is_address(url):
+        return Queue.open(url, token=token, tls=tls, worker=worker, **settings)
+    if via is Via.BROKER or (via is Via.AUTO and await _is_led(url, options)):
+        return Queue.open(url, via="broker", options=options, token=token, tls=tls, worker=worker, **settings)
+    return Queue.open(url, options=options, worker=worker, **settings)
+
+
+async def _is_led(url: str, options: Mapping[str, str] | None) -> bool:
+    store = as_store(url, options)
+    try:
+        return await find_leader(store) is not None
+    finally:
+        await store.close()
