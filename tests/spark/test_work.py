@@ -20,7 +20,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from casque import ArchivedJob, EventKind, Job, JobState, Queue, SyncQueue, WorkFailedError
-from casque.spark.work import Summary, process
+from casque.spark import Summary, process
 from casque.testing.servers import Server
 
 pytestmark = pytest.mark.xdist_group("spark")

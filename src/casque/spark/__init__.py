@@ -11,10 +11,15 @@ from typing import Any
 
 from casque.errors import NotInstalledError
 
-_WHERE = {"register": "casque.spark.source", "CasqueDataSource": "casque.spark.source"}
+_WHERE = {
+    "CasqueDataSource": "casque.spark.source",
+    "Summary": "casque.spark.work",
+    "process": "casque.spark.work",
+    "register": "casque.spark.source",
+}
 """Where each public name lives. Imported when it is asked for: what looks for Java must not need PySpark."""
 
-__all__ = ["CasqueDataSource", "register"]
+__all__ = ["CasqueDataSource", "Summary", "process", "register"]
 
 
 def __getattr__(name: str) -> Any:
