@@ -64,7 +64,7 @@ _COUNTS = _columns(
     dead=("bigint", "jobs that ran out of attempts"),
     cancelled=("bigint", "jobs that were cancelled"),
     retried=("bigint", "of the finished jobs, those that took more than one attempt"),
-    attempts=("bigint", "attempts that ended in this time"),
+    attempts=("bigint", "attempts that ended in this time, their jobs finished by now or not"),
     failed=("bigint", "attempts that ended in a failure or with a lease that ran out"),
     throughput=("double", "`finished` per second"),
     retry_rate=("double", "`retried` / (`done` + `dead`); null without any"),
@@ -173,7 +173,13 @@ TABLES: dict[str, Relation] = {
         _DATE
         | _SHARD
         | _columns(as_of=("timestamp", "the moment they are seen at; the partition is this date"))
-        | _JOB,
+        | _JOB
+        | _columns(
+            tried=(
+                "array<struct<claimed_ms:bigint,ended_ms:bigint,worker:string,outcome:string>>",
+                "its attempts that came to nothing so far, in milliseconds since 1970; null of a dead one",
+            )
+        ),
     ),
     "gold/minutes": Relation(
         "one minute of an entrypoint and a zone in which anything happened",
@@ -273,7 +279,7 @@ TABLES: dict[str, Relation] = {
         | _columns(
             operations=("bigint", "events of the feed about their jobs: added, claimed, beaten, acked, ..."),
             commits=("decimal(28,9)", "their share of the commits: an operation's is 1 / the operations of its commit"),
-            bytes=("bigint", "payloads and results written with them"),
+            bytes=("bigint", "payloads enqueued with them"),
             dollars=("double", "`commits` at the price of one write request (S3's list price unless set)"),
         ),
     ),

@@ -1,0 +1,112 @@
+"""How far a pipeline can go: up to which position everything about a queue is told by its archive and its log.
+
+Finished jobs reach the archive a little later than they finish. Everything is therefore read as of the last position
+before the first finish that is not archived yet: up to there every finished job is in the archive, every other job in
+the queue, and none in both.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from casque.clock import SystemClock, system_random
+from casque.codec.archive import ARCHIVE, HOUR_MS, Range, hour_of, parse_key
+from casque.codec.document import DocumentCodec
+from casque.codec.head import KEY, read_layout
+from casque.codec.log import LAYOUT, decode_head, decode_segment, previous
+from casque.codec.stored import to_ms
+from casque.errors import InvalidInputError
+from casque.journal.log.reader import READ_AHEAD, Reader
+from casque.journal.patience import Patience
+from casque.settings import QueueSettings
+from casque.spark.place import body_of
+from casque.state import Limits
+from casque.state.events import Acked, Cancelled, Died
+from casque.storage.port import Store
+
+LOOKED_AT_MAX = 4_096
+"""Segments above the archive that one look goes through. A queue that only fills up has many, and the next look goes on
+from there."""
+CLOCKS_DIFFER_HOURS = 48
+"""The archive is by the hours of whoever committed. By so much their clocks may differ for late jobs to be found."""
+
+
+class Horizon(msgspec.Struct, frozen=True):
+    """What can be read now."""
+
+    queue_id: str
+    has_log: bool
+    position: int
+    floor: int = 0
+    """Segments up to here may be gone."""
+    is_end: bool = True
+    """False if looking further would have taken too long: there is more."""
+
+
+class ArchiveObject(msgspec.Struct, frozen=True):
+    key: str
+    hour: str
+    range: Range
+
+    @property
+    def date(self) -> str:
+        return self.hour[:10]
+
+
+async def look(store: Store, known: int) -> Horizon:
+    """`known` is where the last look ended: nothing up to there is looked at again.
+
+    Raises:
+        InvalidInputError: there is no queue.
+        CorruptQueueError: the queue cannot be read.
+    """
+    body = await body_of(store, KEY)
+    if body is None:
+        raise InvalidInputError(f"there is no queue here: {KEY} is missing")
+    head = read_layout(KEY, body)
+    if head.layout != LAYOUT:
+        state = DocumentCodec(KEY, head.queue_id or "").decode(body, Limits(finished=True))
+        waiting = [one.position for one in state.finished if one.position > state.archived]
+        return Horizon(head.queue_id or "", False, min(waiting) - 1 if waiting else state.position)
+    log = decode_head(KEY, body)
+    assert log.queue_id is not None
+    reader = Reader(store, _patience)
+    start = position = max(log.archived_to, known)
+    while position - start < LOOKED_AT_MAX:
+        bodies = (await reader.window(position, READ_AHEAD)).bodies
+        for segment in bodies:
+            decoded = decode_segment(segment, queue_id=log.queue_id, position=position + 1, prev=previous(segment))
+            if any(isinstance(event, Acked | Died | Cancelled) for event in decoded.events):
+                return Horizon(log.queue_id, True, position, log.floor)
+            position += 1
+        if len(bodies) < READ_AHEAD:
+            return Horizon(log.queue_id, True, position, log.floor)
+    return Horizon(log.queue_id, True, position, log.floor, is_end=False)
+
+
+async def archived_between(store: Store, after: int, upto: int, since_hour: str | None) -> list[ArchiveObject]:
+    """The archive's objects of these positions, in the order of positions.
+
+    What is told by the position at which a range ends: it may begin before `after`, with commits that finished nothing.
+    `since_hour` is the latest hour seen so far: what lies far before it is not listed again.
+    """
+    start = None
+    if since_hour is not None:
+        start = f"{ARCHIVE}{_hours_before(since_hour, CLOCKS_DIFFER_HOURS)}/"
+    found = []
+    async for key in store.list(ARCHIVE, after=start):
+        parsed = parse_key(key)
+        if parsed is not None and after < parsed[1].last <= upto:
+            found.append(ArchiveObject(key, *parsed))
+    return sorted(found, key=lambda one: (one.range, one.hour))
+
+
+def _hours_before(hour: str, hours: int) -> str:
+    from datetime import UTC, datetime
+
+    moment = datetime.fromisoformat(f"{hour}:00:00").replace(tzinfo=UTC)
+    return hour_of(max(0, to_ms(moment) - hours * HOUR_MS))
+
+
+def _patience() -> Patience:
+    return Patience(QueueSettings(), SystemClock(), system_random())

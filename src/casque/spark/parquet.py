@@ -1,0 +1,187 @@
+"""What the executors do for a warehouse: Arrow batches to Parquet objects, and back.
+
+A task writes create-only objects under names of its own and answers what they are called; whether they are ever part of
+a table is decided elsewhere, so a task may run twice, or die in the middle, and leave nothing but a few orphans.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import date, timedelta
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from casque.clock import new_nonce, system_random
+from casque.errors import CorruptQueueError
+from casque.spark.arrow_types import INSTANT, arrow_type
+from casque.spark.place import Place, body_of, create_new
+from casque.storage.port import Store
+
+PARTITION = "date"
+FLUSH_BYTES = 128 * 1024 * 1024
+"""How much of Arrow a task gathers before it writes a file: some tens of megabytes of Parquet."""
+ROW_GROUP = 128 * 1024
+READ_AHEAD = 4
+FILES_DDL = "tag string, file string"
+
+
+class File(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A Parquet object of a table."""
+
+    key: str
+    """Below the warehouse."""
+    date: str
+    rows: int
+    bytes: int
+    first: int | None = None
+    """The first and the last position of the queue that it speaks of, if it is made of a range of them."""
+    last: int | None = None
+
+
+class Writer(msgspec.Struct, frozen=True):
+    """How a task writes files of a table."""
+
+    place: Place
+    table: str
+    stamp: str
+    """Part of each name: when the run began, so that files that nobody names can be told by their age."""
+
+    def key(self, date_: str) -> str:
+        return f"{self.table}/{PARTITION}={date_}/part-{self.stamp}-{new_nonce(system_random())}.parquet"
+
+    async def write(
+        self, store: Store, date_: str, rows: Any, *, first: int | None = None, last: int | None = None
+    ) -> File:
+        """Write a table of Arrow, without its partition column, as one file."""
+        sink = pa.BufferOutputStream()
+        pq.write_table(rows, sink, compression="zstd", row_group_size=ROW_GROUP)
+        body = sink.getvalue().to_pybytes()
+        key = self.key(date_)
+        await create_new(store, key, body)
+        return File(key, date_, rows.num_rows, len(body), first, last)
+
+    def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
+        """For `DataFrame.mapInArrow`: write a partition of the frame, each date to files of its own."""
+        files = self.place.run(lambda store: self._write_all(store, batches))
+        yield answer((self.table, file) for file in files)
+
+    async def _write_all(self, store: Store, batches: Iterable[Any]) -> list[File]:
+        files: list[File] = []
+        held: dict[str, list[Any]] = {}
+        size = 0
+        for batch in batches:
+            for date_, rows in by_date(pa.Table.from_batches([batch])):
+                held.setdefault(date_, []).append(rows)
+                size += rows.nbytes
+            if size >= FLUSH_BYTES:
+                files += [await self.write(store, date_, pa.concat_tables(rows)) for date_, rows in held.items()]
+                held, size = {}, 0
+        return files + [await self.write(store, date_, pa.concat_tables(rows)) for date_, rows in held.items()]
+
+
+class Reader(msgspec.Struct, frozen=True):
+    """How a task reads files of a table: those of its number, in the columns that are wanted."""
+
+    place: Place
+    groups: Sequence[Sequence[File]]
+    columns: Mapping[str, str]
+
+    def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
+        """For `mapInArrow` over a range of numbers."""
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                yield from self._read(self.groups[number])
+
+    def _read(self, files: Sequence[File]) -> Iterator[Any]:
+        # Some at once, because a bucket answers slowly; not all, because they are held in memory.
+        for start in range(0, len(files), READ_AHEAD):
+            some = files[start : start + READ_AHEAD]
+            for rows in self.place.run(lambda store, some=some: self._gather(store, some)):  # type: ignore[misc]
+                yield from rows.to_batches()
+
+    async def _gather(self, store: Store, files: Sequence[File]) -> list[Any]:
+        return list(await asyncio.gather(*(read(store, file, self.columns) for file in files)))
+
+
+async def read(store: Store, file: File, columns: Mapping[str, str]) -> Any:
+    """A file as a table of Arrow with just these columns, null where the file is older than a column.
+
+    Raises:
+        CorruptQueueError: there is no such file.
+    """
+    body = await body_of(store, file.key)
+    if body is None:
+        raise CorruptQueueError(
+            file.key, "this file of the warehouse is gone. If it was replaced while it was read, read again"
+        )
+    source = pq.ParquetFile(pa.BufferReader(body))
+    there = set(source.schema_arrow.names)
+    rows = source.read(columns=[name for name in columns if name in there])
+    day = pa.scalar(date.fromisoformat(file.date), pa.date32())
+    arrays = []
+    for name, kind in columns.items():
+        wanted = arrow_type(kind)
+        if name == PARTITION:
+            arrays.append(pa.repeat(day, file.rows))
+        elif name in there:
+            found = rows.column(name)
+            arrays.append(found if found.type == wanted else found.cast(wanted))
+        else:
+            arrays.append(pa.nulls(file.rows, wanted))
+    return pa.table(arrays, schema=pa.schema([(name, arrow_type(kind)) for name, kind in columns.items()]))
+
+
+def by_date(rows: Any) -> Iterator[tuple[str, Any]]:
+    """A table's rows by their partition, which is left out; instants in UTC, whatever the session's zone is."""
+    days = rows.column(PARTITION)
+    rest = in_utc(rows.drop_columns([PARTITION]))
+    different = pc.unique(days)
+    if len(different) == 1:
+        yield str(different[0].as_py()), rest
+        return
+    for day in different:
+        yield str(day.as_py()), rest.filter(pc.equal(days, day))
+
+
+def in_utc(rows: Any) -> Any:
+    """Spark hands out instants in the session's time zone, as a label; the instants are the same."""
+    fields = [
+        field.with_type(INSTANT) if pa.types.is_timestamp(field.type) and field.type.tz is not None else field
+        for field in rows.schema
+    ]
+    return rows.cast(pa.schema(fields))
+
+
+def answer(files: Iterable[tuple[str, File]]) -> Any:
+    """What a task has to say: which files it wrote, each with a word about what for."""
+    said = list(files)
+    return pa.RecordBatch.from_pydict(
+        {"tag": [tag for tag, _ in said], "file": [msgspec.json.encode(file).decode() for _, file in said]},
+        schema=pa.schema([("tag", pa.string()), ("file", pa.string())]),
+    )
+
+
+def grouped(files: Sequence[File], *, bytes_max: int) -> list[list[File]]:
+    """Files in the order given, in groups of about a size: what one task does."""
+    groups: list[list[File]] = []
+    size = 0
+    for file in files:
+        if not groups or size + file.bytes > bytes_max:
+            groups.append([])
+            size = 0
+        groups[-1].append(file)
+        size += file.bytes
+    return groups
+
+
+def days(first: str, last: str) -> Iterator[str]:
+    """All dates from one to another, both included."""
+    day = date.fromisoformat(first)
+    while str(day) <= last:
+        yield str(day)
+        day += timedelta(days=1)

@@ -1,0 +1,428 @@
+"""The pipeline: what happened to a queue since the last run, into the tables of a warehouse.
+
+A run goes from the cursor, the position up to which the warehouse tells everything, to the horizon. Executors turn the
+objects of that stretch into files of bronze and silver; Spark SQL adds what they say to gold; one write of the
+warehouse's root makes all of it visible and moves the cursor. Before that write nothing has changed, after it nothing
+is left to do: so a run may be killed anywhere, and two may run at once. A long stretch is cut into several.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from enum import StrEnum
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from casque.clock import Clock, SystemClock
+from casque.errors import HistoryGoneError, InvalidInputError
+from casque.spark import gold
+from casque.spark.gold import News, columns
+from casque.spark.horizon import ArchiveObject, Horizon, archived_between, look
+from casque.spark.parquet import FILES_DDL, File
+from casque.spark.place import Place
+from casque.spark.tables import TABLES
+from casque.spark.tasks import COMPACTED, GONE, Compaction, FromArchive, FromLog, FromState, Task, Tasks
+from casque.spark.warehouse import Change, Snapshot, Warehouse, frame
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+STRETCH_OBJECTS = 1_000
+"""Objects of the archive that one stretch takes: some millions of jobs. What was done of a longer one is not lost."""
+STRETCH_COMMITS = 200_000
+SEGMENTS_PER_TASK = 2_000
+OBJECTS_PER_TASK = 24
+TASKS_WANTED = 16
+COMPACT_FILES = 8
+"""So many small files of one partition become one."""
+SMALL_BYTES = 16 * 1024 * 1024
+COMPACTED_BYTES = 128 * 1024 * 1024
+KEPT_GAPS = 100
+WRITES_AT_ONCE = 4
+GOLD = tuple(table for table in TABLES if table.startswith("gold/"))
+
+Progress = Callable[[str, int, int], None]
+"""Told what is being done, which step that is, and of how many."""
+STEPS = ("look at the queue", "bronze and silver", "gold", *GOLD, "save the cursor")
+
+
+class OnGone(StrEnum):
+    """What to do about commits that were collected before they could be read."""
+
+    FAIL = "fail"
+    SKIP = "skip"
+
+
+class Cursor(msgspec.Struct, frozen=True):
+    """Where the warehouse stands. Kept in its root."""
+
+    queue_id: str = ""
+    position: int = 0
+    """Everything up to here is in it."""
+    bronze: int = 0
+    """The last commit in `bronze/events`."""
+    hour: str | None = None
+    """The latest hour of the archive seen so far."""
+    gaps: tuple[tuple[int, int], ...] = ()
+    """Commits that were gone before they could be read, the latest ones: first and last."""
+
+
+class Summary(msgspec.Struct, frozen=True):
+    """What a run did."""
+
+    before: int
+    """The position at which the warehouse was."""
+    position: int
+    """And is now."""
+    events: int = 0
+    jobs: int = 0
+    attempts: int = 0
+    queued: int = 0
+    """Jobs in the queue as of the position, dead ones too."""
+    partitions: int = 0
+    """Partitions of gold tables written."""
+    files: int = 0
+    bytes: int = 0
+    stretches: int = 0
+    compacted: int = 0
+    """Small files that were merged."""
+    gaps: tuple[tuple[int, int], ...] = ()
+    """Commits that `bronze/events` misses because they were collected: first and last."""
+    notes: tuple[str, ...] = ()
+    elapsed_ms: int = 0
+
+    @property
+    def changed(self) -> bool:
+        return self.position != self.before
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """What an operator may say."""
+
+    payloads: bool = False
+    """Whether bronze keeps payloads and results."""
+    on_gone: OnGone = OnGone.FAIL
+    put_dollars: float = gold.PUT_DOLLARS
+    adopt: bool = False
+    """Go on although the queue has another id: it was converted."""
+    rebuild: bool = False
+    """Make gold anew from silver, instead of adding to it."""
+    stretch_objects: int = STRETCH_OBJECTS
+
+
+def run(
+    spark: SparkSession,
+    url: str,
+    warehouse: Warehouse | str,
+    *,
+    options: Mapping[str, str] | None = None,
+    settings: Settings | None = None,
+    progress: Progress | None = None,
+    clock: Clock | None = None,
+) -> Summary:
+    """Bring a warehouse up to date with a queue. `options` are those of the queue's store.
+
+    Raises:
+        InvalidInputError: there is no queue, or the warehouse is another queue's.
+        HistoryGoneError: commits were collected before they could be read.
+        CASConflictError: another run changed the warehouse meanwhile; nothing of this stretch is there.
+    """
+    clock = clock or SystemClock()
+    begun_ms = clock.monotonic_ms()
+    place = Place(url, options)
+    to = warehouse if isinstance(warehouse, Warehouse) else Warehouse(warehouse)
+    one = _Run(spark, place, to, settings or Settings(), progress or (lambda *_: None))
+    summary = one.run()
+    return msgspec.structs.replace(summary, elapsed_ms=clock.monotonic_ms() - begun_ms)
+
+
+class _Plan(msgspec.Struct, frozen=True):
+    """One stretch."""
+
+    to: int
+    is_last: bool
+    """Nothing is left after it, so that the queue is looked at as it is then."""
+    objects: Sequence[ArchiveObject]
+    bronze: tuple[int, int] | None
+    """The first and the last commit to read."""
+    cursor: Cursor
+
+
+class _Run:
+    def __init__(
+        self, spark: SparkSession, queue: Place, warehouse: Warehouse, settings: Settings, progress: Progress
+    ) -> None:
+        self._spark = spark
+        self._queue = queue
+        self._warehouse = warehouse
+        self._settings = settings
+        self._progress = progress
+        self._step = 0
+
+    def run(self) -> Summary:
+        snapshot = self._warehouse.snapshot()
+        cursor = _cursor_of(snapshot)
+        summary = Summary(cursor.position, cursor.position)
+        rebuild = self._settings.rebuild
+        while True:
+            self._step = 0
+            self._say("look at the queue")
+            horizon = self._queue.run(partial(look, known=cursor.position))
+            self._check(cursor, horizon)
+            if not horizon.has_log:
+                note = "the queue has the document layout, which keeps no log: bronze and requests stay empty"
+                summary = msgspec.structs.replace(summary, notes=(note,))
+            if horizon.position <= cursor.position and not rebuild:
+                return summary
+            plan = self._plan(cursor, horizon)
+            change = self._warehouse.begin()
+            if change.base.etag != snapshot.etag:
+                change.base = snapshot  # the commit will lose: what was planned is not what is there now
+            summary = self._stretch(change, plan, horizon, summary, rebuild=rebuild)
+            self._say("save the cursor")
+            snapshot = change.commit(msgspec.to_builtins(plan.cursor))
+            cursor, rebuild = plan.cursor, False
+            if plan.is_last and horizon.is_end:
+                return summary
+
+    def _check(self, cursor: Cursor, horizon: Horizon) -> None:
+        if cursor.queue_id not in ("", horizon.queue_id) and not self._settings.adopt:
+            raise InvalidInputError(
+                f"this warehouse is that of the queue {cursor.queue_id}, and here is {horizon.queue_id}. If the queue "
+                "was converted to another layout since, go on with --adopt; if it is another queue, give it a "
+                "warehouse of its own"
+            )
+
+    def _plan(self, cursor: Cursor, horizon: Horizon) -> _Plan:
+        settings = self._settings
+        objects = self._queue.run(
+            partial(archived_between, after=cursor.position, upto=horizon.position, since_hour=cursor.hour)
+        )
+        to = horizon.position
+        if len(objects) > settings.stretch_objects:
+            # Objects of one range stay together: they are told apart by positions.
+            to = objects[settings.stretch_objects - 1].range.last
+            objects = [one for one in objects if one.range.last <= to]
+        gaps = list(cursor.gaps)
+        bronze: tuple[int, int] | None = None
+        if horizon.has_log:
+            first = cursor.bronze + 1
+            if first <= horizon.floor:
+                # Of a first run nothing was ever promised.
+                if cursor.queue_id:
+                    self._gone(first, horizon.floor)
+                    gaps.append((first, horizon.floor))
+                first = horizon.floor + 1
+            to = min(to, max(first - 1, cursor.position) + STRETCH_COMMITS)
+            objects = [one for one in objects if one.range.last <= to]
+            bronze = (first, to) if first <= to else None
+        reached = Cursor(
+            horizon.queue_id,
+            to,
+            bronze[1] if bronze else cursor.bronze,
+            max([one.hour for one in objects] + ([cursor.hour] if cursor.hour else []), default=None),
+            tuple(gaps[-KEPT_GAPS:]),
+        )
+        return _Plan(to, to == horizon.position, objects, bronze, reached)
+
+    def _gone(self, first: int, last: int) -> None:
+        if self._settings.on_gone is OnGone.FAIL:
+            raise HistoryGoneError(
+                f"bronze/events cannot go on: what follows position {first - 1} (up to {last}) was collected before it "
+                "was read, so run the pipeline more often, or go on without it with --on-gone skip (finished jobs "
+                "come from the archive and miss nothing); position "
+                f"{first}",
+                last + 1,
+            )
+
+    # --- One stretch ---
+
+    def _stretch(self, change: Change, plan: _Plan, horizon: Horizon, summary: Summary, *, rebuild: bool) -> Summary:
+        self._say("bronze and silver")
+        tasks: list[Task] = [*_archive_tasks(plan.objects), *self._log_tasks(plan, horizon), *_compactions(change)]
+        if plan.is_last:
+            tasks.append(FromState(plan.to, horizon.has_log))
+        written = self._perform(change, tasks)
+        if gone := written.pop(GONE, []):
+            first, last = min(file.first or 0 for file in gone), max(file.last or 0 for file in gone)
+            self._gone(first, last)
+            summary = msgspec.structs.replace(summary, gaps=(*summary.gaps, (first, last)))
+        news = _Newly(change, written, rebuild=rebuild)
+        for table in ("bronze/events", "silver/jobs", "silver/attempts"):
+            merged = {file.key for task in tasks if isinstance(task, Compaction) for file in task.files}
+            files = [*written.get(table, []), *written.get(COMPACTED + table, [])]
+            change.add(table, columns(table), files, instead=merged)
+        change.replace("silver/queue", columns("silver/queue"), written.get("silver/queue", []))
+        self._say("gold")
+        partitions = self._gold(change, news, rebuild=rebuild)
+        rows = {table: sum(file.rows for file in files) for table, files in written.items()}
+        everything = [file for files in written.values() for file in files]
+        return Summary(
+            summary.before,
+            plan.to,
+            summary.events + rows.get("bronze/events", 0),
+            summary.jobs + rows.get("silver/jobs", 0),
+            summary.attempts + rows.get("silver/attempts", 0),
+            rows.get("silver/queue", 0),
+            summary.partitions + partitions,
+            summary.files + len(everything) + partitions,
+            summary.bytes + sum(file.bytes for file in everything),
+            summary.stretches + 1,
+            summary.compacted + sum(len(task.files) for task in tasks if isinstance(task, Compaction)),
+            (*summary.gaps, *plan.cursor.gaps[len(_cursor_of(change.base).gaps) :]),
+            summary.notes,
+        )
+
+    def _log_tasks(self, plan: _Plan, horizon: Horizon) -> Iterator[FromLog]:
+        if plan.bronze is None:
+            return
+        first, last = plan.bronze
+        size = max(1, min(SEGMENTS_PER_TASK, -(-(last - first + 1) // TASKS_WANTED)))
+        for start in range(first, last + 1, size):
+            yield FromLog(horizon.queue_id, start, min(start + size - 1, last), self._settings.payloads)
+
+    def _perform(self, change: Change, tasks: Sequence[Task]) -> dict[str, list[File]]:
+        if not tasks:
+            return {}
+        work = Tasks(self._queue, self._warehouse.place, change.stamp, tasks)
+        numbers = self._spark.range(0, len(tasks), 1, len(tasks))
+        written: dict[str, list[File]] = {}
+        for row in numbers.mapInArrow(work, FILES_DDL).collect():
+            written.setdefault(row.tag, []).append(msgspec.json.decode(row.file, type=File))
+        return written
+
+    # --- Gold ---
+
+    def _gold(self, change: Change, newly: _Newly, *, rebuild: bool) -> int:
+        """Few actions, and those beside each other: a small run would otherwise mostly wait for Spark to begin."""
+        spark = self._spark
+        with ExitStack() as held, newly.frames(spark, self._warehouse.place) as news:
+
+            def keep(df: DataFrame) -> DataFrame:
+                held.callback(df.unpersist)
+                return df.persist()
+
+            additive = [one for one in self._additive() if newly.has_events or one.table != "gold/requests"]
+            added = {one.table: keep(one.added(spark, news)) for one in additive}
+            dates = gold.dates({one.table: (added[one.table], one.unit) for one in additive})
+            frames = {
+                one.table: one.summed(spark, added[one.table], self._old(change, one.table, dates, rebuild=rebuild))
+                for one in additive
+            }
+            minutes = frames["gold/minutes"] = keep(frames["gold/minutes"])
+            hours = frames["gold/hours"] = keep(gold.hours(spark, minutes))
+            frames["gold/fairness"] = gold.fairness(spark, hours)
+            dates["gold/hours"] = dates["gold/fairness"] = dates["gold/minutes"]
+            with ThreadPoolExecutor(WRITES_AT_ONCE) as threads:
+                written = {
+                    table: threads.submit(self._write, change, table, df, dates[table]) for table, df in frames.items()
+                }
+            for table in GOLD:
+                files = written[table].result() if table in written else []
+                change.replace(table, columns(table), files, dates=None if rebuild else dates.get(table, ()))
+        return sum(len(one.result()) for one in written.values())
+
+    def _additive(self) -> list[_Additive]:
+        requests = partial(gold.requests, put_dollars=self._settings.put_dollars)
+        return [
+            _Additive("gold/minutes", gold.minutes_added, gold.minutes, gold.MINUTE_MS),
+            _Additive("gold/dead_letters", gold.dead_letters_added, gold.dead_letters, gold.HOUR_MS),
+            _Additive("gold/depth", gold.depth_added, gold.depth, gold.MINUTE_MS),
+            _Additive("gold/workers", gold.workers_added, gold.workers, gold.MINUTE_MS),
+            _Additive("gold/requests", gold.requests_added, requests, gold.HOUR_MS),
+        ]
+
+    def _old(self, change: Change, table: str, dates: Mapping[str, list[str]], *, rebuild: bool) -> DataFrame:
+        files = [] if rebuild else change.manifest(table).of(dates[table])
+        return frame(self._spark, self._warehouse.place, files, columns(table))
+
+    def _write(self, change: Change, table: str, df: DataFrame, dates: list[str]) -> list[File]:
+        files = change.write(gold.in_order(df, table, len(dates)), table) if dates else []
+        self._say(table)
+        return files
+
+    def _say(self, what: str) -> None:
+        self._progress(what, self._step, len(STEPS))
+        self._step += 1
+
+
+class _Additive(NamedTuple):
+    """How a table is made of what is new and what it has already."""
+
+    table: str
+    added: Callable[[SparkSession, News], DataFrame]
+    summed: Callable[[SparkSession, DataFrame, DataFrame], DataFrame]
+    unit: int
+
+
+class _Newly:
+    """Which files say what is new."""
+
+    def __init__(self, change: Change, written: Mapping[str, list[File]], *, rebuild: bool) -> None:
+        self._files = {
+            table: [*(change.manifest(table).files if rebuild else ()), *written.get(table, [])]
+            for table in ("silver/jobs", "silver/attempts", "bronze/events")
+        }
+        self._files["silver/queue"] = list(written.get("silver/queue", []))
+        self._before = [] if rebuild else list(change.manifest("silver/queue").files)
+        self.has_events = bool(self._files["bronze/events"])
+
+    @contextmanager
+    def frames(self, spark: SparkSession, place: Place) -> Iterator[News]:
+        """Held by Spark while several tables are made of them."""
+
+        def held(table: str, files: list[File]) -> DataFrame:
+            chosen = {name: TABLES[table].columns[name].type for name in gold.NEEDED[table]}
+            return frame(spark, place, files, chosen)
+
+        frames = {table: held(table, files).persist() for table, files in self._files.items()}
+        before = held("silver/queue", self._before).persist()
+        try:
+            yield News(
+                frames["silver/jobs"],
+                frames["silver/attempts"],
+                frames["silver/queue"],
+                before,
+                frames["bronze/events"],
+            )
+        finally:
+            for each in (*frames.values(), before):
+                each.unpersist()
+
+
+def _archive_tasks(objects: Sequence[ArchiveObject]) -> Iterator[FromArchive]:
+    """Objects of one date together, as many as are worth a file."""
+    by_date: dict[str, list[ArchiveObject]] = {}
+    for one in objects:
+        by_date.setdefault(one.date, []).append(one)
+    size = max(1, min(OBJECTS_PER_TASK, -(-len(objects) // TASKS_WANTED)))
+    for date, some in sorted(by_date.items()):
+        for start in range(0, len(some), size):
+            part = some[start : start + size]
+            first, last = min(one.range.first for one in part), max(one.range.last for one in part)
+            yield FromArchive(date, [one.key for one in part], first, last)
+
+
+def _compactions(change: Change) -> Iterator[Compaction]:
+    for table in ("bronze/events", "silver/jobs", "silver/attempts"):
+        manifest = change.manifest(table)
+        by_date: dict[str, list[File]] = {}
+        for file in manifest.files:
+            if file.bytes < SMALL_BYTES:
+                by_date.setdefault(file.date, []).append(file)
+        for date, small in by_date.items():
+            if len(small) < COMPACT_FILES:
+                continue
+            taken: list[File] = []
+            for file in small:
+                if sum(one.bytes for one in taken) + file.bytes <= COMPACTED_BYTES:
+                    taken.append(file)
+            yield Compaction(table, date, taken, manifest.columns)
+
+
+def _cursor_of(snapshot: Snapshot) -> Cursor:
+    raw: dict[str, Any] = snapshot.root.cursor
+    return msgspec.convert(raw, Cursor) if raw else Cursor()

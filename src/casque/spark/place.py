@@ -1,0 +1,117 @@
+"""A store as a Spark task can carry it: by URL and options, opened where it is used.
+
+Blocking, because Spark is. Reads are repeated for as long as a queue would; objects are created under names that
+nobody else picks, so that a create whose answer was lost is simply sent again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from casque.clock import SystemClock, system_random
+from casque.errors import CASConflictError, InvalidInputError
+from casque.journal.patience import Patience
+from casque.journal.tries import Tries
+from casque.settings import QueueSettings
+from casque.storage.port import Read, Store, Stored, Won
+from casque.storage.url import open_store
+
+R = TypeVar("R")
+
+
+class Place:
+    """Where objects are. Shows its options to nobody: they may be credentials.
+
+    Raises:
+        InvalidInputError: no store that executors could share.
+    """
+
+    def __init__(self, url: str, options: Mapping[str, str] | None = None) -> None:
+        if url.startswith("memory:"):
+            raise InvalidInputError(
+                f"{url!r}: Spark's executors are processes of their own and do not share this one's memory; use "
+                "file:// or a bucket"
+            )
+        self.url = url.rstrip("/")
+        self.options = dict(options or {})
+
+    def __repr__(self) -> str:
+        return f"Place({self.url.partition('?')[0]!r})"
+
+    def run(self, work: Callable[[Store], Awaitable[R]]) -> R:
+        """Open the store, do something with it, close it."""
+
+        async def opened() -> R:
+            store = open_store(self.url, options=self.options)
+            try:
+                return await work(store)
+            finally:
+                await store.close()
+
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return asyncio.run(opened())
+        # A notebook runs a loop of its own in this very thread.
+        with ThreadPoolExecutor(1) as beside:
+            return beside.submit(asyncio.run, opened()).result()
+
+
+def patience() -> Patience:
+    return Patience(QueueSettings(), SystemClock(), system_random())
+
+
+async def get(store: Store, key: str) -> Read:
+    """
+    Raises:
+        StorageError: the store failed for too long.
+    """
+    return await patience().insist(lambda: store.get(key))
+
+
+async def body_of(store: Store, key: str) -> bytes | None:
+    read = await get(store, key)
+    return read.body if isinstance(read, Stored) else None
+
+
+async def create_new(store: Store, key: str, body: bytes) -> None:
+    """Create an object whose name only we can have picked.
+
+    Raises:
+        StorageError, UnknownOutcomeError: the store failed for too long.
+        CASConflictError: somebody else has this name.
+    """
+    tries = Tries(f"the creation of {key}", patience)
+    while True:
+        outcome = await tries.attempt(lambda: store.create(key, body))
+        if isinstance(outcome, Won) or (outcome is not None and tries.sent):
+            return  # lost after an attempt without an answer: that one had landed
+        if outcome is not None:
+            raise CASConflictError(f"{key} is there already, and nobody else should know this name")
+
+
+async def swap(store: Store, key: str, body: bytes, *, expected: str | None) -> bool:
+    """Write a body that is unique in place of a version, or of nothing; False if somebody else was first.
+
+    Raises:
+        StorageError, UnknownOutcomeError: the store failed for too long.
+    """
+    tries = Tries(f"the change of {key}", patience)
+    while True:
+        outcome = await tries.attempt(
+            lambda: store.create(key, body) if expected is None else store.replace(key, body, expected=expected)
+        )
+        if isinstance(outcome, Won):
+            return True
+        if outcome is not None and not tries.sent:
+            return False
+        if tries.sent:
+            # An attempt went unanswered: the object itself says whether it was ours that landed.
+            read = await get(store, key)
+            if isinstance(read, Stored) and read.body == body:
+                return True
+            if outcome is not None:
+                return False

@@ -1,0 +1,313 @@
+"""Finished jobs and their attempts as columns, from the archive's lines; jobs in the queue, from its state.
+
+Runs on executors. Payloads and results are never looked at: what is kept of them is how large they are.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from casque.errors import CorruptQueueError
+from casque.spark.arrow_types import INSTANT, arrow_type
+from casque.spark.parquet import PARTITION
+from casque.spark.tables import TABLES
+from casque.types import Attempt, JobRecord, JobState
+
+CLASS_MAX = 120
+_NUMBERS = re.compile(r"0x[0-9a-fA-F]+|[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}|\b[0-9a-fA-F]{16,}\b|\d+")
+
+
+class _Try(msgspec.Struct, gc=False):
+    """An attempt that came to nothing; times as they are written, because Arrow reads them faster."""
+
+    ended_at: str
+    how: str
+    claimed_at: str | None = None
+    worker: str | None = None
+    token: int = 0
+    error: str | None = None
+
+
+_NULL = msgspec.Raw(b"null")
+
+
+class _Line(msgspec.Struct, gc=False):
+    """A line of the archive, as far as it is of interest here."""
+
+    id: str
+    entrypoint: str
+    payload: msgspec.Raw
+    state: str
+    attempts: int
+    created_at: str
+    due_at: str
+    finished_at: str
+    position: int
+    sequence: int
+    claimed_at: str | None = None
+    worker: str | None = None
+    error: str | None = None
+    result: msgspec.Raw = _NULL
+    priority: int = 0
+    max_attempts: int | None = None
+    token: int = 0
+    key: str | None = None
+    zone: str | None = None
+    run_at: str | None = None
+    blob_bytes: int | None = None
+    tries: tuple[_Try, ...] = ()
+    waiting: bool = False
+
+
+class _Told(msgspec.Struct, gc=False):
+    """What the attempts before the last one say about this life of a job: from its enqueueing, or its revival."""
+
+    tries: Sequence[_Try]
+    revived: bool
+
+
+_decoder = msgspec.json.Decoder(_Line)
+
+
+def finished(key: str, body: bytes) -> tuple[Any, Any]:
+    """An object of the archive as rows of `silver/jobs` and of `silver/attempts`.
+
+    Raises:
+        CorruptQueueError: it is no object of an archive.
+    """
+    try:
+        lines = _decoder.decode_lines(body)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise CorruptQueueError(key, f"this is no part of an archive ({error}). Restore it from a backup") from error
+    told = {number: _told(line) for number, line in enumerate(lines) if line.tries}
+    attempts = _attempts(lines, told)
+    return _jobs(lines, told), attempts
+
+
+def error_class(error: str | None) -> str | None:
+    """What kind of error it is: the text before the first colon, numbers and ids taken out.
+
+    >>> error_class("TimeoutError: no answer from 10.0.0.7")
+    'TimeoutError'
+    >>> error_class("order 4711 is gone")
+    'order # is gone'
+    """
+    return None if error is None else _class(error.partition(":")[0])
+
+
+@lru_cache(maxsize=4096)
+def _class(start: str) -> str:
+    return _NUMBERS.sub("#", start.strip())[:CLASS_MAX]
+
+
+def _told(line: _Line) -> _Told:
+    """A revived job has the attempts of its earlier life too, which were told when it died."""
+    lost = line.attempts - (0 if line.waiting else 1)
+    return _Told(line.tries[-lost:] if lost > 0 else (), len(line.tries) > max(lost, 0))
+
+
+def _jobs(lines: Sequence[_Line], told: dict[int, _Told]) -> Any:
+    created = _instants(line.created_at for line in lines)
+    run_at = _instants(line.run_at for line in lines)
+    due = _instants(line.due_at for line in lines)
+    claimed = _instants(line.claimed_at for line in lines)
+    ended = _instants(line.finished_at for line in lines)
+    first_claimed = _instants(_first_claim(line, told.get(number)) for number, line in enumerate(lines))
+    revived = pa.array([number in told and told[number].revived for number in range(len(lines))], pa.bool_())
+    again = pa.array([number in told and bool(told[number].tries) for number in range(len(lines))], pa.bool_())
+    # When a revival with several attempts came due is not kept: it is there from its first claim on.
+    second_life = pc.if_else(again, first_claimed, due)
+    first_due = pc.if_else(revived, second_life, _later(created, run_at))
+    wait = _between(first_due, first_claimed, unless=pc.and_(revived, again))
+    run = pc.add(
+        pa.array([_tried_ms(told.get(number)) for number in range(len(lines))], pa.int64()),
+        pc.fill_null(_between(claimed, ended, unless=pa.array([line.waiting for line in lines], pa.bool_())), 0),
+    )
+    after = pc.fill_null(_between(first_claimed, ended), 0)
+    columns = {
+        "position": [line.position for line in lines],
+        "id": [line.id for line in lines],
+        "entrypoint": [line.entrypoint for line in lines],
+        "zone": [line.zone for line in lines],
+        "state": [line.state for line in lines],
+        "priority": [line.priority for line in lines],
+        "key": [line.key for line in lines],
+        "payload_bytes": [
+            _decoded_bytes(line.payload) if line.blob_bytes is None else line.blob_bytes for line in lines
+        ],
+        "sequence": [line.sequence for line in lines],
+        "token": [line.token for line in lines],
+        "attempts": [line.attempts for line in lines],
+        "max_attempts": [line.max_attempts for line in lines],
+        "worker": [line.worker for line in lines],
+        "created_at": created,
+        "run_at": run_at,
+        "first_due_at": first_due,
+        "first_claimed_at": first_claimed,
+        "claimed_at": claimed,
+        "due_at": due,
+        "error": [line.error for line in lines],
+        "error_class": [error_class(line.error) for line in lines],
+        "revived": revived,
+        "finished_at": ended,
+        "scheduled_ms": _between(created, first_due, unless=revived),
+        "wait_ms": wait,
+        "run_ms": run,
+        "pause_ms": pc.max_element_wise(pc.subtract(after, run), 0),
+        "total_ms": _between(created, ended),
+        "result_bytes": [None if bytes(line.result) == b"null" else _decoded_bytes(line.result) for line in lines],
+    }
+    return _table("silver/jobs", columns, len(lines))
+
+
+def _attempts(lines: Sequence[_Line], told: dict[int, _Told]) -> Any:
+    """Those that came to nothing, and for each job the one that ended it, if one did."""
+    rows: list[tuple[_Line, _Try, int, bool]] = []
+    for number, line in enumerate(lines):
+        this = told.get(number)
+        if this is not None:
+            first = line.attempts - len(this.tries) + line.waiting
+            rows += [(line, tried, first + place, False) for place, tried in enumerate(this.tries)]
+        if line.claimed_at is not None and not line.waiting:
+            last = _Try(line.finished_at, line.state, line.claimed_at, line.worker, line.token)
+            last.error = None if line.state == "done" else line.error
+            rows.append((line, last, max(line.attempts, 1), True))
+    claimed = _instants(tried.claimed_at for _, tried, _, _ in rows)
+    ended = _instants(tried.ended_at for _, tried, _, _ in rows)
+    columns = {
+        "position": [line.position for line, _, _, _ in rows],
+        "job_id": [line.id for line, _, _, _ in rows],
+        "entrypoint": [line.entrypoint for line, _, _, _ in rows],
+        "zone": [line.zone for line, _, _, _ in rows],
+        "attempt": [number for _, _, number, _ in rows],
+        "token": [tried.token for _, tried, _, _ in rows],
+        "worker": [tried.worker for _, tried, _, _ in rows],
+        "claimed_at": claimed,
+        "ended_at": ended,
+        "run_ms": _between(claimed, ended),
+        "outcome": [tried.how for _, tried, _, _ in rows],
+        "error_class": [error_class(tried.error) for _, tried, _, _ in rows],
+        "error": [tried.error for _, tried, _, _ in rows],
+        "last": [last for _, _, _, last in rows],
+    }
+    return _table("silver/attempts", columns, len(rows))
+
+
+def waiting(records: Sequence[JobRecord], as_of_ms: int) -> Any:
+    """Jobs in the queue as rows of `silver/queue`."""
+    lives = [_life(record) for record in records]
+    columns = {
+        "as_of": _moments([as_of_ms] * len(records)),
+        "id": [record.spec.id for record in records],
+        "entrypoint": [record.spec.entrypoint for record in records],
+        "zone": [record.spec.zone for record in records],
+        "state": [record.state.value for record in records],
+        "priority": [record.spec.priority for record in records],
+        "key": [record.spec.key for record in records],
+        "payload_bytes": [record.spec.blob_bytes or len(record.spec.payload) for record in records],
+        "sequence": [record.sequence for record in records],
+        "token": [record.token for record in records],
+        "attempts": [record.attempts for record in records],
+        "max_attempts": [record.spec.attempts_max for record in records],
+        "worker": [record.worker for record in records],
+        "created_at": _moments([record.created_ms for record in records]),
+        "run_at": _moments([record.spec.run_at_ms for record in records]),
+        "first_due_at": _moments([life.first_due_ms for life in lives]),
+        "first_claimed_at": _moments([life.first_claimed_ms for life in lives]),
+        "claimed_at": _moments([record.claimed_ms for record in records]),
+        "due_at": _moments([record.due_ms for record in records]),
+        "error": [record.error for record in records],
+        "error_class": [error_class(record.error) for record in records],
+        "revived": [life.revived for life in lives],
+        "tried": [_tried(record, life) for record, life in zip(records, lives, strict=True)],
+    }
+    return _table("silver/queue", columns, len(records))
+
+
+class _Life(msgspec.Struct, gc=False):
+    """A job since it was enqueued, or since it was given fresh attempts."""
+
+    first_due_ms: int
+    first_claimed_ms: int | None
+    revived: bool
+    tries: Sequence[Attempt]
+
+
+def _life(record: JobRecord) -> _Life:
+    running = record.state is JobState.RUNNING
+    lost = record.attempts - running
+    revived = len(record.tries) > max(lost, 0)
+    tries = record.tries[-lost:] if lost > 0 else ()
+    first_claimed_ms = tries[0].claimed_ms if tries else record.claimed_ms if running else None
+    if not revived:
+        return _Life(max(record.created_ms, record.spec.run_at_ms or 0), first_claimed_ms, False, tries)
+    return _Life(first_claimed_ms or record.due_ms if tries else record.due_ms, first_claimed_ms, True, tries)
+
+
+def _tried(record: JobRecord, life: _Life) -> list[dict[str, Any]] | None:
+    """Of a dead job its end has told them."""
+    if record.state is JobState.DEAD:
+        return None
+    return [
+        {"claimed_ms": one.claimed_ms, "ended_ms": one.ended_ms, "worker": one.worker, "outcome": one.how.value}
+        for one in life.tries
+    ]
+
+
+def _first_claim(line: _Line, told: _Told | None) -> str | None:
+    if told is not None and told.tries:
+        return told.tries[0].claimed_at
+    # Of a release that kept no attempts, the first claim is known only if there was just one.
+    return line.claimed_at if line.attempts <= 1 and not line.waiting else None
+
+
+def _tried_ms(told: _Told | None) -> int:
+    if told is None or not told.tries:
+        return 0
+    claimed = _instants(tried.claimed_at for tried in told.tries)
+    ended = _instants(tried.ended_at for tried in told.tries)
+    return int(pc.sum(_between(claimed, ended)).as_py() or 0)
+
+
+def _instants(texts: Iterable[str | None]) -> Any:
+    return pa.array(texts, pa.string()).cast(INSTANT)
+
+
+def _moments(times_ms: Sequence[int | None]) -> Any:
+    return pa.array(times_ms, pa.int64()).cast(pa.timestamp("ms", tz="UTC")).cast(INSTANT)
+
+
+def _later(created: Any, run_at: Any) -> Any:
+    return pc.if_else(pc.fill_null(pc.greater(run_at, created), False), run_at, created)
+
+
+def _between(start: Any, end: Any, *, unless: Any = None) -> Any:
+    """Milliseconds, never less than none: the clocks of two writers may differ."""
+    span = pc.divide(pc.subtract(end.cast(pa.int64()), start.cast(pa.int64())), 1000)
+    # Of one value and none, max_element_wise would take the value.
+    span = pc.if_else(pc.is_null(span), pa.scalar(None, pa.int64()), pc.max_element_wise(span, 0))
+    return span if unless is None else pc.if_else(unless, pa.scalar(None, pa.int64()), span)
+
+
+def _decoded_bytes(encoded: msgspec.Raw) -> int:
+    """How many bytes a JSON string of base64 stands for, without decoding it."""
+    text = memoryview(encoded)
+    return (len(text) - 2) // 4 * 3 - bytes(text[-3:]).count(b"=")
+
+
+def _table(name: str, columns: dict[str, Any], rows: int) -> Any:
+    """Columns in the table's order and types, the shard and nothing for the partition: that comes from the file."""
+    wanted = {column: arrow_type(kind.type) for column, kind in TABLES[name].columns.items() if column != PARTITION}
+    columns["shard"] = pa.repeat(pa.scalar(0, pa.int32()), rows)
+    arrays = [
+        found if isinstance(found := columns[column], pa.Array | pa.ChunkedArray) else pa.array(found, kind)
+        for column, kind in wanted.items()
+    ]
+    return pa.table(arrays, schema=pa.schema(list(wanted.items())))

@@ -1,0 +1,220 @@
+"""What the executors do for a pipeline before Spark SQL takes over: from the queue's objects to Parquet files.
+
+Each task is a value that says what to read and answers which files it wrote. Payloads never leave the executor.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from casque.clock import SystemClock, system_random
+from casque.codec.document import DocumentCodec
+from casque.codec.head import KEY
+from casque.codec.log import Segment, decode_segment, previous, segment_key
+from casque.codec.stored import from_ms
+from casque.errors import HistoryGoneError, StorageError
+from casque.journal.log.past import Past
+from casque.settings import QueueSettings
+from casque.spark import bronze, silver
+from casque.spark.parquet import PARTITION, File, Writer, answer, read
+from casque.spark.place import Place, body_of
+from casque.state import Limits, State
+from casque.storage.port import Store
+
+ROWS_MAX = 250_000
+"""How many rows a task gathers before it writes a file."""
+AT_ONCE = 8
+"""Objects asked for at once."""
+
+
+class FromArchive(msgspec.Struct, frozen=True):
+    """Objects of the archive to `silver/jobs` and `silver/attempts`."""
+
+    date: str
+    keys: Sequence[str]
+    first: int
+    last: int
+
+    async def run(self, context: Context) -> AsyncIterator[tuple[str, File]]:
+        jobs: list[Any] = []
+        attempts: list[Any] = []
+        rows = 0
+        async for key, body in _bodies(context.queue, self.keys):
+            if body is None:
+                continue  # listed, and gone by now: older than is kept
+            some, tried = silver.finished(key, body)
+            jobs.append(some)
+            attempts.append(tried)
+            rows += some.num_rows
+            if rows >= ROWS_MAX:
+                for told in await self._write(context, jobs, attempts):
+                    yield told
+                jobs, attempts, rows = [], [], 0
+        for told in await self._write(context, jobs, attempts):
+            yield told
+
+    async def _write(self, context: Context, jobs: list[Any], attempts: list[Any]) -> list[tuple[str, File]]:
+        told = []
+        for table, parts in (("silver/jobs", jobs), ("silver/attempts", attempts)):
+            rows = pa.concat_tables(parts) if parts else None
+            if rows is not None and rows.num_rows:
+                file = await context.writer(table).write(
+                    context.warehouse, self.date, rows, first=self.first, last=self.last
+                )
+                told.append((table, file))
+        return told
+
+
+class FromLog(msgspec.Struct, frozen=True):
+    """Segments of the log to `bronze/events`. Answers under `gone` what was collected before it could be read."""
+
+    queue_id: str
+    first: int
+    last: int
+    payloads: bool = False
+
+    async def run(self, context: Context) -> AsyncIterator[tuple[str, File]]:
+        by_date: dict[str, list[Segment]] = {}
+        position = self.first
+        gone = 0
+        async for _, body in _bodies(context.queue, [segment_key(at) for at in range(self.first, self.last + 1)]):
+            if body is None:
+                gone += 1
+            else:
+                # Each is checked by itself; that they follow each other is for `casque queue verify`.
+                segment = decode_segment(body, queue_id=self.queue_id, position=position, prev=previous(body))
+                by_date.setdefault(str(from_ms(segment.at).date()), []).append(segment)
+            position += 1
+        for date, segments in by_date.items():
+            rows = bronze.happened(segments, payloads=self.payloads)
+            if rows.num_rows:
+                first, last = segments[0].position, segments[-1].position
+                yield (
+                    "bronze/events",
+                    await context.writer("bronze/events").write(context.warehouse, date, rows, first=first, last=last),
+                )
+        if gone:
+            yield GONE, File("", "", gone, 0, self.first, self.last)
+
+
+GONE = "gone"
+
+
+class FromState(msgspec.Struct, frozen=True):
+    """The queue as of a position, or as it is if that is gone or there is no log, to `silver/queue`."""
+
+    position: int
+    has_log: bool
+
+    async def run(self, context: Context) -> AsyncIterator[tuple[str, File]]:
+        state, at_ms = await self._state(context.queue)
+        if state.jobs:
+            date = str(from_ms(at_ms).date())
+            rows = silver.waiting(list(state.jobs.values()), at_ms)
+            file = await context.writer("silver/queue").write(context.warehouse, date, rows)
+            yield "silver/queue", file
+
+    async def _state(self, store: Store) -> tuple[State, int]:
+        if not self.has_log:
+            body = await body_of(store, KEY)
+            if body is None:
+                raise StorageError(f"{KEY} is gone")
+            state = DocumentCodec(KEY, "").decode(body, Limits())
+            latest = [at for job in state.jobs.values() for at in (job.created_ms, job.claimed_ms, job.beat_ms) if at]
+            return state, max(latest, default=0)
+        past = Past(store, settings=QueueSettings(), clock=SystemClock(), rng=system_random())
+        try:
+            moment = await past.at_position(self.position)
+        except HistoryGoneError:
+            moment = await past.at_position(None)
+        return moment.state, moment.at_ms
+
+
+class Compaction(msgspec.Struct, frozen=True):
+    """Small files of one partition to one."""
+
+    table: str
+    date: str
+    files: Sequence[File]
+    columns: Mapping[str, str]
+
+    async def run(self, context: Context) -> AsyncIterator[tuple[str, File]]:
+        columns = {name: kind for name, kind in self.columns.items() if name != PARTITION}
+        parts = [await read(context.warehouse, file, columns) for file in self.files]
+        rows = pa.concat_tables(parts)
+        rows = rows.take(pc.sort_indices(rows, sort_keys=[("position", "ascending")]))
+        positions = rows.column("position")
+        first, last = pc.min(positions).as_py(), pc.max(positions).as_py()
+        yield (
+            COMPACTED + self.table,
+            await context.writer(self.table).write(context.warehouse, self.date, rows, first=first, last=last),
+        )
+
+
+COMPACTED = "compacted:"
+
+Task: TypeAlias = FromArchive | FromLog | FromState | Compaction
+
+
+class Context:
+    """What a task may use."""
+
+    def __init__(self, queue: Store, warehouse: Store, place: Place, stamp: str) -> None:
+        self.queue = queue
+        self.warehouse = warehouse
+        self._place = place
+        self._stamp = stamp
+
+    def writer(self, table: str) -> Writer:
+        return Writer(self._place, table, self._stamp)
+
+
+class Tasks(msgspec.Struct, frozen=True):
+    """For `mapInArrow` over a range of numbers: the tasks with these numbers."""
+
+    queue: Place
+    warehouse: Place
+    stamp: str
+    tasks: Sequence[Task]
+
+    def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                yield answer(self._run(self.tasks[number]))
+
+    def _run(self, task: Task) -> list[tuple[str, File]]:
+        async def inside(warehouse: Store) -> list[tuple[str, File]]:
+            from casque.storage.url import open_store
+
+            queue = open_store(self.queue.url, options=self.queue.options)
+            try:
+                context = Context(queue, warehouse, self.warehouse, self.stamp)
+                return [told async for told in task.run(context)]
+            finally:
+                await queue.close()
+
+        return self.warehouse.run(inside)
+
+
+async def _bodies(store: Store, keys: Sequence[str]) -> AsyncIterator[tuple[str, bytes | None]]:
+    """In their order, some ahead of whoever asks."""
+    ahead: list[tuple[str, asyncio.Task[bytes | None]]] = []
+    try:
+        for key in keys:
+            ahead.append((key, asyncio.create_task(body_of(store, key))))
+            if len(ahead) == AT_ONCE:
+                first, reading = ahead.pop(0)
+                yield first, await reading
+        while ahead:
+            first, reading = ahead.pop(0)
+            yield first, await reading
+    finally:
+        for _, reading in ahead:
+            reading.cancel()
+        await asyncio.gather(*(reading for _, reading in ahead), return_exceptions=True)
