@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -66,6 +67,13 @@ PRINTED = {
         r"cancelled: next year",
     ],
     "several_processes": [r"each job once: True", r"30 done, 0 waiting, 0 running"],
+    "spark/process": [
+        r"resized: 20 done, 1 failed",
+        r"counted: 10 done",
+        r"0.png -> small-0.png",
+        r"xxxx -> 4",
+        r"notes.txt: ValueError: notes.txt is no image",
+    ],
     "sync": [r"8 jobs enqueued by 8 threads in [1-8] commits", r"squares: 1 4 9 16 25 36 49 64"],
     "time_travel": [
         r"now: 0 jobs",
@@ -84,17 +92,23 @@ PRINTED = {
 
 
 def test_there_is_no_example_without_a_test() -> None:
-    assert {path.stem for path in EXAMPLES.glob("*.py")} == PRINTED.keys() | {"worker"}
+    there = {path.relative_to(EXAMPLES).with_suffix("").as_posix() for path in EXAMPLES.rglob("*.py")}
+    assert there == PRINTED.keys() | {"worker"}
 
 
-@pytest.mark.parametrize("name", PRINTED)
+def one_by_one(name: str) -> Any:
+    """Those with Spark one after the other: each has a Java of its own."""
+    return pytest.param(name, marks=[pytest.mark.xdist_group("spark")] if name.startswith("spark/") else [])
+
+
+@pytest.mark.parametrize("name", map(one_by_one, PRINTED))
 def test_an_example_prints_what_it_promises(name: str, tmp_path: Path) -> None:
     ended = subprocess.run(
         [sys.executable, "-W", "error", EXAMPLES / f"{name}.py"],
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240 if name.startswith("spark/") else 60,
     )
 
     assert ended.returncode == 0, ended.stderr

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from casque import __version__
-from casque.cli import archive, convert, release, serve, tail, token, verify
+from casque.cli import archive, convert, release, serve, spark_work, tail, token, verify
 from casque.cli.demo import demo
 from casque.cli.doctor import doctor
 from casque.cli.running import help_of
@@ -26,6 +26,8 @@ tokens = typer.Typer(name="token", help="Who may call a broker.", no_args_is_hel
 tokens.command(help=help_of(token.new), epilog=token.EXAMPLES_NEW)(token.new)
 tokens.command("list", help=help_of(token.list_))(token.list_)
 tokens.command(help=help_of(token.revoke))(token.revoke)
+sparks = typer.Typer(name="spark", help="Queues and Spark.", no_args_is_help=True, rich_markup_mode="rich")
+sparks.command(help=help_of(spark_work.work), epilog=spark_work.EXAMPLES)(spark_work.work)
 app.command()(demo)
 app.command()(doctor)
 app.command(help=help_of(tail.tail), epilog=tail.EXAMPLES)(tail.tail)
@@ -34,6 +36,7 @@ app.command(help=help_of(convert.convert), epilog=convert.EXAMPLES)(convert.conv
 app.command(help=help_of(serve.serve), epilog=serve.EXAMPLES)(serve.serve)
 app.add_typer(queue)
 app.add_typer(tokens)
+app.add_typer(sparks)
 
 
 def _show_version(wanted: bool) -> None:

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
 from types import NoneType
-from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, cast, get_args, get_type_hints
 
 import msgspec
 import typer
@@ -292,6 +292,11 @@ def _tls(cert: Path | None, key: Path | None, client_ca: Path | None) -> Tls | N
 
 def settings_from(pairs: list[str]) -> QueueSettings:
     """`["retention=3600", "archive=false"]` as settings. Raises InvalidInputError."""
+    return DEFAULTS.with_changes(changes_from(pairs))
+
+
+def changes_from(pairs: list[str]) -> SettingsChanges:
+    """The same as what differs from the defaults; names are not looked at yet."""
     kinds = get_type_hints(QueueSettings)
     changes: dict[str, Any] = {}
     for pair in pairs:
@@ -300,7 +305,7 @@ def settings_from(pairs: list[str]) -> QueueSettings:
             raise InvalidInputError(f"--setting is written NAME=VALUE, for example stale_timeout=60, not {pair!r}")
         kind = kinds.get(name)
         changes[name] = _value(name, {kind, *get_args(kind)}, text)
-    return DEFAULTS.with_changes(SettingsChanges(**changes))  # type: ignore[typeddict-item]
+    return cast(SettingsChanges, changes)
 
 
 def _value(name: str, kinds: set[Any], text: str) -> Any:
