@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import DataSource, DataSourceReader
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
 from casque.client.scan.tables import ddl
@@ -30,6 +30,11 @@ class CasqueDataSource(DataSource):
         from casque.spark.reader import CasqueReader
 
         return CasqueReader(SourceOptions.parse(self.options), schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  Spark's name
+        from casque.spark.stream import stream_reader
+
+        return stream_reader(SourceOptions.parse(self.options), schema)
 
 
 def register(spark: SparkSession) -> None:

@@ -15,9 +15,9 @@ from casque.client.scan.splits import ArchiveObject, Extent
 from casque.clock import Clock, Random, yield_once
 from casque.codec.archive import ARCHIVE, hour_of, parse_key
 from casque.codec.head import KEY, Head, check_same_queue, not_a_queue, read_layout
-from casque.codec.log import LAYOUT, LogHead, Segment, previous, segment_key
+from casque.codec.log import LAYOUT, LogHead, previous, segment_key
 from casque.errors import HistoryGoneError, InvalidInputError, NoHistoryError
-from casque.journal.log.reader import READ_AHEAD, Bodies, Reader, linked, lost
+from casque.journal.log.reader import READ_AHEAD, Bodies, Placed, Reader, linked, lost
 from casque.journal.log.register import HeadRegister
 from casque.journal.patience import Patience
 from casque.settings import QueueSettings
@@ -49,6 +49,8 @@ class Bucket:
         self._rng = rng
         self.head = HeadRegister(store, self._patience)
         self.reader = Reader(store, self._patience)
+        self._end: tuple[str | None, int] = None, 0
+        """Of which log, and where it ended when somebody looked."""
 
     # --- What there is ---
 
@@ -95,6 +97,8 @@ class Bucket:
     async def end(self, head: LogHead) -> int:
         """The last commit. Above the floor there are no gaps, so a few reads find it in a log of any length."""
         low = max(head.snapshot.position if head.snapshot is not None else 0, head.floor)
+        if self._end[0] == head.queue_id:
+            low = max(low, self._end[1])  # a log only grows
         step = 1
         while await self._is_full(low + step):
             low += step
@@ -103,6 +107,7 @@ class Bucket:
         while high - low > 1:
             middle = (low + high) // 2
             low, high = (middle, high) if await self._is_full(middle) else (low, middle)
+        self._end = head.queue_id, low
         return low
 
     async def crossing(self, at_ms: int, floor: int, end: int) -> int:
@@ -119,10 +124,7 @@ class Bucket:
         read = await self.get(segment_key(position))
         if not isinstance(read, Stored):
             raise await self._missing(position)
-        try:
-            return _when_decoder.decode(read.body).at
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise not_a_queue(segment_key(position), error) from error
+        return _time(position, read.body)
 
     async def archive_objects(
         self, *, upto: int, after: int = 0, since_ms: int | None = None, until_ms: int | None = None
@@ -150,15 +152,8 @@ class Bucket:
         return await self.reader.get(key)
 
     async def segments(
-        self,
-        queue_id: str,
-        first: int,
-        last: int,
-        *,
-        chain: str | None = None,
-        since_ms: int | None = None,
-        until_ms: int | None = None,
-    ) -> AsyncGenerator[list[Segment]]:
+        self, queue_id: str, first: int, last: int, *, chain: str | None = None
+    ) -> AsyncGenerator[list[Placed]]:
         """The commits from one position to another, some at a time, and the next ones asked for meanwhile.
 
         Raises:
@@ -184,15 +179,21 @@ class Bucket:
                 if tail.broken is not None:
                     raise tail.broken
                 chain = tail.found[-1].digest
-                yield [
-                    placed.segment
-                    for placed in tail.found
-                    if (since_ms is None or placed.segment.at >= since_ms)
-                    and (until_ms is None or placed.segment.at < until_ms)
-                ]
+                yield tail.found
         finally:
             ahead.cancel()
             await asyncio.gather(ahead, return_exceptions=True)
+
+    async def times(self, first: int, last: int) -> AsyncGenerator[tuple[int, int]]:
+        """Position and time of each commit between two positions."""
+        position = first - 1
+        while position < last:
+            read = await self._window(position, last)
+            if not read.bodies:
+                raise await self._missing(position + 1)
+            for body in read.bodies:
+                position += 1
+                yield position, _time(position, body)
 
     def _window(self, position: int, last: int) -> asyncio.Task[Bodies]:
         return asyncio.create_task(self.reader.window(position, min(READ_AHEAD, last - position)))
@@ -207,6 +208,13 @@ class Bucket:
 
     def _patience(self) -> Patience:
         return Patience(self._settings, self.clock, self._rng)
+
+
+def _time(position: int, body: bytes) -> int:
+    try:
+        return _when_decoder.decode(body).at
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise not_a_queue(segment_key(position), error) from error
 
 
 def _gone(position: int, floor: int) -> HistoryGoneError:

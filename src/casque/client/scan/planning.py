@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import zlib
 from collections.abc import Sequence
+from contextlib import aclosing
 from datetime import datetime
 from typing import TypeVar
 
@@ -12,7 +13,7 @@ import msgspec
 
 from casque import checks
 from casque.client.scan.bucket import Bucket
-from casque.client.scan.splits import ArchiveSplit, DocumentSplit, EventsSplit, JobsSplit, Split
+from casque.client.scan.splits import ArchiveObject, ArchiveSplit, DocumentSplit, EventsSplit, JobsSplit, Split
 from casque.client.scan.tables import Table
 from casque.codec.document import DocumentCodec
 from casque.codec.head import KEY, read_layout
@@ -80,6 +81,54 @@ def events_splits(
     """The commits after one position and up to another, in about as many pieces."""
     pieces = _pieces(range(after + 1, upto + 1), splits, SEGMENTS_MAX)
     return [EventsSplit(queue_id, piece[0], piece[-1], since_ms, until_ms) for piece in pieces]
+
+
+async def position_before(bucket: Bucket, at_ms: int, *, skew_ms: int) -> int:
+    """The position after which the first commit follows that was made at this time or later."""
+    head = await bucket.log_head()
+    last = await bucket.end(head)
+    low = await bucket.crossing(at_ms - skew_ms, head.floor, last)
+    async for position, time_ms in bucket.times(low + 1, last):
+        if time_ms >= at_ms:
+            return position - 1
+    return last
+
+
+async def events_within(
+    bucket: Bucket, queue_id: str, after: int, upto: int, *, rows_max: int | None, bytes_max: int | None
+) -> int:
+    """How far one gets with so many rows and bytes: one commit at least, and never a part of one."""
+    position, rows, size = after, 0, 0
+    commits = bucket.segments(queue_id, after + 1, upto)
+    async with aclosing(commits):
+        async for some in commits:
+            for placed in some:
+                rows += len(placed.segment.events)
+                size += len(placed.body)
+                if position > after and (_more(rows, rows_max) or _more(size, bytes_max)):
+                    return position
+                position = placed.segment.position
+    return position
+
+
+async def archive_within(
+    bucket: Bucket, objects: Sequence[ArchiveObject], after: int, *, rows_max: int | None, bytes_max: int | None
+) -> int:
+    """The same in the archive: one range at least, whose objects go together."""
+    position, rows, size = after, 0, 0
+    for one in objects:
+        read = await bucket.get(one.key)
+        if isinstance(read, Stored):
+            rows += read.body.count(b"\n")
+            size += len(read.body)
+        if one.last > position > after and (_more(rows, rows_max) or _more(size, bytes_max)):
+            return position
+        position = one.last
+    return position
+
+
+def _more(measured: int, most: int | None) -> bool:
+    return most is not None and measured > most
 
 
 async def plan_archive(
@@ -167,10 +216,8 @@ async def _position_at(bucket: Bucket, head: LogHead, last: int, at_ms: int, ske
     # Clocks differ: a commit may be later than the one after it. Beyond the far end none is early enough.
     low = await bucket.crossing(at_ms + 1, head.floor, last)
     high = await bucket.crossing(at_ms + 1 + skew_ms, low, last)
-    for position in range(high, low, -1):
-        if await bucket.time_of(position) <= at_ms:
-            return position
-    return low
+    early = [position async for position, time_ms in bucket.times(low + 1, high) if time_ms <= at_ms]
+    return early[-1] if early else low
 
 
 def _jobs_splits(

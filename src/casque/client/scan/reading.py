@@ -12,6 +12,7 @@ from casque.client.scan.bucket import Bucket
 from casque.client.scan.splits import ArchiveObject, ArchiveSplit, DocumentSplit, EventsSplit, JobsSplit, Split
 from casque.client.scan.tables import Table, check_columns
 from casque.clock import yield_once
+from casque.codec.log import Segment
 from casque.errors import StorageError
 from casque.storage.port import Read, Stored
 
@@ -53,15 +54,21 @@ async def _events(bucket: Bucket, split: EventsSplit, columns: Sequence[str]) ->
     from casque.client.scan.event_columns import EventColumns
 
     collected = EventColumns(columns)
-    commits = bucket.segments(split.queue_id, split.first, split.last, since_ms=split.since_ms, until_ms=split.until_ms)
+    commits = bucket.segments(split.queue_id, split.first, split.last)
     async with aclosing(commits):
         async for some in commits:
-            for segment in some:
-                collected.add(segment)
+            for placed in some:
+                if _asked_for(split, placed.segment):
+                    collected.add(placed.segment)
                 if collected.rows >= BATCH_ROWS:
                     yield collected.batch()
     if collected.rows:
         yield collected.batch()
+
+
+def _asked_for(split: EventsSplit, commit: Segment) -> bool:
+    late_enough = split.since_ms is None or commit.at >= split.since_ms
+    return late_enough and (split.until_ms is None or commit.at < split.until_ms)
 
 
 async def _archive(bucket: Bucket, split: ArchiveSplit, columns: Sequence[str]) -> AsyncGenerator[Any]:

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from casque import checks
 from casque.client.opening import as_store
 from casque.client.queue import DEFAULTS
 from casque.client.reaching import is_address
@@ -161,6 +162,38 @@ class Scan:
             lambda bucket: planning.plan_archive(
                 bucket, table, since=since, until=until, after=after, upto=upto, splits=splits
             )
+        )
+
+    # --- In steps, for those who follow a table ---
+
+    def position_before(self, moment: datetime, *, clock_skew: timedelta = CLOCK_SKEW) -> int:
+        """The position after which the first commit follows that was made at this time or later."""
+        at_ms = checks.moment_ms("moment", moment)
+        return self._run(lambda bucket: planning.position_before(bucket, at_ms, skew_ms=milliseconds(clock_skew)))
+
+    def events_within(
+        self, queue_id: str, after: int, upto: int, *, rows_max: int | None = None, bytes_max: int | None = None
+    ) -> int:
+        """How far one gets after a position with so many events, or stored bytes: one commit at least, and whole ones.
+
+        Raises:
+            HistoryGoneError: what follows the position was collected.
+        """
+        return self._run(
+            lambda bucket: planning.events_within(bucket, queue_id, after, upto, rows_max=rows_max, bytes_max=bytes_max)
+        )
+
+    def archive_within(
+        self,
+        objects: Sequence[ArchiveObject],
+        after: int,
+        *,
+        rows_max: int | None = None,
+        bytes_max: int | None = None,
+    ) -> int:
+        """The same in the archive, of these objects in the order of positions: one range at least, and whole ones."""
+        return self._run(
+            lambda bucket: planning.archive_within(bucket, objects, after, rows_max=rows_max, bytes_max=bytes_max)
         )
 
     # --- Reading ---

@@ -48,8 +48,9 @@ async def jobs_at(bucket: Bucket, split: JobsSplit | DocumentSplit) -> list[JobR
         commits = bucket.segments(split.queue_id, start + 1, split.position, chain=split.chain)
         async with aclosing(commits):
             async for some in commits:
-                for segment in some:
-                    replay(state, msgspec.structs.replace(segment, events=_own(segment.events, state, split)))
+                for placed in some:
+                    commit = placed.segment
+                    replay(state, msgspec.structs.replace(commit, events=_own(commit.events, state, split)))
     return list(state.listed())
 
 
