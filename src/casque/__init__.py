@@ -39,7 +39,7 @@ from casque.errors import (
     UnsafeStoreError,
     WorkFailedError,
 )
-from casque.service import ArchivedAttempt, ArchivedJob, EventKind, QueueEvent
+from casque.service import ArchivedAttempt, ArchivedJob, EventKind, Outcome, QueueEvent
 from casque.settings import QueueSettings
 from casque.storage.cloud_single import GCSStorage, S3Storage
 from casque.storage.single import InMemoryStorage, LocalFileSystemStorage, ObjectStoragePort
@@ -81,6 +81,7 @@ __all__ = [
     "NotAuthenticatedError",
     "NotInstalledError",
     "ObjectStoragePort",
+    "Outcome",
     "Queue",
     "QueueClosedError",
     "QueueEvent",

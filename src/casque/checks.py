@@ -14,7 +14,8 @@ NAME_MAX = 256
 KEY_MAX = 1024
 ERROR_MAX = 4096
 RESULT_MAX = 256 * 1024
-BATCH_MAX = 10_000
+BATCH_MAX = 100_000
+"""Jobs that are claimed, or settled, at once. More would keep everybody else waiting for a good part of a second."""
 HEADERS_MAX = 64
 HEADERS_CHARACTERS_MAX = 16_384
 LONGEST_S = 1000 * 365 * 24 * 3600

@@ -24,6 +24,21 @@ class Lease(msgspec.Struct, frozen=True, gc=False):
     token: int | None = None
 
 
+class Outcome(msgspec.Struct, frozen=True, gc=False):
+    """What became of a claimed job: without an error it is done, with one it failed.
+
+    Of a job that failed, `delay_ms` says how long it waits and wins over `backoff`; with neither it is due again at
+    once. `result` is for the archive, and only of a job that is done.
+    """
+
+    job_id: str
+    token: int
+    error: str | None = None
+    result: bytes | None = None
+    delay_ms: int | None = None
+    backoff: Backoff | None = None
+
+
 class EventKind(StrEnum):
     """What can happen. Later releases may add kinds; programs pass over those they do not know."""
 
@@ -169,6 +184,11 @@ class QueueService(Protocol):
         error: str | None = None,
         request_id: str | None = None,
     ) -> JobRecord | None: ...
+
+    async def settle(self, outcomes: Sequence[Outcome], *, request_id: str | None = None) -> list[CasqueError | None]:
+        """Ack and nack many jobs in one commit. Each has an answer of its own: None if it was carried out, or the error
+        that its ack or nack would have been refused with, which does not harm the others."""
+        ...
 
     async def heartbeat(self, job_id: str, *, token: int | None = None) -> JobRecord: ...
 

@@ -221,6 +221,33 @@ async def test_more_than_a_client_would_take_in_one_message_is_left_for_the_next
         assert (await stub.Dequeue(entrypoints=["alone"])).jobs[0].id == whole.id
 
 
+async def test_many_outcomes_in_one_call() -> None:
+    async with a_queue("settling") as (host, stub):
+        done, failed, lost = [await a_claim(host.queue) for _ in range(3)]
+        outcomes = [
+            pb.Outcome(job_id=done.id, token=done.token, result=b"fine"),
+            pb.Outcome(job_id=lost.id, token=lost.token + 9),
+            pb.Outcome(job_id=failed.id, token=failed.token, error="no", backoff=pb.Backoff(base_ms=9, cap_ms=9)),
+            pb.Outcome(job_id="nobody", token=1),
+            pb.Outcome(job_id=lost.id, token=0),
+        ]
+        first = await stub.Settle(outcomes=outcomes, request_id="r-1")
+        again = await stub.Settle(outcomes=outcomes, request_id="r-1")
+
+        assert first == again
+        assert [(one.name, one.code, list(one.places)) for one in first.refused] == [
+            ("LeaseLostError", "FAILED_PRECONDITION", [1, 4]),
+            ("JobNotFoundError", "NOT_FOUND", [3]),
+        ]
+        assert await host.queue.find(done.id) is None
+        job = await host.queue.find(failed.id)
+        assert job is not None
+        assert job.error == "no"
+        [code, *_] = await refused(stub.Settle(outcomes=[pb.Outcome(job_id="j", token=1, delay_ms=1)]))
+        assert code == "INVALID_ARGUMENT"
+        assert not (await stub.Settle()).refused
+
+
 async def test_failing_dying_retrying_and_purging() -> None:
     async with a_queue("dying") as (host, stub):
         dead = await a_dead_job(host.queue, entrypoint="other")

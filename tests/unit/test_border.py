@@ -28,14 +28,14 @@ from casque import (
     Queue,
     checks,
 )
-from casque.service import ArchivedJob, EventKind, Lease, QueueEvent, QueueService
+from casque.service import ArchivedJob, EventKind, Lease, Outcome, QueueEvent, QueueService
 from casque.testing.clock import ManualClock
 from casque.transport import border as border_module
 from casque.transport import tokenfile
 from casque.transport.access import TokenBook
 from casque.transport.border import Admit, Border, Limits, admit
 from casque.transport.scopes import ANYBODY, Principal, Scope
-from casque.types import Backoff, JobRecord, JobSpec
+from casque.types import TRIES_MAX, Backoff, JobRecord, JobSpec
 
 # --- Who may do what ---
 
@@ -44,6 +44,7 @@ CALLS: dict[str, dict[str, Any]] = {
     "dequeue": {"entrypoints": None, "limit": 1},
     "ack": {"job_id": "j"},
     "nack": {"job_id": "j"},
+    "settle": {"outcomes": [Outcome("j", 1)]},
     "heartbeat": {"job_id": "j"},
     "heartbeats": {"leases": [Lease("j", 1)]},
     "give_back": {"job_id": "j", "token": 1},
@@ -58,7 +59,7 @@ CALLS: dict[str, dict[str, Any]] = {
 }
 NEEDS = {
     "enqueue": Scope.PRODUCE,
-    **dict.fromkeys(["dequeue", "ack", "nack", "heartbeat", "heartbeats", "give_back"], Scope.WORK),
+    **dict.fromkeys(["dequeue", "ack", "nack", "settle", "heartbeat", "heartbeats", "give_back"], Scope.WORK),
     **dict.fromkeys(["find", "jobs", "stats", "events", "archive"], Scope.READ),
     **dict.fromkeys(["cancel", "retry", "purge"], Scope.ADMIN),
 }
@@ -193,12 +194,30 @@ def is_backoff(value: Any) -> bool:
     )
 
 
+def is_outcome(value: Any) -> bool:
+    if type(value) is not Outcome or not is_text(value.job_id, 1024) or not is_whole(value.token, 0):
+        return False
+    if value.error is None:
+        return (value.result is None or is_bytes(value.result)) and value.delay_ms is None and value.backoff is None
+    waits = value.delay_ms is None or is_whole(value.delay_ms, 0, checks.LONGEST_S * 1000)
+    return is_text(value.error, 10_000) and value.result is None and waits and is_backoff_or_none(value.backoff)
+
+
+def is_backoff_or_none(value: Any) -> bool:
+    return value is None or is_backoff(value)
+
+
 def is_moment(value: Any) -> bool:
     return isinstance(value, datetime) and value.tzinfo is not None
 
 
 LIMITS = Limits(
-    payload_bytes=64, result_bytes=64, jobs_per_enqueue=3, leases_per_heartbeat=3, entrypoints_per_dequeue=3
+    payload_bytes=64,
+    result_bytes=64,
+    jobs_per_enqueue=3,
+    outcomes_per_settle=3,
+    leases_per_heartbeat=3,
+    entrypoints_per_dequeue=3,
 )
 ACCEPTABLE: dict[str, Callable[[Any], bool]] = {
     "specs": lambda v: isinstance(v, list | tuple) and len(v) <= 3 and all(map(is_spec, v)),
@@ -213,6 +232,7 @@ ACCEPTABLE: dict[str, Callable[[Any], bool]] = {
     "delay_ms": lambda v: v is None or is_whole(v, 0, checks.LONGEST_S * 1000),
     "backoff": lambda v: v is None or is_backoff(v),
     "error": lambda v: v is None or is_text(v, 4096),
+    "outcomes": lambda v: isinstance(v, list | tuple) and len(v) <= 3 and all(map(is_outcome, v)),
     "leases": lambda v: isinstance(v, list | tuple) and len(v) <= 3 and all(map(is_lease, v)),
     "states": lambda v: v is None or (isinstance(v, frozenset) and all(isinstance(one, JobState) for one in v)),
     "after": lambda v: is_whole(v, 0),
@@ -225,7 +245,7 @@ ACCEPTABLE: dict[str, Callable[[Any], bool]] = {
 
 def acceptable(verb: str, argument: str, value: Any) -> bool:
     if argument == "limit":
-        return is_whole(value, 1, 10_000) if verb == "dequeue" else value is None or is_whole(value, 1)
+        return is_whole(value, 1, checks.BATCH_MAX) if verb == "dequeue" else value is None or is_whole(value, 1)
     if argument == "token":
         return is_whole(value, 0) or (value is None and verb != "give_back")
     return ACCEPTABLE[argument](value)
@@ -235,7 +255,7 @@ scalars: st.SearchStrategy[Any] = st.one_of(
     st.none(),
     st.booleans(),
     st.integers(),
-    st.sampled_from([0, 1, -1, 10_000, 10_001, INT64 - 1, INT64, -INT64, -INT64 - 1, 10**5000]),
+    st.sampled_from([0, 1, -1, checks.BATCH_MAX, checks.BATCH_MAX + 1, INT64 - 1, INT64, -INT64, -INT64 - 1, 10**5000]),
     st.floats(),
     st.sampled_from([0.0, 300.0, 300.1, -0.1, math.nan, math.inf]),
     st.text(st.characters(codec=None), max_size=20),
@@ -262,6 +282,16 @@ def specs(draw: st.DrawFn) -> JobSpec:
 
 leases = st.builds(Lease, scalars, scalars)
 backoffs = st.builds(Backoff, scalars, scalars, scalars)
+
+
+@st.composite
+def outcomes(draw: st.DrawFn) -> Outcome:
+    """A good outcome with one thing about it that may be anything."""
+    good = draw(st.sampled_from([Outcome("j", 1), Outcome("j", 1, error="boom", delay_ms=1)]))
+    field = draw(st.sampled_from(Outcome.__struct_fields__))
+    return msgspec.structs.replace(good, **{field: draw(scalars | backoffs if field == "backoff" else scalars)})
+
+
 anything: st.SearchStrategy[Any] = st.one_of(
     scalars,
     specs(),
@@ -270,6 +300,7 @@ anything: st.SearchStrategy[Any] = st.one_of(
     st.lists(scalars | specs() | leases, max_size=4),
     st.lists(specs(), max_size=4),
     st.lists(leases, max_size=4),
+    st.lists(outcomes(), max_size=4),
     st.lists(scalars, max_size=4).map(tuple),
     st.frozensets(st.sampled_from([*JobState, "ready", "bogus", 7, None]), max_size=3),
     st.dictionaries(st.text(max_size=3), scalars, max_size=3),
@@ -336,6 +367,8 @@ def test_a_real_queue_survives_whatever_comes_over_its_border(calls: list[tuple[
         ("dequeue", {"entrypoints": None, "limit": 1, "wait_s": 301}),
         ("ack", {"job_id": "j", "result": b"x" * 65}),
         ("heartbeats", {"leases": [Lease("j", 1)] * 4}),
+        ("settle", {"outcomes": [Outcome("j", 1)] * 4}),
+        ("settle", {"outcomes": [Outcome("j", 1, result=b"x" * 65)]}),
     ],
 )
 async def test_the_limits_are_those_that_were_given(verb: str, arguments: dict[str, Any]) -> None:
@@ -473,6 +506,34 @@ async def test_each_of_many_heartbeats_is_judged_by_itself(queue: QueueService, 
     assert [type(answer) for answer in answers] == [JobNotFoundError, JobRecord, JobNotFoundError, LeaseLostError]
     assert await border.heartbeats([]) == []
     assert [type(answer) for answer in await border.heartbeats([Lease("fax running", 2)])] == [JobNotFoundError]
+
+
+@by_limit
+async def test_each_of_many_outcomes_is_judged_by_itself(queue: QueueService, principal: Principal) -> None:
+    border = Border(queue, principal)
+    outcomes = [Outcome("fax running", 2), Outcome("mail.a running", 1), Outcome("nobody's", 1)]
+    for _ in range(2):
+        answers = await border.settle(outcomes, request_id="r")
+        assert [type(answer) for answer in answers] == [JobNotFoundError, type(None), JobNotFoundError]
+    assert (await queue.find("fax running")) is not None
+    assert await border.settle([]) == []
+    await queue.ack("fax running", token=2)
+    assert len(await border.settle(outcomes, request_id="r")) == 3
+
+
+async def test_an_outcome_that_makes_no_sense_is_refused_and_so_are_those_beside_it() -> None:
+    queue = Recorder()
+    for outcome, word in (
+        (Outcome("j", 1, error="boom", result=b"fine"), "result"),
+        (Outcome("j", 1, delay_ms=5), "error as well"),
+        (Outcome("j", 1, backoff=Backoff(1, 2)), "error as well"),
+    ):
+        with pytest.raises(InvalidInputError, match=word):
+            await Border(queue).settle([Outcome("k", 1), outcome])
+    assert queue.asked == []
+    await Border(queue).settle([Outcome("k", 1, error="x" * 5000)])
+    [sent] = queue.asked[0][1]["outcomes"]
+    assert len(sent.error) == checks.ERROR_MAX
 
 
 async def test_a_limited_worker_that_takes_any_gets_its_own(queue: QueueService) -> None:
@@ -729,9 +790,11 @@ def test_the_reference_has_the_limits_that_are_kept() -> None:
     assert rows["jobs in one `enqueue`"] == f"{limits.jobs_per_enqueue:,}"
     assert rows["jobs in one `dequeue`"] == f"{limits.jobs_per_dequeue:,}"
     assert rows["entrypoints in one `dequeue`"] == f"{limits.entrypoints_per_dequeue:,}"
+    assert rows["outcomes in one `settle`"] == f"{limits.outcomes_per_settle:,}"
     assert rows["leases in one `heartbeats`"] == f"{limits.leases_per_heartbeat:,}"
     assert rows["`wait` of a `dequeue`"].startswith(f"{limits.wait_s / 60:g} minutes")
     assert rows["the `result` of an `ack`"] == f"{limits.result_bytes >> 10} KiB"
     assert rows["the `error` of a `nack`"].startswith(f"{checks.ERROR_MAX:,} characters")
+    assert rows["attempts that came to nothing, kept with a job"].startswith(f"the last {TRIES_MAX}, ")
     assert rows["a unique key"] == f"{checks.KEY_MAX:,} printable characters"
     assert rows["headers of a job"] == f"{checks.HEADERS_MAX}, of together {checks.HEADERS_CHARACTERS_MAX:,} characters"

@@ -81,7 +81,7 @@ DEQUEUE: list[tuple[str, Any]] = [
     ("entrypoint", ["ok", ""]),
     ("batch_size", 0),
     ("batch_size", -1),
-    ("batch_size", 10_001),
+    ("batch_size", 100_001),
     ("batch_size", "1"),
     ("batch_size", 1.0),
     ("batch_size", True),

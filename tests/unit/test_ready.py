@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 
 from casque.clock import Random
-from casque.state import Dequeue, Enqueue, State
+from casque.state import Cancel, Dequeue, Enqueue, State
 from casque.state.ready import BLOCK, ReadyIndex, key_of
 from casque.types import JobRecord, JobSpec, JobState
 
@@ -84,6 +84,43 @@ def test_whatever_order_they_come_in_they_leave_by_priority_due_time_and_number(
         for job in expected[: BLOCK // 2]:
             assert ready.pop(entrypoints) is job
             del jobs[job.id]
+
+
+def test_many_that_are_taken_at_once_are_those_that_would_leave_one_by_one() -> None:
+    rng = Random(7)
+    at_once, one_by_one = State(), State()
+    both = (at_once, one_by_one)
+    known: list[str] = []
+    for commit in range(120):
+        now_ms = 1_000 + commit + rng.randrange(-3, 2)
+        specs = tuple(
+            JobSpec(f"{commit}-{n}", "a", b"", rng.randrange(3), now_ms + rng.choice([0, 0, 2, 5]))
+            for n in range(rng.choice([1, 3, BLOCK, 2 * BLOCK + 5]))
+        )
+        known += [spec.id for spec in specs]
+        gone = rng.sample(known, min(len(known), 20))
+        limit = rng.choice([2, BLOCK, 2 * BLOCK + 3, 5 * BLOCK])
+        claimed: list[list[JobRecord]] = []
+        for state in both:
+            state.execute(Enqueue(specs), now_ms)
+            for job_id in gone:
+                if job_id in state.jobs:
+                    state.execute(Cancel(job_id), now_ms)
+        claimed = [
+            at_once.execute(Dequeue(("a",), limit, 1), now_ms),
+            [job for _ in range(limit) for job in one_by_one.execute(Dequeue(("a",), 1, 1), now_ms)],
+        ]
+        assert claimed[0] == claimed[1]
+        assert at_once.events == one_by_one.events
+        for state in both:
+            # What is undone is listed again, though it may be listed still: it must not be claimed twice.
+            if commit % 3 == 0:
+                state.rollback()
+            else:
+                state.commit(writer="w", batch=commit, at_ms=now_ms)
+        assert at_once.totals(now_ms) == one_by_one.totals(now_ms)
+    assert list(at_once.listed()) == list(one_by_one.listed())
+    assert at_once.totals(2_000).ready == len(at_once.execute(Dequeue(None, 10**6, 1), 2_000))
 
 
 def test_most_of_a_deep_queue_is_out_of_the_garbage_collectors_sight() -> None:

@@ -19,6 +19,7 @@ from casque.errors import (
     JobStateError,
     LeaseLostError,
 )
+from casque.service import Outcome
 from casque.state import (
     Ack,
     Cancel,
@@ -33,6 +34,7 @@ from casque.state import (
     Observed,
     Purge,
     Retry,
+    Settle,
     State,
 )
 from casque.state.machine import LEASE_RAN_OUT
@@ -143,6 +145,20 @@ class Model:
                     wait = delay if delay is not None else backoff.delay_ms(job.attempts) if backoff else 0
                     job.state, job.due, job.beat = ("delayed" if wait else "ready"), now + max(wait, 1), None
                 return None, True
+            case Settle(outcomes=outcomes):
+                answers: list[type | None] = []
+                for o in outcomes:
+                    told = self.jobs.get(o.job_id)
+                    if told and o.error and any(t[2] == "failed" and t[3] == o.token for t in told.tries):
+                        answers.append(None)  # it was told before
+                        continue
+                    one = Nack(o.job_id, o.token, o.delay_ms, o.backoff, o.error) if o.error else Ack(o.job_id, o.token)
+                    try:
+                        self.act(one, now)
+                        answers.append(None)
+                    except CasqueError as error:
+                        answers.append(type(error))
+                return answers, None in answers
             case Heartbeat(job_id=job_id, token=token):
                 job = self.leased(job_id, token, any_holder=False)
                 job.beat = max(now, (job.beat or 0) + 1)
@@ -302,6 +318,20 @@ class StateAgainstModel(RuleBasedStateMachine):
         self.both(command, request)
 
     @precondition(lambda self: self.known)
+    @rule(data=st.data(), count=st.integers(1, 4), request=REQUEST)
+    def settle(self, data: st.DataObject, count: int, request: str | None) -> None:
+        outcomes = []
+        for _ in range(count):
+            job_id = data.draw(st.sampled_from([*self.known, "never"]))
+            current = self.model.jobs[job_id].token if job_id in self.model.jobs else 1
+            token = data.draw(st.sampled_from([current, current, max(current - 1, 0)]))
+            error = data.draw(st.sampled_from([None, None, "boom"]))
+            outcomes.append(
+                Outcome(job_id, token, error, delay_ms=data.draw(st.sampled_from([None, 20])) if error else None)
+            )
+        self.both(Settle(tuple(outcomes)), request)
+
+    @precondition(lambda self: self.known)
     @rule(data=st.data(), verb=st.sampled_from(["cancel", "retry"]), request=REQUEST)
     def manage(self, data: st.DataObject, verb: str, request: str | None) -> None:
         job_id = data.draw(st.sampled_from([*self.known, "never"]))
@@ -340,6 +370,8 @@ class StateAgainstModel(RuleBasedStateMachine):
                 assert [job.id for job in answer] == expected
             case Dequeue():
                 assert [(job.id, job.token) for job in answer] == expected
+            case Settle():
+                assert [None if one is None else type(one) for one in answer] == expected
             case Purge() | Expire():
                 assert answer == expected
 
@@ -408,6 +440,17 @@ def drained(state: State, now: int) -> list[str]:
     """The order in which everything due would be claimed."""
     claimed: list[JobRecord] = state.execute(Dequeue(None, 1000, 1), now)
     return [job.id for job in claimed]
+
+
+def test_a_delayed_job_whose_cancellation_was_undone_is_counted_once() -> None:
+    state = State()
+    state.execute(Enqueue((JobSpec("1", "a", b"", run_at_ms=500),)), 100)
+    state.commit(writer="w", batch=1, at_ms=100)
+    state.execute(Cancel("1"), 100)
+    state.rollback()
+    assert (state.totals(100).ready, state.totals(100).delayed) == (0, 1)
+    assert (state.totals(500).ready, state.totals(500).delayed) == (1, 0)
+    assert len(state.execute(Dequeue(("a",), 10, 1), 500)) == 1
 
 
 def test_a_state_restored_from_storage_counts_its_delayed_jobs() -> None:

@@ -28,7 +28,7 @@ from casque.errors import (
     UnknownOutcomeError,
 )
 from casque.journal.patience import Patience
-from casque.service import ArchivedJob, Lease, QueueEvent, QueueService, Stats
+from casque.service import ArchivedJob, Lease, Outcome, QueueEvent, QueueService, Stats
 from casque.settings import QueueSettings
 from casque.telemetry import logger
 from casque.types import Backoff, JobRecord, JobSpec, JobState
@@ -175,6 +175,12 @@ class RemoteQueue:
                 job_id, token=token, delay_ms=delay_ms, backoff=backoff, error=error, request_id=request_id
             )
         )
+
+    async def settle(self, outcomes: Sequence[Outcome], *, request_id: str | None = None) -> list[CasqueError | None]:
+        if not outcomes:
+            return []
+        request_id = request_id or new_id(self._rng)
+        return await self._ask(lambda broker: broker.settle(outcomes, request_id=request_id))
 
     async def heartbeat(self, job_id: str, *, token: int | None = None) -> JobRecord:
         return await self._ask(lambda broker: broker.heartbeat(job_id, token=token))

@@ -15,8 +15,8 @@ from typing import Any, Generic, TypeVar, Unpack, overload
 from casque.client.job import Job
 from casque.client.queue import NewJob, Queue
 from casque.client.reaching import ClientTlsFiles
-from casque.errors import QueueClosedError
-from casque.service import ArchivedJob, QueueEvent, Stats
+from casque.errors import CasqueError, QueueClosedError
+from casque.service import ArchivedJob, Outcome, QueueEvent, Stats
 from casque.settings import SettingsChanges
 from casque.types import Attempt, JobState
 
@@ -164,6 +164,13 @@ class SyncQueue(Generic[T]):
         request_id: str | None = None,
     ) -> None:
         self._wait(self._queue.nack(job_id, token, delay=delay, error=error, request_id=request_id))
+
+    def settle(
+        self, outcomes: Iterable[SyncJob[T] | Outcome], *, request_id: str | None = None
+    ) -> list[CasqueError | None]:
+        """As `Queue.settle`."""
+        told = [one.job if isinstance(one, SyncJob) else one for one in outcomes]
+        return self._wait(self._queue.settle(told, request_id=request_id))
 
     def heartbeat(self, job_id: str, token: int | None = None) -> None:
         self._wait(self._queue.heartbeat(job_id, token))

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import timedelta
+from typing import Any
 
 from casque import checks
+from casque.client.job import Job
 from casque.client.opening import Surroundings
 from casque.clock import Random
-from casque.service import QueueService
+from casque.errors import CasqueError, InvalidInputError
+from casque.service import Outcome, QueueService
 from casque.settings import QueueSettings, milliseconds
 from casque.types import Backoff
 
@@ -58,9 +62,62 @@ class LeaseVerbs:
             request_id=checks.request_id(request_id),
         )
 
+    async def settle(
+        self, outcomes: Iterable[Job[Any] | Outcome], *, request_id: str | None = None
+    ) -> list[CasqueError | None]:
+        """Many acks and nacks in one commit. A claimed job stands for its ack; an `Outcome` without an error is an ack,
+        and with one a nack, after its `delay_ms`, or after the queue's back-off.
+
+        Each has an answer of its own, in order: None if it was carried out, or the error that it would have been
+        refused with by itself, JobNotFoundError or LeaseLostError. One that is refused does not harm the others.
+        Whoever may have to ask again, because no answer came, gives a `request_id`: then the same answers come, and
+        nothing is done twice.
+
+        >>> import asyncio
+        >>> from casque import Outcome, Queue
+        >>> async def main():
+        ...     async with Queue.open("memory://settle-example") as q:
+        ...         await q.enqueue_many([("send", b"%d" % n) for n in range(3)])
+        ...         first, second, third = await q.dequeue("send", batch_size=3)
+        ...         failed = Outcome(third.id, third.token, error="no such user")
+        ...         print(await q.settle([first, Outcome(second.id, second.token, result=b"sent"), failed]))
+        ...         print(type((await q.settle([first]))[0]).__name__)
+        >>> asyncio.run(main())
+        [None, None, None]
+        JobNotFoundError
+        """
+        checked = [_outcome(one, self._parts) for one in outcomes]
+        return await self._service.settle(checked, request_id=checks.request_id(request_id))
+
     async def heartbeat(self, job_id: str, token: int | None = None) -> None:
         """The lease starts again at full length. Raises LeaseLostError if it is no longer held."""
         await self._service.heartbeat(checks.job_id(job_id), token=checks.token(token))
+
+
+def _outcome(one: Any, parts: Surroundings) -> Outcome:
+    """Made whole, and checked: whatever is no number or no text would reach the queue itself."""
+    if isinstance(one, Job):
+        one.lease_holder()
+        return Outcome(one.id, one.token)
+    if type(one) is not Outcome:
+        raise InvalidInputError(f"settle takes claimed jobs and outcomes, not {type(one).__name__}")
+    checks.job_id(one.job_id)
+    checks.whole("token", one.token, 0)
+    if one.error is None:
+        if one.delay_ms is not None or one.backoff is not None:
+            raise InvalidInputError("delay_ms and backoff are for a job that failed: give its error as well")
+        checks.result(one.result)
+        return one
+    if one.result is not None:
+        raise InvalidInputError("a job that failed has no result: give an error or a result, not both")
+    backoff = one.backoff
+    if one.delay_ms is not None:
+        checks.whole("delay_ms", one.delay_ms, 0, checks.LONGEST_S * 1000)
+    elif backoff is None:
+        backoff = _backoff(parts.settings, parts.rng)
+    else:
+        checks.backoff(backoff)
+    return Outcome(one.job_id, one.token, checks.error_text(one.error), None, one.delay_ms, backoff)
 
 
 def _backoff(settings: QueueSettings, rng: Random) -> Backoff:

@@ -23,7 +23,7 @@ from casque.errors import (
     NoHistoryError,
     UnknownOutcomeError,
 )
-from casque.service import ArchivedJob, Lease, QueueEvent, Stats
+from casque.service import ArchivedJob, Lease, Outcome, QueueEvent, Stats
 from casque.settings import QueueSettings, milliseconds
 from casque.state import (
     Ack,
@@ -37,6 +37,7 @@ from casque.state import (
     Observed,
     Purge,
     Retry,
+    Settle,
     State,
 )
 from casque.telemetry import logger
@@ -184,6 +185,17 @@ class EmbeddedService:
     ) -> JobRecord | None:
         command = Nack(job_id, token, delay_ms, backoff, error, request_id)
         return cast(JobRecord | None, await self._executor.execute(command))
+
+    async def settle(self, outcomes: Sequence[Outcome], *, request_id: str | None = None) -> list[CasqueError | None]:
+        if not outcomes:
+            return []
+        command = Settle(tuple(outcomes), request_id)
+        answers = cast("list[CasqueError | None]", await self._executor.execute(command))
+        if self._held and self._blobs is not None:
+            pairs = zip(outcomes, answers, strict=True)
+            done = [outcome.job_id for outcome, refused in pairs if outcome.error is None and refused is None]
+            await self._blobs.drop([self._held.pop(job_id) for job_id in done if job_id in self._held])
+        return answers
 
     async def heartbeat(self, job_id: str, *, token: int | None = None) -> JobRecord:
         return cast(JobRecord, await self._executor.execute(Heartbeat(job_id, token)))

@@ -25,8 +25,16 @@ LATE_MS = 2_000
 
 
 class _Watch(msgspec.Struct, frozen=True, gc=False):
-    lease: Observed
+    """A lease as it was seen, in one piece: there may be many thousands."""
+
+    job_id: str
+    token: int
+    beat_ms: int | None
     deadline_ms: int
+
+    @property
+    def lease(self) -> Observed:
+        return Observed(self.job_id, self.token, self.beat_ms)
 
 
 class Reaper:
@@ -48,20 +56,20 @@ class Reaper:
         if late_ms > LATE_MS:
             for length, watches in self._by_length.items():
                 self._by_length[length] = OrderedDict(
-                    (job_id, _Watch(watch.lease, watch.deadline_ms + late_ms)) for job_id, watch in watches.items()
+                    (job_id, msgspec.structs.replace(watch, deadline_ms=watch.deadline_ms + late_ms))
+                    for job_id, watch in watches.items()
                 )
 
     def observe(self, events: Iterable[Event], state: State) -> None:
         """Take note of commits of this process."""
-        jobs, now_ms = state.jobs, self._clock.monotonic_ms()
+        jobs, now_ms, running = state.jobs, self._clock.monotonic_ms(), JobState.RUNNING
         for event in events:
             kind = type(event)
             if kind in _ENDED:
                 self._drop(event.job_id)  # type: ignore[union-attr]
             elif kind in _BEGUN:
                 job = jobs.get(event.job_id)  # type: ignore[union-attr]
-                if job is not None and job.state is JobState.RUNNING:
-                    self._drop(job.spec.id)
+                if job is not None and job.state is running:
                     self._watch(job, now_ms)
 
     def resync(self, state: State) -> None:
@@ -72,12 +80,12 @@ class Reaper:
         fresh: list[JobRecord] = []
         for job in state.leases():
             watch = known.get(job.spec.id)
-            if watch is not None and (watch.lease.token, watch.lease.beat_ms) == (job.token, job.beat_ms):
+            if watch is not None and (watch.token, watch.beat_ms) == (job.token, job.beat_ms):
                 kept.append((job.lease_ms or self._lease_ms, watch))
             else:
                 fresh.append(job)
         for length, watch in sorted(kept, key=lambda item: item[1].deadline_ms):
-            self._by_length.setdefault(length, OrderedDict())[watch.lease.job_id] = watch
+            self._by_length.setdefault(length, OrderedDict())[watch.job_id] = watch
         now_ms = self._clock.monotonic_ms()
         for job in fresh:
             # Somebody else's worker: a little later than they would themselves, so that not all rush at once.
@@ -100,10 +108,11 @@ class Reaper:
         """These were taken back, or turned out to be alive: then they start again at full length."""
         now_ms = self._clock.monotonic_ms()
         for lease in leases:
-            self._drop(lease.job_id)
             job = state.jobs.get(lease.job_id)
             if job is not None and job.state is JobState.RUNNING:
                 self._watch(job, now_ms)
+            else:
+                self._drop(lease.job_id)
 
     def next_deadline_ms(self) -> int | None:
         """When, on the monotonic clock, the next lease runs out."""
@@ -112,11 +121,15 @@ class Reaper:
 
     def _watch(self, job: JobRecord, from_ms: int) -> None:
         length = job.lease_ms or self._lease_ms
-        watches = self._by_length.get(length)
+        by_length, job_id = self._by_length, job.spec.id
+        watches = by_length.get(length)
         if watches is None:
-            watches = self._by_length[length] = OrderedDict()
-        job_id = job.spec.id
-        watches[job_id] = _Watch(Observed(job_id, job.token, job.beat_ms), from_ms + length)
+            watches = by_length[length] = OrderedDict()
+        if len(by_length) > 1:
+            self._drop(job_id)
+        else:
+            watches.pop(job_id, None)  # whoever is watched anew goes to the end
+        watches[job_id] = _Watch(job_id, job.token, job.beat_ms, from_ms + length)
 
     def _drop(self, job_id: str) -> None:
         for watches in self._by_length.values():

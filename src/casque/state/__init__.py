@@ -22,6 +22,7 @@ from casque.state.commands import (
     Observed,
     Purge,
     Retry,
+    Settle,
 )
 from casque.state.events import (
     Acked,
@@ -68,5 +69,6 @@ __all__ = [
     "Retry",
     "Returned",
     "Revived",
+    "Settle",
     "State",
 ]

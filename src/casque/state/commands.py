@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 import msgspec
 
+from casque.service import Outcome
 from casque.types import Backoff, JobSpec
 
 
@@ -50,6 +51,13 @@ class Nack(msgspec.Struct, frozen=True, gc=False):
     delay_ms: int | None = None
     backoff: Backoff | None = None
     error: str | None = None
+    request_id: str | None = None
+
+
+class Settle(msgspec.Struct, frozen=True, gc=False):
+    """Many acks and nacks, each with an answer of its own."""
+
+    outcomes: tuple[Outcome, ...]
     request_id: str | None = None
 
 
@@ -102,4 +110,4 @@ class Expire(msgspec.Struct, frozen=True, gc=False):
     leases: tuple[Observed, ...]
 
 
-Command: TypeAlias = Enqueue | Dequeue | Ack | Nack | Heartbeat | GiveBack | Cancel | Retry | Purge | Expire
+Command: TypeAlias = Enqueue | Dequeue | Ack | Nack | Settle | Heartbeat | GiveBack | Cancel | Retry | Purge | Expire

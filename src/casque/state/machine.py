@@ -8,17 +8,20 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
+from itertools import groupby
 from typing import Any
 
 import msgspec
 
 from casque.errors import (
+    CasqueError,
     DuplicateKeyError,
     InvalidInputError,
     JobNotFoundError,
     JobStateError,
     LeaseLostError,
 )
+from casque.service import Outcome
 from casque.state.commands import (
     Ack,
     Cancel,
@@ -31,6 +34,7 @@ from casque.state.commands import (
     Nack,
     Purge,
     Retry,
+    Settle,
 )
 from casque.state.events import (
     Acked,
@@ -48,7 +52,7 @@ from casque.state.events import (
     Revived,
 )
 from casque.state.ready import ReadyIndex
-from casque.types import TRIES_MAX, Attempt, Ending, Finished, JobRecord, JobSpec, JobState, Totals
+from casque.types import TRIES_MAX, Attempt, Backoff, Ending, Finished, JobRecord, JobSpec, JobState, Totals
 
 # Module globals are cheaper to reach than enum attributes, and these are compared on every command.
 READY, DELAYED, RUNNING, DEAD = JobState.READY, JobState.DELAYED, JobState.RUNNING, JobState.DEAD
@@ -140,6 +144,7 @@ class State:
             Dequeue: self._dequeue,
             Ack: self._ack,
             Nack: self._nack,
+            Settle: self._settle,
             Heartbeat: self._heartbeat,
             GiveBack: self._give_back,
             Cancel: self._cancel,
@@ -372,6 +377,12 @@ class State:
         ready.promote(now_ms)
         claimed: list[JobRecord] = []
         while len(claimed) < c.limit:
+            most = c.limit - len(claimed)
+            if most > 1 and (lane := ready.only_lane(c.entrypoints)) is not None:
+                if not (some := ready.pop_many(lane, most)):
+                    break
+                claimed += self._claim_run(c, some, now_ms)
+                continue
             job = ready.pop(c.entrypoints)
             if job is None:
                 break
@@ -399,19 +410,44 @@ class State:
         job = self._held(c.job_id, c.token)
         if job.state is not RUNNING:
             return job  # it waits already, as the caller wishes
-        event: Died | Nacked
-        if _exhausted(job):
-            event = Died(c.job_id, job.token, c.error)
-        else:
-            delay_ms = c.delay_ms
-            if delay_ms is None:
-                delay_ms = c.backoff.delay_ms(job.attempts) if c.backoff is not None else 0
-            # Without a delay it is due a millisecond from now: behind what is due already, and still at once.
-            event = Nacked(c.job_id, job.token, now_ms + max(delay_ms, 1), delay_ms > 0, c.error)
-        self._happen(event, now_ms)
+        self._happen(self._failure(job, c.error, c.delay_ms, c.backoff, now_ms), now_ms)
         if c.request_id is not None:
             self._remember(c.request_id, "nack", now_ms)
         return self.jobs[c.job_id]
+
+    def _failure(
+        self, job: JobRecord, error: str | None, delay_ms: int | None, backoff: Backoff | None, now_ms: int
+    ) -> Died | Nacked:
+        if _exhausted(job):
+            return Died(job.spec.id, job.token, error)
+        if delay_ms is None:
+            delay_ms = backoff.delay_ms(job.attempts) if backoff is not None else 0
+        # Without a delay it is due a millisecond from now: behind what is due already, and still at once.
+        return Nacked(job.spec.id, job.token, now_ms + max(delay_ms, 1), delay_ms > 0, error)
+
+    def _settle(self, c: Settle, now_ms: int) -> list[CasqueError | None]:
+        if (seen := self._answered(c, "settle")) is not None:
+            return _settled_before(c, seen)
+        answers: list[CasqueError | None] = []
+        jobs, events, before = self.jobs, self.events, len(self.events)
+        for outcome in c.outcomes:
+            job = jobs.get(outcome.job_id)
+            if job is None:
+                answers.append(JobNotFoundError(outcome.job_id))
+            elif job.token != outcome.token or job.state is not RUNNING:
+                answers.append(None if _failed_so(job, outcome) else LeaseLostError(outcome.job_id, outcome.token))
+            else:
+                event: Acked | Died | Nacked
+                if outcome.error is None:
+                    event = Acked(outcome.job_id, outcome.token, outcome.result)
+                else:
+                    event = self._failure(job, outcome.error, outcome.delay_ms, outcome.backoff, now_ms)
+                events.append(event)
+                self._appliers[type(event)](event, now_ms)
+                answers.append(None)
+        if c.request_id is not None and len(events) > before:
+            self._remember(c.request_id, "settle", now_ms, jobs=_fates(answers), count=len(answers))
+        return answers
 
     def _heartbeat(self, c: Heartbeat, now_ms: int) -> JobRecord:
         job = self._there(c.job_id)
@@ -492,7 +528,9 @@ class State:
         self.events.append(event)
         self._appliers[type(event)](event, now_ms)
 
-    def _answered(self, c: Enqueue | Dequeue | Ack | Nack | Cancel | Retry | Purge, verb: str) -> Answered | None:
+    def _answered(
+        self, c: Enqueue | Dequeue | Ack | Nack | Settle | Cancel | Retry | Purge, verb: str
+    ) -> Answered | None:
         """What this very request was answered before, if it was."""
         if c.request_id is None or (seen := self.requests.get(c.request_id)) is None:
             return None
@@ -538,27 +576,25 @@ class State:
 
     def _claim(self, job: JobRecord, event: Claimed, at_ms: int) -> JobRecord:
         """The job has left the ready index already."""
-        claimed = JobRecord(
-            job.spec,
-            job.sequence,
-            job.created_ms,
-            RUNNING,
-            job.due_ms,
-            event.token,
-            job.attempts + 1,
-            event.worker,
-            event.lease_ms,
-            at_ms,
-            at_ms,
-            job.error,
-            job.tries,
-        )
-        job_id = event.job_id
-        self.jobs[job_id] = claimed
+        claimed = _claimed(job, event.token, event.worker, event.lease_ms, at_ms)
+        self.jobs[event.job_id] = claimed
         self._undo.append(job)
         self.waiting -= 1
         self.running += 1
         self.counters.tokens = event.token
+        return claimed
+
+    def _claim_run(self, c: Dequeue, jobs: list[JobRecord], now_ms: int) -> list[JobRecord]:
+        """Claim all of these, which have left the ready index already: in half the time that one by one would take."""
+        lease_ms, worker, first = c.lease_ms, c.worker, self.counters.tokens + 1
+        claimed = [_claimed(job, token, worker, lease_ms, now_ms) for token, job in enumerate(jobs, first)]
+        ids = [job.spec.id for job in jobs]
+        self.events += [Claimed(job_id, token, lease_ms, worker) for token, job_id in enumerate(ids, first)]
+        self.jobs.update(zip(ids, claimed, strict=True))
+        self._undo += jobs
+        self.waiting -= len(jobs)
+        self.running += len(jobs)
+        self.counters.tokens += len(jobs)
         return claimed
 
     def _apply_claimed(self, event: Claimed, at_ms: int) -> None:
@@ -743,10 +779,59 @@ def _asked(spec: JobSpec, job_id: str) -> JobSpec:
     return msgspec.structs.replace(spec, id=job_id, blob=None, blob_bytes=0)
 
 
+def _claimed(job: JobRecord, token: int, worker: str | None, lease_ms: int, at_ms: int) -> JobRecord:
+    return JobRecord(
+        job.spec,
+        job.sequence,
+        job.created_ms,
+        RUNNING,
+        job.due_ms,
+        token,
+        job.attempts + 1,
+        worker,
+        lease_ms,
+        at_ms,
+        at_ms,
+        job.error,
+        job.tries,
+    )
+
+
 def _with_try(job: JobRecord, at_ms: int, how: Ending, error: str | None) -> tuple[Attempt, ...]:
     """What came to nothing so far, with the attempt that ends here."""
     ended = Attempt(job.claimed_ms, at_ms, how, job.worker, job.token, error)
     return (*job.tries[-(TRIES_MAX - 1) :], ended)
+
+
+def _failed_so(job: JobRecord, outcome: Outcome) -> bool:
+    """Whether this very failure was told before: whoever repeats it, because it heard no answer, has its wish."""
+    return outcome.error is not None and any(
+        tried.token == outcome.token and tried.how is Ending.FAILED for tried in job.tries
+    )
+
+
+DONE_SO, LOST, MISSING = "settled", "lost", "missing"
+
+
+def _fates(answers: list[CasqueError | None]) -> tuple[tuple[str, int], ...]:
+    """The answers in a few words: each with how many of them follow one another. Leases that were taken together are
+    lost together, so these are few however many the answers are."""
+    fates = [DONE_SO if a is None else LOST if isinstance(a, LeaseLostError) else MISSING for a in answers]
+    return tuple([(fate, len(list(run))) for fate, run in groupby(fates)])
+
+
+def _settled_before(c: Settle, seen: Answered) -> list[CasqueError | None]:
+    if len(c.outcomes) != seen.count:
+        raise InvalidInputError(f"request_id {c.request_id!r} was used before, to settle {seen.count} jobs")
+    fates = [fate for fate, length in seen.jobs for _ in range(length)]
+    return [
+        None
+        if fate == DONE_SO
+        else LeaseLostError(outcome.job_id, outcome.token)
+        if fate == LOST
+        else JobNotFoundError(outcome.job_id)
+        for outcome, fate in zip(c.outcomes, fates, strict=True)
+    ]
 
 
 def _exhausted(job: JobRecord) -> bool:

@@ -77,6 +77,28 @@ class Run:
             return False
         return True
 
+    def take(self, most: int) -> tuple[list[JobRecord], bool]:
+        """Take out up to so many, in order. False if nothing is left, and the run is not to be used any more."""
+        taken: list[JobRecord] = []
+        while True:
+            front = self._front
+            if len(front) > most:
+                taken += front[: -most - 1 : -1]
+                del front[len(front) - most :]
+                return taken, True
+            taken += reversed(front)
+            most -= len(front)
+            while most >= BLOCK and self._blocks:
+                taken += self._blocks.popleft()
+                most -= BLOCK
+            if self._blocks:
+                self._front = list(self._blocks.popleft())
+            elif self._back:
+                self._front, self._back = self._back, []
+            else:
+                return taken, False
+            self._front.reverse()
+
     def records(self) -> chain[JobRecord]:
         return chain(self._front, *self._blocks, self._back)
 
@@ -138,6 +160,29 @@ class Lane:
             self._drop_first()
             self.live -= 1
         return record
+
+    def take_many(self, jobs: dict[str, JobRecord], most: int) -> list[JobRecord]:
+        """Up to so many, best first; fewer only if there are no more, or if one of them was listed twice."""
+        found: list[JobRecord] = []
+        while len(found) < most:
+            run = self.runs[self.priorities[0]] if self.priorities else None
+            if run is None or (self.heap and self.heap[0][:3] < key_of(run.last)):
+                record = self.head(jobs)
+                if record is None:
+                    break
+                self._drop_first()
+                found.append(record)
+            else:
+                # Nothing in the heap comes before the end of this run.
+                taken, more = run.take(most - len(found))
+                found += [record for record in taken if jobs.get(record.spec.id) is record]
+                if not more:
+                    del self.runs[self.priorities.pop(0)]
+        # An undone batch lists again what may be listed still: those who take one by one know it by its new record.
+        if len({record.spec.id for record in found}) < len(found):
+            found = list({record.spec.id: record for record in found}.values())
+        self.live -= len(found)
+        return found
 
     def forget(self, jobs: dict[str, JobRecord]) -> None:
         """A waiting job left without being claimed. Its entry stays until most entries are like that."""
@@ -229,9 +274,12 @@ class ReadyIndex:
             return
         self._promoted_to = now_ms
         delayed, jobs = self._delayed, self._jobs
+        joined: set[str] = set()
         while delayed and delayed[0][0] <= now_ms:
             record = heappop(delayed)[2]
-            if jobs.get(record.spec.id) is record:
+            # One that left and came back, by a batch that was undone, is listed twice: both times for the same moment.
+            if jobs.get(record.spec.id) is record and record.spec.id not in joined:
+                joined.add(record.spec.id)
                 self.delayed -= 1
                 self.push(record)
 
@@ -252,6 +300,21 @@ class ReadyIndex:
             return None
         self._left(record.spec.entrypoint, lane)
         return record
+
+    def only_lane(self, entrypoints: tuple[str, ...] | None) -> str | None:
+        """The entrypoint, if all that these callers can get are of one."""
+        names = self._lanes if entrypoints is None else entrypoints
+        return next(iter(names)) if len(names) == 1 else None
+
+    def pop_many(self, entrypoint: str, most: int) -> list[JobRecord]:
+        """Take up to so many out, best first. The caller changes their records before anything else happens, and asks
+        again unless there are none."""
+        lane = self._lanes.get(entrypoint)
+        if lane is None:
+            return []
+        records = lane.take_many(self._jobs, most)
+        self._left(entrypoint, lane)
+        return records
 
     def has_due(self, entrypoints: tuple[str, ...] | None) -> bool:
         names = self._lanes if entrypoints is None else entrypoints

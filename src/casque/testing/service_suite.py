@@ -35,7 +35,7 @@ from casque.errors import (
     JobStateError,
     LeaseLostError,
 )
-from casque.service import EventKind, Host, Lease, QueueEvent, QueueService
+from casque.service import EventKind, Host, Lease, Outcome, QueueEvent, QueueService
 from casque.testing.hosting import leading
 from casque.types import Backoff, Ending, JobRecord, JobSpec, JobState
 
@@ -441,6 +441,113 @@ class ServiceSuite:
         with pytest.raises(JobStateError) as raised:
             await service.ack(dead.id)
         assert (raised.value.job_id, raised.value.state) == (dead.id, "dead")
+
+    async def test_many_outcomes_have_an_answer_each(self, service: QueueService) -> None:
+        done, failed, dying, stolen = [await a_claim(service, attempts_max=n) for n in (None, None, 1, None)]
+        [waits] = await service.enqueue([a_job(b"")])
+        before = (await service.stats()).position
+
+        answers = await service.settle(
+            [
+                Outcome(done.id, done.token, result=bytes(range(256))),
+                Outcome(stolen.id, stolen.token + 100),
+                Outcome(failed.id, failed.token, error=UNICODE, delay_ms=3_600_000),
+                Outcome("nobody", 7, error="boom"),
+                Outcome(dying.id, dying.token, error="boom"),
+                Outcome(waits.id, 1),
+            ]
+        )
+
+        assert [answers[place] for place in (0, 2, 4)] == [None, None, None]
+        assert_same(answers[1], LeaseLostError(stolen.id, stolen.token + 100))
+        assert_same(answers[3], JobNotFoundError("nobody"))
+        assert_same(answers[5], LeaseLostError(waits.id, 1))
+        assert (await service.stats()).position == before + 1, "all of them in one commit"
+        assert await service.find(done.id) is None
+        again, dead, untouched = [await service.find(job.id) for job in (failed, dying, stolen)]
+        assert again is not None
+        assert dead is not None
+        assert (again.state, again.error, again.tries[0].error) == (JobState.DELAYED, UNICODE, UNICODE)
+        assert (dead.state, dead.error) == (JobState.DEAD, "boom")
+        assert untouched == stolen
+        assert (await service.stats()).totals.done == 1
+        assert await service.settle([]) == []
+
+    async def test_a_failed_outcome_waits_as_long_as_its_back_off_says(self, service: QueueService) -> None:
+        first, second = await a_claim(service), await a_claim(service)
+        backoff = Backoff(base_ms=1_000_000, cap_ms=10_000_000, spread=0.5)
+
+        await service.settle([Outcome(first.id, first.token, error="", backoff=backoff)])
+        await service.settle([Outcome(second.id, second.token, error="")])
+
+        failed = await service.find(first.id)
+        assert failed is not None
+        assert failed.due_ms - (first.claimed_ms or 0) >= backoff.delay_ms(1)
+        [at_once] = await service.dequeue(entrypoints=None, limit=2, wait_s=LONG_S)
+        assert at_once.id == second.id
+
+    async def test_outcomes_that_are_told_again_are_answered_as_before(
+        self, service: QueueService, other: QueueService
+    ) -> None:
+        done, failed, lost = [await a_claim(service) for _ in range(3)]
+        outcomes = [
+            Outcome(done.id, done.token),
+            Outcome(lost.id, lost.token + 100),
+            Outcome(failed.id, failed.token, error="no", delay_ms=3_600_000),
+            Outcome("nobody", 7),
+        ]
+        first = await service.settle(outcomes, request_id="settle-1")
+        await service.ack(lost.id, token=lost.token)
+        position = (await service.stats()).position
+
+        again = await other.settle(outcomes, request_id="settle-1")
+
+        assert [str(answer) for answer in again] == [str(answer) for answer in first]
+        assert [type(answer).__name__ for answer in again] == [
+            "NoneType",
+            "LeaseLostError",
+            "NoneType",
+            "JobNotFoundError",
+        ]
+        assert (await service.stats()).position == position
+        with pytest.raises(InvalidInputError):
+            await service.settle(outcomes[:2], request_id="settle-1")
+        with pytest.raises(InvalidInputError):
+            await service.ack(done.id, request_id="settle-1")
+
+    async def test_a_failure_that_is_told_again_without_a_request_id_is_known_by_its_token(
+        self, service: QueueService
+    ) -> None:
+        job = await a_claim(service)
+        failed = Outcome(job.id, job.token, error="no", delay_ms=3_600_000)
+
+        assert await service.settle([failed, failed]) == [None, None]
+        assert await service.settle([failed]) == [None]
+
+        found = await service.find(job.id)
+        assert found is not None
+        assert (found.attempts, len(found.tries)) == (1, 1)
+        [as_done] = await service.settle([Outcome(job.id, job.token)])
+        assert_same(as_done, LeaseLostError(job.id, job.token))
+
+    async def test_thousands_are_claimed_and_settled_at_once(self, service: QueueService) -> None:
+        count = 12_000
+        for start in range(0, count, 6_000):
+            await service.enqueue([a_job(b"%d" % n) for n in range(start, start + 6_000)])
+        claimed = await service.dequeue(entrypoints=None, limit=2 * count)
+        assert [job.spec.payload for job in claimed] == [b"%d" % n for n in range(count)]
+        tokens = [job.token for job in claimed]
+        assert tokens == list(range(tokens[0], tokens[0] + count))
+
+        wrong = frozenset(range(0, count, 1000))
+        outcomes = [Outcome(job.id, job.token + (place in wrong)) for place, job in enumerate(claimed)]
+        answers = await service.settle(outcomes, request_id="many")
+
+        assert [place for place, answer in enumerate(answers) if answer is not None] == sorted(wrong)
+        again = await service.settle(outcomes, request_id="many")
+        assert [str(answer) for answer in again] == [str(answer) for answer in answers]
+        totals = (await service.stats()).totals
+        assert (totals.done, totals.running) == (count - len(wrong), len(wrong))
 
     async def test_a_job_keeps_the_story_of_every_attempt_that_came_to_nothing(self, service: QueueService) -> None:
         await service.enqueue([a_job(b"", attempts_max=2)])

@@ -17,7 +17,7 @@ import msgspec
 
 from casque import checks
 from casque.errors import CasqueError, InvalidInputError, JobNotFoundError, NotAllowedError, NotAuthenticatedError
-from casque.service import ArchivedJob, EventKind, Lease, QueueEvent, QueueService, Stats
+from casque.service import ArchivedJob, EventKind, Lease, Outcome, QueueEvent, QueueService, Stats
 from casque.transport.access import TokenBook
 from casque.transport.scopes import ANYBODY, Principal, Scope
 from casque.types import Backoff, JobRecord, JobSpec, JobState, Totals
@@ -28,6 +28,7 @@ Admit: TypeAlias = Callable[[str | None], Wrapper]
 _SPAN_MS_MAX = checks.LONGEST_S * 1000
 _PRIORITY = 2**63
 _PAGE = 1_000
+_NO_LEASE = -1
 _ASKED_FOR = ("id", "entrypoint", "payload", "priority", "run_at_ms", "attempts_max", "key", "headers", "zone")
 _NOT_ASKED_FOR = tuple(
     (field.name, field.default) for field in msgspec.structs.fields(JobSpec) if field.name not in _ASKED_FOR
@@ -44,7 +45,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     result_bytes: int = 256 * 1024
     """Of what a worker says when a job is done: it lies in the log and in the archive."""
     jobs_per_enqueue: int = 10_000
-    jobs_per_dequeue: int = 10_000
+    jobs_per_dequeue: int = checks.BATCH_MAX
+    outcomes_per_settle: int = checks.BATCH_MAX
     leases_per_heartbeat: int = 10_000
     entrypoints_per_dequeue: int = 1_000
     wait_s: float = 300.0
@@ -305,6 +307,51 @@ class Border:
             )
         )
 
+    async def settle(self, outcomes: Sequence[Outcome], *, request_id: str | None = None) -> list[CasqueError | None]:
+        if not self._may_work:
+            raise NotAllowedError(Scope.WORK.value, "settle")
+        if request_id is not None:
+            checks.name("request_id", request_id, checks.NAME_MAX)
+        outcomes = self._checked_outcomes(outcomes)
+        if not outcomes:
+            return []
+        if not self._limited:
+            return await self.service.settle(outcomes, request_id=request_id)
+        found = await asyncio.gather(*[self.service.find(outcome.job_id) for outcome in outcomes])
+        # Those of others are not there for this caller. They keep their places, with a token that no lease has: asked
+        # again, when they may be gone, the call has to look as it did.
+        own = [job is None or self._reaches(job) for job in found]
+        sent = [
+            outcome if mine else msgspec.structs.replace(outcome, token=_NO_LEASE)
+            for outcome, mine in zip(outcomes, own, strict=True)
+        ]
+        answers = await self.service.settle(sent, request_id=request_id)
+        return [
+            answer if mine else JobNotFoundError(outcome.job_id)
+            for outcome, answer, mine in zip(outcomes, answers, own, strict=True)
+        ]
+
+    def _checked_outcomes(self, outcomes: Any) -> list[Outcome]:
+        """One loop without calls for a plain ack: a hundred thousand of them are to cost little here."""
+        most, result_max = self._limits.outcomes_per_settle, self._limits.result_bytes
+        if not isinstance(outcomes, list | tuple) or len(outcomes) > most:
+            raise InvalidInputError(f"outcomes must be a list of at most {most:,}; settle the rest in another call")
+        checked: list[Outcome] = []
+        for outcome in outcomes:
+            if type(outcome) is not Outcome:
+                raise InvalidInputError(f"outcomes must be outcomes, not {type(outcome).__name__}")
+            job_id, token = outcome.job_id, outcome.token
+            if type(job_id) is not str or not job_id.isascii() or len(job_id) > checks.KEY_MAX:
+                _check_job_id(job_id)
+            if type(token) is not int or not 0 <= token < _PRIORITY:
+                checks.whole("token", token, 0)
+            if outcome.result is not None:
+                checks.blob("result", outcome.result, result_max)
+            if outcome.error is not None or outcome.delay_ms is not None or outcome.backoff is not None:
+                outcome = _checked_failure(outcome)  # noqa: PLW2901
+            checked.append(outcome)
+        return checked
+
     async def heartbeat(self, job_id: str, *, token: int | None = None) -> JobRecord:
         if not self._may_work:
             raise NotAllowedError(Scope.WORK.value, "heartbeat")
@@ -545,6 +592,20 @@ class Border:
 def _beyond(scope: Scope, verb: str, reach: str) -> NotAllowedError:
     """It has the scope, but not for this."""
     return NotAllowedError(scope.value, verb, reach)
+
+
+def _checked_failure(outcome: Outcome) -> Outcome:
+    if outcome.error is None:
+        raise InvalidInputError("delay_ms and backoff are for a job that failed: give its error as well")
+    if type(outcome.error) is not str:
+        raise InvalidInputError(f"error must be a str, not {type(outcome.error).__name__}")
+    if outcome.result is not None:
+        raise InvalidInputError("a job that failed has no result: give an error or a result, not both")
+    if outcome.delay_ms is not None:
+        checks.whole("delay_ms", outcome.delay_ms, 0, _SPAN_MS_MAX)
+    if outcome.backoff is not None:
+        checks.backoff(outcome.backoff)
+    return msgspec.structs.replace(outcome, error=checks.error_text(outcome.error))
 
 
 def _check_job_id(job_id: Any) -> None:

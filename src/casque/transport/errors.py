@@ -58,6 +58,11 @@ def grpc_code(error: CasqueError) -> str:
     return _row(type(error))[0]
 
 
+def code_of(name: str) -> str:
+    """The gRPC code of an error that only its name is known of."""
+    return TABLE[_BY_NAME[name]][0]
+
+
 def http_status(error: CasqueError) -> int:
     return _row(type(error))[1]
 

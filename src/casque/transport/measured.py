@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import TypeVar
 
 from casque.errors import CasqueError
-from casque.service import ArchivedJob, Lease, QueueEvent, QueueService, Stats
+from casque.service import ArchivedJob, Lease, Outcome, QueueEvent, QueueService, Stats
 from casque.telemetry.metrics import Metrics
 from casque.transport.border import Admit, Wrapper
 from casque.transport.errors import name_of
@@ -141,6 +141,9 @@ class Measured:
             job_id, token=token, delay_ms=delay_ms, backoff=backoff, error=error, request_id=request_id
         )
         return await self._counted("nack", call)
+
+    async def settle(self, outcomes: Sequence[Outcome], *, request_id: str | None = None) -> list[CasqueError | None]:
+        return await self._counted("settle", self._service.settle(outcomes, request_id=request_id))
 
     async def heartbeat(self, job_id: str, *, token: int | None = None) -> JobRecord:
         return await self._counted("heartbeat", self._service.heartbeat(job_id, token=token))

@@ -225,6 +225,45 @@ class NackResponse(_message.Message):
     job: Job
     def __init__(self, job: _Optional[_Union[Job, _Mapping]] = ...) -> None: ...
 
+class Outcome(_message.Message):
+    __slots__ = ("job_id", "token", "error", "result", "delay_ms", "backoff")
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    RESULT_FIELD_NUMBER: _ClassVar[int]
+    DELAY_MS_FIELD_NUMBER: _ClassVar[int]
+    BACKOFF_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    token: int
+    error: str
+    result: bytes
+    delay_ms: int
+    backoff: Backoff
+    def __init__(self, job_id: _Optional[str] = ..., token: _Optional[int] = ..., error: _Optional[str] = ..., result: _Optional[bytes] = ..., delay_ms: _Optional[int] = ..., backoff: _Optional[_Union[Backoff, _Mapping]] = ...) -> None: ...
+
+class SettleRequest(_message.Message):
+    __slots__ = ("outcomes", "request_id")
+    OUTCOMES_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    outcomes: _containers.RepeatedCompositeFieldContainer[Outcome]
+    request_id: str
+    def __init__(self, outcomes: _Optional[_Iterable[_Union[Outcome, _Mapping]]] = ..., request_id: _Optional[str] = ...) -> None: ...
+
+class SettleResponse(_message.Message):
+    __slots__ = ("refused",)
+    class Refused(_message.Message):
+        __slots__ = ("name", "code", "places")
+        NAME_FIELD_NUMBER: _ClassVar[int]
+        CODE_FIELD_NUMBER: _ClassVar[int]
+        PLACES_FIELD_NUMBER: _ClassVar[int]
+        name: str
+        code: str
+        places: _containers.RepeatedScalarFieldContainer[int]
+        def __init__(self, name: _Optional[str] = ..., code: _Optional[str] = ..., places: _Optional[_Iterable[int]] = ...) -> None: ...
+    REFUSED_FIELD_NUMBER: _ClassVar[int]
+    refused: _containers.RepeatedCompositeFieldContainer[SettleResponse.Refused]
+    def __init__(self, refused: _Optional[_Iterable[_Union[SettleResponse.Refused, _Mapping]]] = ...) -> None: ...
+
 class Lease(_message.Message):
     __slots__ = ("job_id", "token")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]

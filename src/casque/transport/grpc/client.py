@@ -12,7 +12,7 @@ import grpc
 from casque.clock import Clock, SystemClock
 from casque.codec.stored import to_ms
 from casque.errors import BrokerUnreachableError, CasqueError, InvalidInputError, QueueClosedError
-from casque.service import ArchivedJob, Lease, QueueEvent, Stats
+from casque.service import ArchivedJob, Lease, Outcome, QueueEvent, Stats
 from casque.transport.errors import from_wire
 from casque.transport.grpc import casque_v1_pb2 as pb
 from casque.transport.grpc import messages, unpacking
@@ -31,11 +31,14 @@ from casque.transport.grpc.packets import (
     HeartbeatCall,
     HeartbeatsCall,
     NackCall,
+    OutcomeOf,
     PurgeCall,
     RetryCall,
+    SettleCall,
     StatsCall,
 )
 from casque.transport.grpc.refusals import typed
+from casque.transport.settling import answers_to
 from casque.types import Backoff, JobRecord, JobSpec, JobState
 
 __all__ = ["ClientTls", "GrpcService"]
@@ -154,6 +157,14 @@ class GrpcService:
         answer = await line.ask(NackCall(line.next_number(), job_id, token, delay_ms, backoff, error, request_id))
         job: JobRecord | None = answer.job
         return job
+
+    async def settle(self, outcomes: Sequence[Outcome], *, request_id: str | None = None) -> list[CasqueError | None]:
+        if not outcomes:
+            return []
+        line = self._open_line()
+        sent = tuple([OutcomeOf(o.job_id, o.token, o.error, o.result, o.delay_ms, o.backoff) for o in outcomes])
+        answer = await line.ask(SettleCall(line.next_number(), sent, request_id))
+        return answers_to(outcomes, answer.refused)
 
     async def heartbeat(self, job_id: str, *, token: int | None = None) -> JobRecord:
         line = self._open_line()

@@ -31,6 +31,7 @@ from casque.transport.grpc.packets import (
     GiveBackCall,
     Jobs,
     Leave,
+    SettleCall,
     Verb,
 )
 from casque.transport.grpc.refusals import typed
@@ -372,4 +373,6 @@ def _weight(call: Call) -> int:
         return sum([len(spec.payload) + 256 for spec in call.specs])
     if type(call) is AckCall and call.result is not None:
         return len(call.result) + 128
+    if type(call) is SettleCall:
+        return sum([64 + len(o.result or b"") + len(o.error or "") for o in call.outcomes])
     return 128

@@ -11,9 +11,10 @@ import msgspec
 from casque.clock import Clock, Random, new_id
 from casque.codec.stored import from_ms, to_ms
 from casque.errors import CasqueError, InvalidInputError
-from casque.service import ArchivedAttempt, ArchivedJob, QueueEvent, Stats
-from casque.transport.errors import grpc_code
+from casque.service import ArchivedAttempt, ArchivedJob, Outcome, QueueEvent, Stats
+from casque.transport.errors import code_of, grpc_code
 from casque.transport.grpc import casque_v1_pb2 as pb
+from casque.transport.settling import Refused
 from casque.types import Attempt, Backoff, Ending, JobRecord, JobSpec, JobState
 
 _STATES = {
@@ -84,7 +85,18 @@ def moment(message: Any, field: str) -> datetime | None:
         raise InvalidInputError(f"{field} must be milliseconds since 1970 of a year up to 9999, not {value}") from error
 
 
-def backoff(message: pb.NackRequest, rng: Random) -> Backoff | None:
+def outcome(message: pb.Outcome, rng: Random) -> Outcome:
+    return Outcome(
+        message.job_id,
+        message.token,
+        given(message, "error"),
+        given(message, "result"),
+        given(message, "delay_ms"),
+        backoff(message, rng),
+    )
+
+
+def backoff(message: pb.NackRequest | pb.Outcome, rng: Random) -> Backoff | None:
     if not message.HasField("backoff"):
         return None
     asked = message.backoff
@@ -136,6 +148,10 @@ def beat(answer: JobRecord | CasqueError) -> pb.HeartbeatResponse.Answer:
         return pb.HeartbeatResponse.Answer(job=outline(answer))
     error = pb.Error(name=type(answer).__name__, code=grpc_code(answer), message=str(answer))
     return pb.HeartbeatResponse.Answer(error=error)
+
+
+def refused(found: Refused) -> pb.SettleResponse.Refused:
+    return pb.SettleResponse.Refused(name=found.error, code=code_of(found.error), places=found.places)
 
 
 def stats(found: Stats) -> pb.StatsResponse:

@@ -14,11 +14,23 @@ import msgspec
 
 from casque.service import Lease, Stats
 from casque.transport.errors import WireError
+from casque.transport.settling import Refused
 from casque.types import Backoff, JobRecord, JobSpec, JobState
 
 T = TypeVar("T")
 
 # --- Calls ---
+
+
+class OutcomeOf(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """An `Outcome`, short: there may be a hundred thousand in a call."""
+
+    job_id: str
+    token: int
+    error: str | None = None
+    result: bytes | None = None
+    delay_ms: int | None = None
+    backoff: Backoff | None = None
 
 
 class EnqueueCall(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="enqueue"):
@@ -52,6 +64,12 @@ class NackCall(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="nack
     delay_ms: int | None = None
     backoff: Backoff | None = None
     error: str | None = None
+    request_id: str | None = None
+
+
+class SettleCall(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="settle"):
+    number: int
+    outcomes: tuple[OutcomeOf, ...]
     request_id: str | None = None
 
 
@@ -110,6 +128,7 @@ Verb: TypeAlias = (
     | DequeueCall
     | AckCall
     | NackCall
+    | SettleCall
     | HeartbeatCall
     | HeartbeatsCall
     | GiveBackCall
@@ -182,6 +201,13 @@ class Beats(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="beats")
     more: bool = False
 
 
+class Settled(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="settled"):
+    """All outcomes were carried out but for those that are named."""
+
+    number: int
+    refused: list[Refused] = []
+
+
 class Count(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="count"):
     number: int
     count: int
@@ -203,7 +229,7 @@ class Farewell(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="fare
     number: int
 
 
-Answer: TypeAlias = Done | Job | Jobs | Added | AddedRun | Beats | Count | Counted | Failed | Farewell
+Answer: TypeAlias = Done | Job | Jobs | Added | AddedRun | Beats | Settled | Count | Counted | Failed | Farewell
 
 HELLO = ("casque-exchange", "1")
 """The first metadata that a server sends on a stream that it has taken. Until then a client sends nothing."""
@@ -315,6 +341,8 @@ def answer_weight(answer: Answer) -> int:
         return 32 * len(answer.jobs)
     if type(answer) is Job and answer.job is not None:
         return weight(answer.job)
+    if type(answer) is Settled:
+        return 32 + sum([5 * len(why.places) for why in answer.refused])
     if type(answer) is Beats:
         return sum([_beat_weight(beat) for beat in answer.beats])
     return 256

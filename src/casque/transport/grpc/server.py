@@ -134,6 +134,7 @@ class GrpcServer:
             "Dequeue": unary(door, calls.dequeue),
             "Ack": unary(door, calls.ack),
             "Nack": unary(door, calls.nack),
+            "Settle": unary(door, calls.settle),
             "Heartbeat": unary(door, calls.heartbeat),
             "GiveBack": unary(door, calls.give_back),
             "Cancel": unary(door, calls.cancel),

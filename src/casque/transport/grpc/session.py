@@ -10,7 +10,7 @@ import grpc
 import msgspec
 
 from casque.errors import CasqueError, InvalidInputError
-from casque.service import QueueService
+from casque.service import Outcome, QueueService
 from casque.transport.border import Wrapper
 from casque.transport.errors import WireError, to_wire
 from casque.transport.grpc import packets
@@ -40,12 +40,15 @@ from casque.transport.grpc.packets import (
     NackCall,
     PurgeCall,
     RetryCall,
+    SettleCall,
+    Settled,
     StatsCall,
     Unreadable,
     Verb,
 )
 from casque.transport.grpc.refusals import as_refusal
 from casque.transport.grpc.requests import sound
+from casque.transport.settling import refused_among
 from casque.types import JobRecord
 
 
@@ -260,6 +263,11 @@ async def _nack(service: QueueService, c: NackCall) -> Answer:
     return Job(c.number, job)
 
 
+async def _settle(service: QueueService, c: SettleCall) -> Answer:
+    outcomes = [Outcome(o.job_id, o.token, o.error, o.result, o.delay_ms, o.backoff) for o in c.outcomes]
+    return Settled(c.number, refused_among(await service.settle(outcomes, request_id=c.request_id)))
+
+
 async def _heartbeat(service: QueueService, c: HeartbeatCall) -> Answer:
     return Job(c.number, await service.heartbeat(c.job_id, token=c.token))
 
@@ -299,6 +307,7 @@ _VERBS: dict[type, Callable[[QueueService, Any], Awaitable[Answer]]] = {
     EnqueueCall: _enqueue,
     AckCall: _ack,
     NackCall: _nack,
+    SettleCall: _settle,
     HeartbeatCall: _heartbeat,
     HeartbeatsCall: _heartbeats,
     GiveBackCall: _give_back,

@@ -11,6 +11,7 @@ from casque.transport.grpc import messages, packets
 from casque.transport.grpc.door import Door
 from casque.transport.grpc.messages import given
 from casque.transport.grpc.packets import DequeueCall
+from casque.transport.settling import refused_among
 from casque.types import JobRecord
 
 ANSWER_BYTES = 4 * 1024 * 1024 - 64 * 1024
@@ -76,6 +77,11 @@ class Verbs:
             request_id=request.request_id or None,
         )
         return pb.NackResponse(job=_outline(job))
+
+    async def settle(self, service: QueueService, request: pb.SettleRequest, _context: Any) -> pb.SettleResponse:
+        outcomes = [messages.outcome(one, self._door.rng) for one in request.outcomes]
+        answers = await service.settle(outcomes, request_id=request.request_id or None)
+        return pb.SettleResponse(refused=map(messages.refused, refused_among(answers)))
 
     async def heartbeat(
         self, service: QueueService, request: pb.HeartbeatRequest, _context: Any

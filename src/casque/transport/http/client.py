@@ -24,7 +24,7 @@ from casque.errors import (
     JobNotFoundError,
     UnknownOutcomeError,
 )
-from casque.service import ArchivedJob, Lease, QueueEvent, Stats
+from casque.service import ArchivedJob, Lease, Outcome, QueueEvent, Stats
 from casque.transport.errors import WireError, from_wire
 from casque.transport.http.connections import Answer, Connections, Headers, Unheard
 from casque.transport.http.messages import (
@@ -42,13 +42,17 @@ from casque.transport.http.messages import (
     MaybeJob,
     NackRequest,
     Nothing,
+    OutcomeOf,
     Purged,
     PurgeRequest,
+    Settled,
+    SettleRequest,
     from_backoff,
     from_job,
     from_spec,
 )
 from casque.transport.http.sse import Reader, to_event
+from casque.transport.settling import answers_to
 from casque.types import Backoff, JobRecord, JobSpec, JobState
 
 T = TypeVar("T")
@@ -161,6 +165,12 @@ class HttpService:
             error,
         )
         return _maybe(await self._post(_of(job_id, "nack"), body, MaybeJob, request_id))
+
+    async def settle(self, outcomes: Sequence[Outcome], *, request_id: str | None = None) -> list[CasqueError | None]:
+        if not outcomes:
+            return []
+        body = SettleRequest([_outcome(one) for one in outcomes])
+        return answers_to(outcomes, (await self._post("/v1/settle", body, Settled, request_id)).refused)
 
     async def heartbeat(self, job_id: str, *, token: int | None = None) -> JobRecord:
         return from_job(await self._post(_of(job_id, "heartbeat"), HeartbeatRequest(token), Job))
@@ -359,6 +369,20 @@ def _records(answer: Jobs) -> list[JobRecord]:
 
 def _maybe(answer: MaybeJob) -> JobRecord | None:
     return None if answer.job is None else from_job(answer.job)
+
+
+def _outcome(one: Outcome) -> OutcomeOf:
+    delay_ms = one.delay_ms
+    if one.error is not None and delay_ms is None and one.backoff is None:
+        delay_ms = 0  # said explicitly: what is left out, the broker fills in
+    return OutcomeOf(
+        one.job_id,
+        one.token,
+        error=UNSET if one.error is None else one.error,
+        result=UNSET if one.result is None else one.result,
+        delay=UNSET if delay_ms is None else delay_ms / 1000,
+        backoff=UNSET if one.backoff is None else from_backoff(one.backoff),
+    )
 
 
 def _beaten(job: Job | None, error: WireError | None) -> JobRecord | CasqueError:

@@ -19,6 +19,7 @@ from casque.errors import InvalidInputError
 from casque.service import ArchivedAttempt
 from casque.transport.border import DEFAULT_LIMITS
 from casque.transport.errors import WireError
+from casque.transport.settling import Refused
 from casque.types import Attempt, Backoff, JobRecord, JobSpec, JobState
 
 INT64_MAX = 2**63 - 1
@@ -98,6 +99,24 @@ class NackRequest(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults
     error: str | None = None
 
 
+class OutcomeOf(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What became of a claimed job: without an error it is done, with one it failed. A job that failed waits for
+    `delay`, or for `backoff`; with neither, as the broker's settings say."""
+
+    job_id: str
+    token: Natural
+    error: str | UnsetType = UNSET
+    result: Base64 | UnsetType = UNSET
+    result_text: str | UnsetType = UNSET
+    result_json: msgspec.Raw | UnsetType = UNSET
+    delay: Seconds | UnsetType = UNSET
+    backoff: BackoffRequest | UnsetType = UNSET
+
+
+class SettleRequest(Struct, frozen=True, forbid_unknown_fields=True):
+    outcomes: Annotated[list[OutcomeOf], Meta(max_length=DEFAULT_LIMITS.outcomes_per_settle)]
+
+
 class HeartbeatRequest(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     token: Natural | None = None
 
@@ -108,7 +127,7 @@ class LeaseOf(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=Tru
 
 
 class HeartbeatsRequest(Struct, frozen=True, forbid_unknown_fields=True):
-    leases: Annotated[list[LeaseOf], Meta(max_length=checks.BATCH_MAX)]
+    leases: Annotated[list[LeaseOf], Meta(max_length=DEFAULT_LIMITS.leases_per_heartbeat)]
 
 
 class GiveBackRequest(Struct, frozen=True, forbid_unknown_fields=True):
@@ -194,6 +213,12 @@ class JobsPage(Struct, frozen=True):
 class MaybeJob(Struct, frozen=True):
     job: Job | None
     """null if the job is no longer in the queue, which a repeated request may find."""
+
+
+class Settled(Struct, frozen=True):
+    settled: int
+    """How many outcomes were carried out: all but those that are named below."""
+    refused: list[Refused]
 
 
 class Beat(Struct, frozen=True, omit_defaults=True):

@@ -19,7 +19,10 @@ SCHEME = {"bearer": {"type": "http", "scheme": "bearer"}}
 EXCLUSIVE = {
     "NewJob": (("payload", "payload_text", "payload_json"), ("delay", "run_at")),
     "AckRequest": (("result", "result_text", "result_json"),),
+    "OutcomeOf": (("error", "result", "result_text", "result_json"),),
 }
+# And fields that only make sense beside another.
+NEEDS = {"OutcomeOf": {"delay": ["error"], "backoff": ["error"]}}
 
 
 def describe(routes: tuple[Route, ...] = ROUTES, *, version: str, needs_token: bool) -> dict[str, Any]:
@@ -177,6 +180,8 @@ def _completed(components: dict[str, Any]) -> dict[str, Any]:
             pairs = [(one, other) for number, one in enumerate(group) for other in group[number + 1 :]]
             rules += [{"not": {"required": list(pair)}} for pair in pairs]
         components[name]["allOf"] = rules
+    for name, needs in NEEDS.items():
+        components[name]["dependentRequired"] = needs
     for component in components.values():
         for name, schema in component.get("properties", {}).items():
             if name == "at" or name.endswith("_at"):

@@ -30,6 +30,8 @@ from casque.transport.http.messages import (
     Nothing,
     Purged,
     PurgeRequest,
+    Settled,
+    SettleRequest,
 )
 
 JSON = "application/json"
@@ -170,6 +172,15 @@ ROUTES = (
         answer=MaybeJob,
         repeatable=True,
         refusals=(errors.JobNotFoundError, errors.JobStateError, errors.DuplicateKeyError),
+    ),
+    Route(
+        method="POST",
+        path="/v1/settle",
+        verb="settle",
+        summary="Ack and nack many jobs in one commit; one that is refused does not harm the others",
+        body=SettleRequest,
+        answer=Settled,
+        repeatable=True,
     ),
     Route(
         method="POST",

@@ -15,7 +15,7 @@ from msgspec import UNSET, UnsetType
 from casque import checks
 from casque.clock import Clock, Random, new_id
 from casque.errors import InvalidInputError, JobNotFoundError
-from casque.service import Lease, QueueService, Stats
+from casque.service import Lease, Outcome, QueueService, Stats
 from casque.settings import QueueSettings, milliseconds
 from casque.transport.errors import to_wire
 from casque.transport.http.messages import (
@@ -33,12 +33,16 @@ from casque.transport.http.messages import (
     MaybeJob,
     NackRequest,
     NewJob,
+    OutcomeOf,
     Purged,
     PurgeRequest,
+    Settled,
+    SettleRequest,
     given_bytes,
     to_backoff,
     to_job,
 )
+from casque.transport.settling import refused_among
 from casque.types import Backoff, JobRecord, JobSpec
 
 
@@ -148,6 +152,21 @@ class Verbs:
             request_id=call.request_id,
         )
         return _maybe(record)
+
+    async def settle(self, call: Call) -> Settled:
+        asked: SettleRequest = call.body
+        answers = await call.service.settle([self._outcome(one) for one in asked.outcomes], request_id=call.request_id)
+        refused = refused_among(answers)
+        return Settled(len(answers) - sum(len(why.places) for why in refused), refused)
+
+    def _outcome(self, one: OutcomeOf) -> Outcome:
+        error = None if one.error is UNSET else checks.error_text(one.error)
+        delay_ms = None if one.delay is UNSET else checks.span_ms("delay", one.delay)
+        backoff = None if one.backoff is UNSET else to_backoff(one.backoff, self._rng.random())
+        if error is not None and delay_ms is None and backoff is None:
+            backoff = self._backoff()
+        result = given_bytes("result", one.result, one.result_text, one.result_json)
+        return Outcome(checks.job_id(one.job_id), one.token, error, result, delay_ms, backoff)
 
     def _backoff(self) -> Backoff:
         settings = self._settings

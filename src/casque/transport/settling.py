@@ -1,0 +1,42 @@
+"""The answers to many outcomes on their way over a wire: only those that were refused, by the name of the error."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from casque.errors import CasqueError, JobNotFoundError
+from casque.service import Outcome
+from casque.transport.errors import WireError, from_wire, name_of
+
+
+class Refused(msgspec.Struct, frozen=True):
+    """Outcomes that were not carried out, and why."""
+
+    error: str
+    places: list[int]
+    """Which they are, counted from 0 in the order of the request."""
+
+
+def refused_among(answers: Sequence[CasqueError | None]) -> list[Refused]:
+    """Those that were refused; whoever asked knows the jobs and tokens, and can make the errors whole again."""
+    places: dict[str, list[int]] = {}
+    for place, answer in enumerate(answers):
+        if answer is not None:
+            places.setdefault(name_of(answer), []).append(place)
+    return [Refused(error, found) for error, found in places.items()]
+
+
+def answers_to(outcomes: Sequence[Outcome], refused: Sequence[Refused]) -> list[CasqueError | None]:
+    answers: list[CasqueError | None] = [None] * len(outcomes)
+    for why in refused:
+        for place in why.places:
+            answers[place] = _error(why.error, outcomes[place])
+    return answers
+
+
+def _error(name: str, outcome: Outcome) -> CasqueError:
+    if name == JobNotFoundError.__name__:
+        return JobNotFoundError(outcome.job_id)
+    return from_wire(WireError(name, f"of job {outcome.job_id!r}", [outcome.job_id, outcome.token]))
