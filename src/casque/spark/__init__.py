@@ -16,10 +16,11 @@ _WHERE = {
     "Summary": "casque.spark.work",
     "process": "casque.spark.work",
     "register": "casque.spark.source",
+    "results": "casque.spark.work",
 }
 """Where each public name lives. Imported when it is asked for: what looks for Java must not need PySpark."""
 
-__all__ = ["CasqueDataSource", "Summary", "process", "register"]
+__all__ = ["CasqueDataSource", "Summary", "process", "register", "results"]
 
 
 def __getattr__(name: str) -> Any:

@@ -25,11 +25,14 @@ from casque import checks
 from casque.client.job import Job
 from casque.client.payloads import codec_for
 from casque.errors import InvalidInputError
+from casque.spark.parquet import File
 from casque.spark.work.options import Kind
 from casque.spark.work.parcels import OUTCOMES, jobs_of, outcomes_of, packed, pieces, unpacked
+from casque.spark.work.results import Keeping
 
-BACK = "parcel binary, trouble string"
-"""What comes back for each parcel: the outcomes, or why there are none."""
+BACK = "parcel binary, trouble string, files string"
+"""What comes back for each parcel: the outcomes, or why there are none; and which files of results were written."""
+_BACK = pa.schema([("parcel", pa.binary()), ("trouble", pa.string()), ("files", pa.string())])
 FRAMES_MAX = 8
 
 
@@ -48,59 +51,74 @@ class Calling(msgspec.Struct, frozen=True):
     per_call: int | None = None
     concurrency: int = 1
     type: Any = None
+    keeping: Keeping | None = None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """For `DataFrame.mapInArrow`: parcels in, parcels out."""
+        kept: list[pa.Table] = []
         for batch in batches:
             for cell in batch.column("parcel"):
-                outcomes, trouble = self._answer(cell)
-                yield pa.RecordBatch.from_arrays(
-                    [pa.array([outcomes], pa.binary()), pa.array([trouble], pa.string())], names=["parcel", "trouble"]
-                )
+                try:
+                    outcomes, rows = self.answered(unpacked(cell))
+                except Exception as error:  # noqa: BLE001  anything here is told to the driver, which stops
+                    yield _back(trouble=described(error))
+                else:
+                    kept += rows
+                    yield _back(parcel=packed(outcomes))
+        if self.keeping is not None and any(rows.num_rows for rows in kept):
+            # The last thing that a task does. If it fails, no outcome of this task reaches the driver.
+            yield _back(files=msgspec.json.encode([self._written(self.keeping, pa.concat_tables(kept))]).decode())
 
-    def _answer(self, cell: pa.BinaryScalar) -> tuple[bytes | None, str | None]:
-        try:
-            return packed(self.outcomes(unpacked(cell))), None
-        except Exception as error:  # noqa: BLE001  anything here is told to the driver, which stops
-            return None, described(error)
+    def _written(self, keeping: Keeping, rows: pa.Table) -> File:
+        return keeping.writer.place.run(lambda store: keeping.write(store, rows))
 
-    def outcomes(self, jobs: pa.Table) -> pa.Table:
-        """What the handler makes of these jobs.
+    def answered(self, jobs: pa.Table) -> tuple[pa.Table, list[pa.Table]]:
+        """What the handler makes of these jobs: the outcomes, and rows of results to be kept.
 
         Raises:
             Exception: whatever kept the handler from being called at all.
         """
         handler = load(self.loading)
         if self.kind is Kind.JOB:
-            errors, results = self._one_by_one(handler, jobs)
-            return outcomes_of(jobs, errors, results)
+            return self._one_by_one(handler, jobs)
         size = self.per_call or max(jobs.num_rows, 1)
-        chunks = pieces(jobs, -(-jobs.num_rows // size))
-        answered = [self._many(handler, chunk) for chunk in chunks]
-        return pa.concat_tables(answered) if answered else OUTCOMES.empty_table()
+        told = [self._many(handler, chunk) for chunk in pieces(jobs, -(-jobs.num_rows // size))]
+        outcomes = pa.concat_tables([OUTCOMES.empty_table(), *(outcomes for outcomes, _ in told)])
+        return outcomes, [rows for _, several in told for rows in several]
 
     # --- Handlers of one job ---
 
-    def _one_by_one(self, handler: Callable[[Any], Any], jobs: pa.Table) -> tuple[list[str | None], list[bytes | None]]:
+    def _one_by_one(self, handler: Callable[[Any], Any], jobs: pa.Table) -> tuple[pa.Table, list[pa.Table]]:
         given = jobs_of(jobs, codec_for(self.type))
+        accept = _result if self.keeping is None else self.keeping.accept
         if inspect.iscoroutinefunction(handler):
             with asyncio.Runner() as runner:
-                done = runner.run(_gathered(handler, given, self.concurrency))
+                done = runner.run(_gathered(handler, given, accept, self.concurrency))
         elif self.concurrency > 1:
             with ThreadPoolExecutor(self.concurrency) as threads:
-                done = list(threads.map(lambda job: _tried(handler, job), given))
+                done = list(threads.map(lambda job: _tried(handler, job, accept), given))
         else:
-            done = [_tried(handler, job) for job in given]
-        return [error for error, _ in done], [result for _, result in done]
+            done = [_tried(handler, job, accept) for job in given]
+        errors, values = [error for error, _ in done], [value for _, value in done]
+        if self.keeping is None:
+            return outcomes_of(jobs, errors, values), []
+        return outcomes_of(jobs, errors, [None] * len(errors)), [self.keeping.rows(jobs, values)]
 
     # --- Handlers of many ---
 
-    def _many(self, handler: Callable[[Any], Any], jobs: pa.Table) -> pa.Table:
+    def _many(self, handler: Callable[[Any], Any], jobs: pa.Table) -> tuple[pa.Table, list[pa.Table]]:
         try:
-            returned = handler(jobs.to_pandas() if self.kind is Kind.PANDAS else jobs)
-            errors, results = _by_job(_as_table(returned), jobs)
+            returned = _as_table(handler(jobs.to_pandas() if self.kind is Kind.PANDAS else jobs))
+            if returned is None:
+                return outcomes_of(jobs, [None] * jobs.num_rows, [None] * jobs.num_rows), []
+            places = _places(returned, jobs)
+            errors = _errors(returned, places)
+            if self.keeping is None:
+                return outcomes_of(jobs, *_results(returned, places, errors)), []
+            rows = self.keeping.rows_of(jobs, returned, places, pc.is_null(errors))
+            return outcomes_of(jobs, errors, [None] * jobs.num_rows), [rows]
         except BaseException as error:  # noqa: BLE001  it is these jobs' outcome
-            return outcomes_of(jobs, [described(error)] * jobs.num_rows, [None] * jobs.num_rows)
-        return outcomes_of(jobs, errors, results)
+            return outcomes_of(jobs, [described(error)] * jobs.num_rows, [None] * jobs.num_rows), []
 
 
 @lru_cache(maxsize=8)
@@ -135,24 +153,31 @@ def described(error: BaseException) -> str:
     return str(checks.error_text(f"{said}\n{where}" if where else said))
 
 
-def _tried(handler: Callable[[Job[Any]], Any], job: Job[Any]) -> tuple[str | None, bytes | None]:
+def _back(*, parcel: bytes | None = None, trouble: str | None = None, files: str | None = None) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist([{"parcel": parcel, "trouble": trouble, "files": files}], schema=_BACK)
+
+
+def _tried(handler: Callable[[Job[Any]], Any], job: Job[Any], accept: Callable[[Any], Any]) -> tuple[str | None, Any]:
     try:
-        return None, _result(handler(job))
+        return None, accept(handler(job))
     except BaseException as error:  # noqa: BLE001  it is this job's outcome, SystemExit as well
         return described(error), None
 
 
 async def _gathered(
-    handler: Callable[[Job[Any]], Awaitable[Any]], jobs: Iterator[Job[Any]], concurrency: int
-) -> list[tuple[str | None, bytes | None]]:
+    handler: Callable[[Job[Any]], Awaitable[Any]],
+    jobs: Iterator[Job[Any]],
+    accept: Callable[[Any], Any],
+    concurrency: int,
+) -> list[tuple[str | None, Any]]:
     """At most so many at once, each started when another one is over."""
-    told: dict[int, tuple[str | None, bytes | None]] = {}
+    told: dict[int, tuple[str | None, Any]] = {}
     numbered = enumerate(jobs)
 
     async def work() -> None:
         for number, job in numbered:
             try:
-                told[number] = None, _result(await handler(job))
+                told[number] = None, accept(await handler(job))
             except (Exception, SystemExit) as error:  # noqa: BLE001
                 told[number] = described(error), None
 
@@ -181,11 +206,8 @@ def _as_table(returned: Any) -> pa.Table | None:
     )
 
 
-def _by_job(returned: pa.Table | None, jobs: pa.Table) -> tuple[Any, Any]:
-    """The handler's rows in the order of the jobs. A job that it says nothing about has not been done."""
-    count = jobs.num_rows
-    if returned is None:
-        return pa.nulls(count, pa.string()), pa.nulls(count, pa.binary())
+def _places(returned: pa.Table, jobs: pa.Table) -> Any:
+    """Where in the handler's table each job is; null where it is not."""
     if "id" not in returned.column_names:
         raise InvalidInputError(f"the handler's table has no column id, only {', '.join(returned.column_names)}")
     ids = returned.column("id").cast(pa.string()).combine_chunks()
@@ -194,16 +216,22 @@ def _by_job(returned: pa.Table | None, jobs: pa.Table) -> tuple[Any, Any]:
     given = jobs.column("id").combine_chunks()
     if not pc.all(pc.is_in(ids, value_set=given)).as_py() and len(ids):
         raise InvalidInputError("the handler's table has rows for jobs that it was not given")
-    places = pc.index_in(given, value_set=ids)
-    errors = _column(returned, "error", pa.string()).take(places)
-    silent = pc.is_null(places)
-    errors = pc.if_else(silent, pa.scalar("the handler returned no row for this job"), errors)
+    return pc.index_in(given, value_set=ids)
+
+
+def _errors(returned: pa.Table, places: Any) -> Any:
+    """A job that the handler says nothing about has not been done."""
+    silent = pa.scalar("the handler returned no row for this job")
+    return pc.if_else(pc.is_null(places), silent, _column(returned, "error", pa.string()).take(places))
+
+
+def _results(returned: pa.Table, places: Any, errors: Any) -> tuple[Any, Any]:
+    """Errors and results of all, which go to the archive; a job that failed has none."""
     results = _column(returned, "result", pa.binary()).take(places)
     too_large = pc.greater(pc.fill_null(pc.binary_length(results), 0), checks.RESULT_MAX)
     if pc.any(too_large).as_py():
         errors = pc.if_else(too_large, pa.scalar(f"its result is larger than {checks.RESULT_MAX:,} bytes"), errors)
-        results = pc.if_else(too_large, pa.scalar(None, pa.binary()), results)
-    return errors, results
+    return errors, pc.if_else(pc.is_null(errors), results, pa.scalar(None, pa.binary()))
 
 
 def _column(table: pa.Table, name: str, kind: pa.DataType) -> Any:

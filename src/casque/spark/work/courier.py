@@ -6,12 +6,15 @@ Works on a session of any kind, classic or Connect: nothing but frames, and tags
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+import msgspec
 import pyarrow as pa
 
+from casque.spark.parquet import File
 from casque.spark.work.calling import BACK, Calling
 from casque.spark.work.parcels import JOBS, outcomes_of, packed, pieces, unpacked
+from casque.spark.work.results import ResultsTable
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -29,16 +32,27 @@ class SparkFailedError(Exception):
     """Spark gave up on the batch: a process died, an executor was lost too often, or somebody interrupted it."""
 
 
+class Delivery(NamedTuple):
+    """What one trip has brought."""
+
+    outcomes: pa.Table
+    files: list[File]
+    """Of results. They are part of no table yet."""
+
+
 class Courier:
-    def __init__(self, spark: SparkSession, calling: Calling, *, tasks: int | None) -> None:
+    def __init__(
+        self, spark: SparkSession, calling: Calling, *, tasks: int | None, results: ResultsTable | None = None
+    ) -> None:
         self._spark = spark
         self._context = _context(spark)
         self._calling = calling
+        self._results = results
         # Spark makes a task of several parcels if there are fewer cores. The setting is what whoever knows the cluster
         # has said about its size; what Spark itself knows, Connect does not tell.
         self._tasks = tasks or max(TASKS_MIN, int(spark.conf.get("spark.sql.shuffle.partitions") or TASKS_MIN))
 
-    def carry(self, jobs: pa.Table, tag: str) -> pa.Table:
+    def carry(self, jobs: pa.Table, tag: str) -> Delivery:
         """The outcomes of all these jobs.
 
         Raises:
@@ -49,7 +63,9 @@ class Courier:
         back = self._trip(parcels, tag)
         for trouble in back.column("trouble").drop_null():
             raise TroubleError(trouble.as_py())
-        return pa.concat_tables([unpacked(cell) for cell in back.column("parcel")])
+        outcomes = pa.concat_tables([unpacked(cell) for cell in back.column("parcel").drop_null()])
+        told = [msgspec.json.decode(text.as_py(), type=list[File]) for text in back.column("files").drop_null()]
+        return Delivery(outcomes, [file for files in told for file in files])
 
     def probe(self, tag: str) -> None:
         """The same trip without a job: whether executors can be reached, and can load the handler.
@@ -68,6 +84,11 @@ class Courier:
         else:
             self._spark.interruptTag(tag)
 
+    def _now(self) -> Calling:
+        if self._results is None:
+            return self._calling
+        return msgspec.structs.replace(self._calling, keeping=self._results.keeping())
+
     def _trip(self, parcels: list[bytes], tag: str) -> pa.Table:
         failures = _failures()
         # A classic session's own tags do not reach the thread of the JVM that collects a frame as Arrow.
@@ -79,17 +100,17 @@ class Courier:
         tagged[0](tag)
         try:
             frame = self._spark.createDataFrame(pa.table({"parcel": pa.array(parcels, pa.binary())}))
-            return frame.mapInArrow(self._calling, BACK).toArrow()
+            return frame.mapInArrow(self._now(), BACK).toArrow()
         except failures as error:
             raise SparkFailedError(_gist(error)) from error
         finally:
             tagged[1](tag)
 
 
-def died(jobs: pa.Table, why: str) -> pa.Table:
+def died(jobs: pa.Table, why: str) -> Delivery:
     """The outcome of a job whose process did not survive it."""
     said = f"WorkerDied: the Python process on the executor died while it ran this job alone ({why})"
-    return outcomes_of(jobs, [said] * jobs.num_rows, [None] * jobs.num_rows)
+    return Delivery(outcomes_of(jobs, [said] * jobs.num_rows, [None] * jobs.num_rows), [])
 
 
 def _context(spark: SparkSession) -> SparkContext | None:

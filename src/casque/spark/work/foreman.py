@@ -18,11 +18,12 @@ from casque.client.job import Job
 from casque.client.queue import Queue
 from casque.clock import Clock, Random, new_nonce
 from casque.errors import CasqueError, WorkFailedError
-from casque.spark.work.courier import Courier, SparkFailedError, TroubleError, died
+from casque.spark.work.courier import Courier, Delivery, SparkFailedError, TroubleError, died
 from casque.spark.work.keeper import keeping
 from casque.spark.work.options import Until, WorkOptions
-from casque.spark.work.pace import Pace
+from casque.spark.work.pace import FIRST, Pace
 from casque.spark.work.parcels import jobs_table, pieces
+from casque.spark.work.results import ResultsTable
 from casque.spark.work.settling import settle
 from casque.spark.work.summary import Summary
 from casque.telemetry import logger
@@ -61,6 +62,7 @@ class Foreman:
         threads: Executor,
         clock: Clock,
         rng: Random,
+        results: ResultsTable | None,
         tell: Callable[[Summary], None],
     ) -> None:
         self._queue = queue
@@ -70,6 +72,7 @@ class Foreman:
         self._threads = threads
         self._clock = clock
         self._rng = rng
+        self._results = results
         self._tell = tell
         self._summary = Summary(worker)
         self._began_ms = clock.monotonic_ms()
@@ -123,9 +126,12 @@ class Foreman:
 
     def _room(self) -> int:
         """How many to claim next."""
-        limit = self._options.limit
-        claimed = self._summary.jobs - self._summary.given_back
-        return self._pace.size if limit is None else min(self._pace.size, limit - claimed)
+        limit, size = self._options.limit, self._pace.size
+        if not self._summary.jobs:
+            # A process that has just opened a queue may decide its first commit several times, until it knows how the
+            # queue stands. That had better be a small one.
+            size = min(size, FIRST)
+        return size if limit is None else min(size, limit - self._summary.jobs + self._summary.given_back)
 
     async def _claim(self, count: int, *, wait_s: float) -> list[Job[bytes]]:
         began_ms = self._clock.monotonic_ms()
@@ -190,9 +196,10 @@ class Foreman:
                     if self._stop.is_set():
                         await self._give_back(jobs)
                         return
-                    outcomes = await self._carried_out(jobs, leases)
-                if outcomes is not None:
-                    await self._settle(outcomes)
+                    deliveries = await self._carried_out(jobs, leases)
+                if deliveries is not None:
+                    await self._keep_results(deliveries)
+                    await self._settle(deliveries)
         except TroubleError as error:
             # It happened before the handler was called, or in code of ours: nobody works on these jobs.
             await self._give_back(jobs)
@@ -208,7 +215,7 @@ class Foreman:
         finally:
             self._told()
 
-    async def _carried_out(self, jobs: list[Job[bytes]], leases: keeping) -> list[pa.Table] | None:
+    async def _carried_out(self, jobs: list[Job[bytes]], leases: keeping) -> list[Delivery] | None:
         """What became of them; None if it took too long, and they are left to their leases."""
         trip = _Trip(f"casque-{new_nonce(self._rng)}")
         began_ms = self._clock.monotonic_ms()
@@ -221,7 +228,7 @@ class Foreman:
         timer = self._clock.call_later(self._options.timeout_ms / 1000, overdue)
         try:
             table = await self._in_thread(lambda: jobs_table(jobs))
-            outcomes = await self._delivered(table, trip)
+            deliveries = await self._delivered(table, trip)
         except SparkFailedError as error:
             if not trip.overdue:
                 raise
@@ -235,9 +242,9 @@ class Foreman:
         took_s = self._since(began_ms)
         self._pace.learn(jobs=len(jobs), payload_bytes=table.nbytes, seconds=took_s)
         self._count(batches=1, run_s=took_s)
-        return outcomes
+        return deliveries
 
-    async def _delivered(self, jobs: pa.Table, trip: _Trip) -> list[pa.Table]:
+    async def _delivered(self, jobs: pa.Table, trip: _Trip) -> list[Delivery]:
         """The outcomes. A batch that kills its process is tried again in pieces, until it is known which job does it.
 
         The handler is called again for those that happened to be in the same batch: nobody knows how far it got.
@@ -259,11 +266,18 @@ class Foreman:
                 raise
             log.warning("Spark gave up on %d jobs, trying them in pieces: %s", jobs.num_rows, error)
         answered = await asyncio.gather(*(self._delivered(piece, trip) for piece in pieces(jobs, NARROWER)))
-        return [outcomes for several in answered for outcomes in several]
+        return [delivery for several in answered for delivery in several]
 
-    async def _settle(self, outcomes: list[pa.Table]) -> None:
+    async def _keep_results(self, deliveries: list[Delivery]) -> None:
+        """Before the jobs are settled: a job that is done has its result in the table, whatever happens next."""
+        files = [file for delivery in deliveries for file in delivery.files]
+        results = self._results
+        if files and results is not None:
+            await self._in_thread(lambda: results.add(files))
+
+    async def _settle(self, deliveries: list[Delivery]) -> None:
         began_ms = self._clock.monotonic_ms()
-        settled = await settle(self._queue, pa.concat_tables(outcomes))
+        settled = await settle(self._queue, pa.concat_tables([delivery.outcomes for delivery in deliveries]))
         count = settled.done + settled.failed + settled.lost
         self._count(
             done=settled.done,

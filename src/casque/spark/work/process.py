@@ -20,6 +20,7 @@ from casque.spark.work.calling import Calling, Loading, by_name
 from casque.spark.work.courier import Courier
 from casque.spark.work.foreman import Foreman
 from casque.spark.work.options import LEASE, TIMEOUT, Kind, Until, Via, WorkOptions, checked, choice
+from casque.spark.work.results import ResultsTable
 from casque.spark.work.summary import Summary
 
 if TYPE_CHECKING:
@@ -45,6 +46,9 @@ def process(
     tasks: int | None = None,
     per_call: int | None = None,
     concurrency: int = 1,
+    results: str | None = None,
+    result_schema: str | None = None,
+    results_options: Mapping[str, str] | None = None,
     type: Any = None,  # noqa: A002  as in Queue.open
     via: str = "auto",
     worker: str | None = None,
@@ -65,6 +69,10 @@ def process(
     jobs are claimed at a time, by default as many as take a few seconds. `lease` is how soon jobs come back if this
     driver dies; leases are kept alive while executors work, for a batch up to `timeout`.
 
+    `results` is a warehouse: what handlers return goes to its table `results` instead of the archive, as a dict with
+    the columns of `result_schema` ("pages int, title string"), or as bytes of any size if there is none. Read it with
+    `casque.spark.results`.
+
     Raises:
         WorkFailedError: Spark cannot run the handler.
         CasqueError: the queue cannot be used.
@@ -84,10 +92,14 @@ def process(
     )
     way = choice(Via, "via", via)
     DEFAULTS.with_changes(settings)  # a name that does not exist is refused before anything is begun
-    calling = Calling(loading(handler), chosen.kind, chosen.per_call, chosen.concurrency, type)
-    courier = Courier(spark, calling, tasks=chosen.tasks)
+    if results is None and (result_schema is not None or results_options is not None):
+        raise InvalidInputError("result_schema and results_options are for a results table: add results=URL")
+    loaded = loading(handler)
+    kept = None if results is None else ResultsTable(spark, results, results_options, result_schema)
+    calling = Calling(loaded, chosen.kind, chosen.per_call, chosen.concurrency, type)
+    courier = Courier(spark, calling, tasks=chosen.tasks, results=kept)
     name = f"{worker or 'spark'}-{new_nonce(system_random())}"
-    run = _Run(chosen, courier, name, on_progress or (lambda _summary: None))
+    run = _Run(chosen, courier, kept, name, on_progress or (lambda _summary: None))
 
     async def work() -> Summary:
         opened = await _open(url, way, options, token, tls, name, settings)
@@ -117,9 +129,17 @@ def loading(handler: Callable[[Any], Any] | str) -> Loading:
 class _Run:
     """An event loop in a thread of its own: the caller may have one already, and a notebook does."""
 
-    def __init__(self, options: WorkOptions, courier: Courier, worker: str, tell: Callable[[Summary], None]) -> None:
+    def __init__(
+        self,
+        options: WorkOptions,
+        courier: Courier,
+        results: ResultsTable | None,
+        worker: str,
+        tell: Callable[[Summary], None],
+    ) -> None:
         self._options = options
         self._courier = courier
+        self._results = results
         self._worker = worker
         self._tell = tell
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -144,6 +164,7 @@ class _Run:
                     threads=threads,
                     clock=SystemClock(),
                     rng=system_random(),
+                    results=self._results,
                     tell=self._tell,
                 )
                 return await foreman.run()

@@ -1,0 +1,191 @@
+"""What handlers return, kept in a table: written by executors, made visible by the driver, before the jobs are settled.
+
+A row is of one claim: (`job_id`, `token`) is unique, because only the files of the trip whose outcomes reached the
+driver are ever named. If the driver dies between naming them and settling, the job comes back, runs again under another
+token, and leaves a second row; the archive says which token was acknowledged, and `results` shows that row only. So a
+result is neither lost nor doubled for whoever reads it that way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from casque.clock import SystemClock
+from casque.errors import CASConflictError, InvalidInputError
+from casque.spark.arrow_types import INSTANT, arrow_schema, arrow_type
+from casque.spark.parquet import File, Writer
+from casque.spark.warehouse import Warehouse, stamp
+from casque.storage.port import Store
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+TABLE = "results"
+PLAIN = {"result": "binary"}
+"""The columns if nobody says what handlers return: their bytes."""
+OWN = {
+    "date": "date",
+    "job_id": "string",
+    "token": "bigint",
+    "attempt": "int",
+    "entrypoint": "string",
+    "finished_at": "timestamp",
+}
+TRIES_MAX = 100
+_REFUSALS = (pa.ArrowException, TypeError, ValueError, OverflowError)
+
+
+class Keeping(msgspec.Struct, frozen=True):
+    """How a task keeps results; travels with the handler."""
+
+    writer: Writer
+    columns: dict[str, str]
+    """Those that handlers fill."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        return arrow_schema(self.columns)
+
+    def accept(self, returned: Any) -> Mapping[str, Any] | None:
+        """What a handler of one job returned, as a row; None for no row.
+
+        Raises:
+            InvalidInputError: it does not fit the columns.
+        """
+        if returned is None:
+            return None
+        if type(returned) is bytes and self.columns == PLAIN:
+            return {"result": returned}
+        names = ", ".join(self.columns)
+        if not isinstance(returned, Mapping):
+            raise InvalidInputError(
+                f"the handler returned {type(returned).__name__}: return a dict with {names}, or None"
+            )
+        if unknown := [str(name) for name in returned if name not in self.columns]:
+            raise InvalidInputError(f"the handler returned {', '.join(unknown)}, and the columns are {names}")
+        for name, kind in self.columns.items():
+            try:
+                pa.scalar(returned.get(name), arrow_type(kind))
+            except _REFUSALS as error:
+                raise InvalidInputError(f"what the handler returned for {name} does not fit {kind}: {error}") from error
+        return returned
+
+    def rows(self, jobs: pa.Table, values: Sequence[Mapping[str, Any] | None]) -> pa.Table:
+        """The rows of jobs that have one."""
+        said = [value is not None for value in values]
+        given = pa.Table.from_pylist([dict(value) for value in values if value is not None], schema=self.schema)
+        return self._with_jobs(jobs.filter(pa.array(said, pa.bool_())), given)
+
+    def rows_of(self, jobs: pa.Table, returned: pa.Table, places: pa.Array, done: pa.Array) -> pa.Table:
+        """The same from the table that a handler of many returned: `places` says where in it each job is.
+
+        Raises:
+            InvalidInputError: a column does not fit.
+        """
+        found = jobs.filter(done)
+        where = places.filter(done)
+        columns = []
+        for name, kind in self.columns.items():
+            wanted = arrow_type(kind)
+            if name not in returned.column_names:
+                columns.append(pa.nulls(found.num_rows, wanted))
+                continue
+            try:
+                columns.append(returned.column(name).take(where).cast(wanted))
+            except _REFUSALS as error:
+                raise InvalidInputError(f"the handler's column {name} does not fit {kind}: {error}") from error
+        return self._with_jobs(found, pa.table(columns, schema=self.schema))
+
+    async def write(self, store: Store, rows: pa.Table) -> File:
+        day = pc.strftime(rows.column("finished_at")[0], "%Y-%m-%d").as_py()
+        return await self.writer.write(store, day, rows)
+
+    def _with_jobs(self, jobs: pa.Table, given: pa.Table) -> pa.Table:
+        now = pa.scalar(SystemClock().wall_ms() * 1000, pa.int64()).cast(INSTANT)
+        own = {
+            "job_id": jobs.column("id"),
+            "token": jobs.column("token"),
+            "attempt": jobs.column("attempts"),
+            "entrypoint": jobs.column("entrypoint"),
+            "finished_at": pa.repeat(now, jobs.num_rows),
+        }
+        return pa.table({**own, **{name: given.column(name) for name in self.columns}})
+
+
+class ResultsTable:
+    """The table as the driver sees it."""
+
+    def __init__(
+        self, spark: SparkSession, url: str, options: Mapping[str, str] | None, schema: str | None, table: str = TABLE
+    ) -> None:
+        """
+        Raises:
+            InvalidInputError: no such store, or columns that cannot be kept.
+        """
+        self._warehouse = Warehouse(url, options)
+        self._table = table
+        columns = dict(PLAIN) if schema is None else dict(spark.createDataFrame([], schema).dtypes)
+        if taken := [name for name in columns if name in OWN]:
+            raise InvalidInputError(f"result_schema: {', '.join(taken)} is there already; call it something else")
+        for kind in columns.values():
+            arrow_type(kind)
+        self._given = columns
+        self._columns = {**OWN, **columns}
+        self._warehouse.begin().check_columns(table, self._columns)
+
+    def keeping(self) -> Keeping:
+        """For one trip. The names of its files say when it began: a warehouse deletes old files that nobody names."""
+        writer = Writer(self._warehouse.place, self._table, stamp(self._warehouse.now_ms()))
+        return Keeping(writer, self._given)
+
+    def add(self, files: Sequence[File]) -> None:
+        """Make them part of the table.
+
+        Raises:
+            CASConflictError: others change the warehouse all the time.
+        """
+        for left in reversed(range(TRIES_MAX)):
+            change = self._warehouse.begin()
+            change.add(self._table, self._columns, files)
+            try:
+                change.commit()
+                return
+            except CASConflictError:
+                # Losing a race is ordinary: another batch of this run, another run, the pipeline. The files stay.
+                if not left:
+                    raise
+
+
+def results(
+    spark: SparkSession,
+    warehouse: str,
+    queue: str | None,
+    *,
+    table: str = TABLE,
+    options: Mapping[str, str] | None = None,
+    queue_options: Mapping[str, str] | None = None,
+) -> DataFrame:
+    """The results that `process` kept, one row for each job that is done: that of the claim which was acknowledged.
+
+    The archive of `queue` knows which one that was. Without a queue every row there is: also those of claims whose
+    driver died, or whose lease was lost, before the job was settled.
+
+    Raises:
+        InvalidInputError: there is no such table, or no such store.
+    """
+    rows = Warehouse(warehouse, options).read(spark, table)
+    if queue is None:
+        return rows
+    from casque.spark.source import register
+
+    register(spark)
+    archive = spark.read.format("casque").option("table", "archive")
+    for name, value in (queue_options or {}).items():
+        archive = archive.option(f"store.{name}", value)
+    done = archive.load(queue).where("state = 'done'").selectExpr("id AS job_id", "token")
+    return rows.join(done, ["job_id", "token"], "left_semi")
