@@ -107,6 +107,17 @@ def work(
     concurrency: Annotated[
         int, typer.Option("--concurrency", help="Jobs at once in one task, in threads or as coroutines.")
     ] = 1,
+    results: Annotated[
+        str | None,
+        typer.Option("--results", metavar="URL", help="A warehouse for what handlers return, instead of the archive."),
+    ] = None,
+    result_schema: Annotated[
+        str | None, typer.Option("--result-schema", metavar="DDL", help="The columns of it: 'pages int, title string'.")
+    ] = None,
+    results_option: Annotated[
+        list[str] | None,
+        typer.Option("--results-option", help="NAME=VALUE for the warehouse's store; may be repeated."),
+    ] = None,
     via: Annotated[
         Way, typer.Option("--via", help="Reach the queue itself, or through the broker that leads it.")
     ] = Way.AUTO,
@@ -162,6 +173,9 @@ def work(
                 tasks=tasks,
                 per_call=per_call,
                 concurrency=concurrency,
+                results=results,
+                result_schema=result_schema,
+                results_options=parse_options(results_option) if results_option else None,
                 via=via.value,
                 options=options or None,
                 stop=stop,

@@ -277,7 +277,8 @@ class Foreman:
 
     async def _settle(self, deliveries: list[Delivery]) -> None:
         began_ms = self._clock.monotonic_ms()
-        settled = await settle(self._queue, pa.concat_tables([delivery.outcomes for delivery in deliveries]))
+        outcomes = pa.concat_tables([delivery.outcomes for delivery in deliveries])
+        settled = await settle(self._queue, outcomes, self._rng)
         count = settled.done + settled.failed + settled.lost
         self._count(
             done=settled.done,
