@@ -140,6 +140,7 @@ class BrokerServer:
                 clock=self._clock,
                 rng=self._rng,
                 blobs=parts.blobs(),
+                staging=parts.staging(),
             )
             await self._broker.open()
             self._running = asyncio.create_task(self._broker.run(), name="casque broker")

@@ -84,6 +84,14 @@ def request_id(value: Any) -> str | None:
     return None if value is None else name("request_id", value, NAME_MAX)
 
 
+def source(value: Any) -> str:
+    return name("source", value, NAME_MAX)
+
+
+def batch(value: Any) -> int:
+    return whole("batch", value, 0)
+
+
 def whole(argument: str, value: Any, least: int, most: int = _INT64 - 1) -> int:
     """A whole number that fits into 64 bits wherever it goes."""
     if type(value) is not int or not least <= value <= most:

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import msgspec
 
 from casque.errors import CasqueError
-from casque.types import Backoff, Ending, JobRecord, JobSpec, JobState, Totals
+from casque.types import Admission, Backoff, Ending, JobRecord, JobSpec, JobState, StagedPart, Totals
 
 
 class Lease(msgspec.Struct, frozen=True, gc=False):
@@ -43,6 +43,7 @@ class EventKind(StrEnum):
     """What can happen. Later releases may add kinds; programs pass over those they do not know."""
 
     ADDED = "added"
+    ADMITTED = "admitted"
     CLAIMED = "claimed"
     BEATEN = "beaten"
     ACKED = "acked"
@@ -82,7 +83,7 @@ class QueueEvent(msgspec.Struct, frozen=True):
     """The time of the commit by its writer's clock, in UTC. It is for people: the order is that of the positions."""
     kind: EventKind
     job_id: str | None
-    """None for `remembered`, which is about a request."""
+    """None for `remembered`, which is about a request, and for `admitted`, which is about a batch of jobs."""
     fields: Mapping[str, Any]
     """Everything else that the event says, by name: see the log format in the reference."""
 
@@ -153,6 +154,17 @@ class QueueService(Protocol):
 
     async def enqueue(self, specs: Sequence[JobSpec], *, request_id: str | None = None) -> Sequence[JobRecord]:
         """Add jobs, all or none."""
+        ...
+
+    async def admit(
+        self, source: str, batch: int, parts: Sequence[StagedPart], *, skip_known: bool = False
+    ) -> Admission:
+        """Add the jobs of staged objects in one commit, all or none; the same or an older batch of a source again does
+        nothing. A job whose id is in the queue refuses all of them, unless such jobs are to be skipped.
+
+        Raises:
+            InvalidInputError: a part is missing, changed, too old, or holds what no enqueue would take.
+        """
         ...
 
     async def dequeue(

@@ -142,6 +142,28 @@ class Totals(msgspec.Struct, frozen=True):
     cancelled: int
 
 
+class Admission(msgspec.Struct, frozen=True):
+    """What came of an admission."""
+
+    jobs: int
+    """So many were added."""
+    skipped: int = 0
+    """So many were not: their unique key is held by an unfinished job, or they were known and were to be skipped."""
+    repeated: bool = False
+    """Whether this batch of the source, or a later one, had been admitted before: then nothing happened now."""
+    position: int = 0
+    """The commit that admitted the batch, or the last one of its source."""
+
+
+class LastBatch(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """The latest batch of a source, as the queue remembers it. Stored: fields only ever come at the end."""
+
+    batch: int
+    position: int
+    jobs: int = 0
+    skipped: int = 0
+
+
 class StagedPart(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """Jobs that lie in an object of their own and wait to be admitted. The object is immutable: these are its bytes.
 

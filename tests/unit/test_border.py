@@ -35,12 +35,13 @@ from casque.transport import tokenfile
 from casque.transport.access import TokenBook
 from casque.transport.border import Admit, Border, Limits, admit
 from casque.transport.scopes import ANYBODY, Principal, Scope
-from casque.types import TRIES_MAX, Backoff, JobRecord, JobSpec
+from casque.types import TRIES_MAX, Backoff, JobRecord, JobSpec, StagedPart
 
 # --- Who may do what ---
 
 CALLS: dict[str, dict[str, Any]] = {
     "enqueue": {"specs": [JobSpec("new", "mail", b"")]},
+    "admit": {"source": "s", "batch": 1, "parts": [StagedPart("staged/2026-02-15T10/t-" + "0" * 16, "0" * 64, 1, 1)]},
     "dequeue": {"entrypoints": None, "limit": 1},
     "ack": {"job_id": "j"},
     "nack": {"job_id": "j"},
@@ -58,7 +59,7 @@ CALLS: dict[str, dict[str, Any]] = {
     "archive": {},
 }
 NEEDS = {
-    "enqueue": Scope.PRODUCE,
+    **dict.fromkeys(["enqueue", "admit"], Scope.PRODUCE),
     **dict.fromkeys(["dequeue", "ack", "nack", "settle", "heartbeat", "heartbeats", "give_back"], Scope.WORK),
     **dict.fromkeys(["find", "jobs", "stats", "events", "archive"], Scope.READ),
     **dict.fromkeys(["cancel", "retry", "purge"], Scope.ADMIN),
@@ -184,6 +185,16 @@ def is_lease(value: Any) -> bool:
     )
 
 
+def is_part(value: Any) -> bool:
+    return (
+        isinstance(value, StagedPart)
+        and value.key == "staged/2026-02-15T10/t-" + "0" * 16
+        and value.sha256 == "0" * 64
+        and is_whole(value.jobs, 1, 100_000)
+        and is_whole(value.bytes, 1, 64 << 20)
+    )
+
+
 def is_backoff(value: Any) -> bool:
     longest = checks.LONGEST_S * 1000
     return (
@@ -235,6 +246,10 @@ ACCEPTABLE: dict[str, Callable[[Any], bool]] = {
     "outcomes": lambda v: isinstance(v, list | tuple) and len(v) <= 3 and all(map(is_outcome, v)),
     "leases": lambda v: isinstance(v, list | tuple) and len(v) <= 3 and all(map(is_lease, v)),
     "states": lambda v: v is None or (isinstance(v, frozenset) and all(isinstance(one, JobState) for one in v)),
+    "source": is_name,
+    "batch": lambda v: is_whole(v, 0),
+    "parts": lambda v: isinstance(v, list | tuple) and 1 <= len(v) <= 3 and all(map(is_part, v)),
+    "skip_known": lambda v: isinstance(v, bool),
     "after": lambda v: is_whole(v, 0),
     "from_position": lambda v: v is None or is_whole(v, 0),
     "follow": lambda v: isinstance(v, bool),
@@ -280,6 +295,13 @@ def specs(draw: st.DrawFn) -> JobSpec:
     return msgspec.structs.replace(JobSpec("id", "mail", b"data"), **{field: value})
 
 
+parts = st.builds(
+    StagedPart,
+    scalars | st.sampled_from(["staged/2026-02-15T10/t-" + "0" * 16, "queue.json", "staged/../queue.json-" + "0" * 16]),
+    scalars | st.just("0" * 64),
+    scalars,
+    scalars,
+)
 leases = st.builds(Lease, scalars, scalars)
 backoffs = st.builds(Backoff, scalars, scalars, scalars)
 
@@ -301,6 +323,7 @@ anything: st.SearchStrategy[Any] = st.one_of(
     st.lists(specs(), max_size=4),
     st.lists(leases, max_size=4),
     st.lists(outcomes(), max_size=4),
+    st.lists(parts, max_size=2),
     st.lists(scalars, max_size=4).map(tuple),
     st.frozensets(st.sampled_from([*JobState, "ready", "bogus", 7, None]), max_size=3),
     st.dictionaries(st.text(max_size=3), scalars, max_size=3),

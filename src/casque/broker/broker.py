@@ -11,6 +11,7 @@ from casque.engine.committer import Committer
 from casque.engine.embedded import EmbeddedService
 from casque.engine.group import GroupCommit
 from casque.engine.history import History
+from casque.engine.staging import Staging
 from casque.errors import CasqueError, NoLeaderError, QueueLedError, StorageError
 from casque.service import QueueService, Role, Standing
 from casque.settings import BrokerSettings, QueueSettings
@@ -33,10 +34,12 @@ class Broker:
         clock: Clock,
         rng: Random,
         blobs: Blobs | None = None,
+        staging: Staging | None = None,
     ) -> None:
         self._committer = committer
         self._history = history
         self._blobs = blobs
+        self._staging = staging
         self._address = address
         self._queue = queue
         self._settings = settings
@@ -140,7 +143,7 @@ class Broker:
         group = GroupCommit(self._committer, settings=self._queue, clock=self._clock, rng=self._rng)
         await group.start()
         history = None if self._history is None else self._history.at_pulse(group.pulse)
-        self._service = EmbeddedService(group, self._queue, history, blobs=self._blobs)
+        self._service = EmbeddedService(group, self._queue, history, blobs=self._blobs, staging=self._staging)
         self._become(Role.LEADER)
         self._settled.set()
         try:

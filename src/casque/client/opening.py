@@ -14,6 +14,7 @@ from casque.engine.committer import Committer
 from casque.engine.direct import DirectCommit
 from casque.engine.group import GroupCommit
 from casque.engine.history import History
+from casque.engine.staging import Staging
 from casque.errors import InvalidInputError
 from casque.journal.chosen import JOURNALS, ChosenJournal
 from casque.settings import QueueSettings
@@ -78,6 +79,12 @@ class Parts(Surroundings):
         if isinstance(self.store, SingleObjectStore):
             return None
         return Blobs(self.store, settings=self.settings, clock=self.clock, rng=self.rng, tolerant=tolerant)
+
+    def staging(self) -> Staging | None:
+        """None on a storage of one object, for the same reason."""
+        if isinstance(self.store, SingleObjectStore):
+            return None
+        return Staging(self.store, settings=self.settings, clock=self.clock, rng=self.rng)
 
     def direct(self) -> DirectCommit:
         return DirectCommit(self.committer())

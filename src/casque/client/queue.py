@@ -21,6 +21,7 @@ from casque.client.reaching import ClientTlsFiles, by_address, by_bucket, is_add
 from casque.client.remote import RemoteQueue
 from casque.client.verbs import LeaseVerbs
 from casque.clock import Clock, Random, new_id
+from casque.codec.staged import checked_parts
 from casque.engine.embedded import EmbeddedService
 from casque.engine.group import GroupCommit
 from casque.engine.history import History
@@ -28,7 +29,7 @@ from casque.engine.operation import Executor
 from casque.errors import CasqueError, InvalidInputError, QueueClosedError
 from casque.service import ArchivedJob, Lease, QueueEvent, QueueService, Stats
 from casque.settings import QueueSettings, SettingsChanges
-from casque.types import JobRecord, JobSpec, JobState
+from casque.types import Admission, JobRecord, JobSpec, JobState, StagedPart
 
 T = TypeVar("T")
 
@@ -197,7 +198,11 @@ class Queue(LeaseVerbs, Generic[T]):
             await self._let_go()
             raise
         self._embedded = EmbeddedService(
-            executor, self._parts.settings, self._local.history(), blobs=self._local.blobs(tolerant=True)
+            executor,
+            self._parts.settings,
+            self._local.history(),
+            blobs=self._local.blobs(tolerant=True),
+            staging=self._local.staging(),
         )
         return self
 
@@ -242,6 +247,39 @@ class Queue(LeaseVerbs, Generic[T]):
         added = await self._service.enqueue(specs, request_id=checks.request_id(request_id))
         codec = self._codec
         return [Job(record, codec) for record in added]
+
+    async def admit(
+        self, source: str, batch: int, parts: Sequence[StagedPart], *, skip_known: bool = False
+    ) -> Admission:
+        """Add the jobs of staged parts in one commit: all of them or none, and once however often this is called.
+
+        `parts` are what `casque.client.staging.Stager` made, on whatever machine. `source` names who admits, and
+        `batch` numbers what it admits, ever rising: the same batch again, or an older one, does nothing and says so
+        (`repeated`). A job whose id is already in the queue refuses the whole batch, unless `skip_known` says to pass
+        over such jobs; one whose unique key an unfinished job holds is passed over, as with `enqueue`.
+
+        >>> import asyncio
+        >>> from casque import Queue
+        >>> from casque.client.staging import StagedJobs, Stager
+        >>> with Stager("memory://admit-example") as stager:
+        ...     part = stager.stage(StagedJobs(["1", "2"], "send", [b"hello", b"world"]))
+        >>> async def main():
+        ...     async with Queue.open("memory://admit-example") as q:
+        ...         print(await q.admit("nightly", 1, [part]))
+        ...         print((await q.admit("nightly", 1, [part])).repeated)
+        >>> asyncio.run(main())
+        Admission(jobs=2, skipped=0, repeated=False, position=1)
+        True
+
+        Raises:
+            InvalidInputError: a part is missing, changed or older than 12 hours, or an id is known. Nothing was added.
+        """
+        return await self._service.admit(
+            checks.source(source),
+            checks.batch(batch),
+            checked_parts(parts),
+            skip_known=checks.flag("skip_known", skip_known),
+        )
 
     # --- Working ---
 

@@ -31,7 +31,7 @@ from casque.journal.patience import Patience
 from casque.service import ArchivedJob, Lease, Outcome, QueueEvent, QueueService, Stats
 from casque.settings import QueueSettings
 from casque.telemetry import logger
-from casque.types import Backoff, JobRecord, JobSpec, JobState
+from casque.types import Admission, Backoff, JobRecord, JobSpec, JobState, StagedPart
 
 log = logger("client")
 
@@ -114,6 +114,12 @@ class RemoteQueue:
     async def enqueue(self, specs: Sequence[JobSpec], *, request_id: str | None = None) -> Sequence[JobRecord]:
         request_id = request_id or new_id(self._rng)
         return await self._ask(lambda broker: broker.enqueue(specs, request_id=request_id))
+
+    async def admit(
+        self, source: str, batch: int, parts: Sequence[StagedPart], *, skip_known: bool = False
+    ) -> Admission:
+        # A batch of a source is done once, so that asking again needs no name of its own.
+        return await self._ask(lambda broker: broker.admit(source, batch, parts, skip_known=skip_known))
 
     async def dequeue(
         self,

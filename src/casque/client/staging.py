@@ -20,6 +20,8 @@ from casque.settings import QueueSettings
 from casque.storage.port import Store
 from casque.types import StagedPart
 
+__all__ = ["StagedJobs", "StagedPart", "Stager"]
+
 _ROOM = PART_BYTES_MAX // 2
 """Of payloads in one of several parts; ids, keys and headers come on top."""
 

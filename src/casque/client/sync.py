@@ -18,7 +18,7 @@ from casque.client.reaching import ClientTlsFiles
 from casque.errors import CasqueError, QueueClosedError
 from casque.service import ArchivedJob, Outcome, QueueEvent, Stats
 from casque.settings import SettingsChanges
-from casque.types import Attempt, JobState
+from casque.types import Admission, Attempt, JobState, StagedPart
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -134,6 +134,10 @@ class SyncQueue(Generic[T]):
         self, jobs: Iterable[tuple[str, T] | NewJob[T]], *, request_id: str | None = None
     ) -> list[SyncJob[T]]:
         return [self._job(job) for job in self._wait(self._queue.enqueue_many(jobs, request_id=request_id))]
+
+    def admit(self, source: str, batch: int, parts: Sequence[StagedPart], *, skip_known: bool = False) -> Admission:
+        """Add the jobs of staged parts in one commit, once for each batch of a source."""
+        return self._wait(self._queue.admit(source, batch, parts, skip_known=skip_known))
 
     def dequeue(
         self,

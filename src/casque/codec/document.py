@@ -31,7 +31,7 @@ from casque.codec.stored import (
 )
 from casque.errors import CorruptQueueError
 from casque.state import Counters, Limits, State
-from casque.types import Finished
+from casque.types import Finished, LastBatch
 
 LAYOUT = "document"
 BLOCK_LINES = 256
@@ -81,6 +81,7 @@ class _Document(Head, frozen=True):
     counters: Counters | None = None
     writers: dict[str, int] = msgspec.field(default_factory=dict)
     requests: list[StoredRequest] = msgspec.field(default_factory=list)
+    admissions: dict[str, LastBatch] = msgspec.field(default_factory=dict)
     jobs: list[msgspec.Raw] = msgspec.field(default_factory=list)
 
 
@@ -126,7 +127,7 @@ class DocumentCodec:
         requests = stored_requests(state.requests)
         head = (
             b'{"format": %d, "layout": "document", "queue_id": %b,\n"version": %d,\n%b"counters": %b,\n'
-            b'"writers": %b,\n"requests": %b,\n%b"jobs": [\n'
+            b'"writers": %b,\n"requests": %b,\n%b%b"jobs": [\n'
             % (
                 FORMAT,
                 _encode(self.queue_id),
@@ -135,6 +136,7 @@ class DocumentCodec:
                 _encode(state.counters),
                 _encode(writers),
                 _encode(requests),
+                b'"admissions": %b,\n' % _encode(state.admissions) if state.admissions else b"",
                 self._pending(state.finished, state.archived if archived is None else archived, archiving),
             )
         )
@@ -182,6 +184,7 @@ class DocumentCodec:
         state = _state(document, stored, limits, self.key)
         self._finished = _FinishedLines(finished, [bytes(raw) for raw in document.finished[: len(finished)]])
         state.finished = finished
+        state.admissions = document.admissions
         # A document that says nothing about it has nothing to be archived.
         state.archived = document.version if document.archived is None else document.archived
         state.archiving = document.archiving

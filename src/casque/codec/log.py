@@ -16,8 +16,8 @@ import msgspec
 from casque.codec.head import FORMAT, Head, Owner, check_format, check_layout, read_layout
 from casque.errors import CorruptQueueError
 from casque.state import Counters, Event, State
-from casque.state.machine import Answered
-from casque.types import Finished, JobRecord
+from casque.state.machine import Answered, Named
+from casque.types import Finished, JobRecord, LastBatch
 
 LAYOUT = "log"
 START = ""
@@ -131,6 +131,8 @@ class View(msgspec.Struct, frozen=True):
     requests: dict[str, Answered]
     records: list[JobRecord]
     finished: list[Finished]
+    admissions: dict[str, LastBatch]
+    staged: list[Named]
 
     @classmethod
     def of(cls, state: State, tip: Tip) -> View:
@@ -143,6 +145,8 @@ class View(msgspec.Struct, frozen=True):
             dict(state.requests),
             list(state.jobs.values()),
             list(state.finished),
+            dict(state.admissions),
+            list(state.staged),
         )
 
 

@@ -24,7 +24,8 @@ from casque.codec.stored import (
 )
 from casque.errors import CorruptQueueError
 from casque.state import Counters, Limits, State
-from casque.types import Finished, JobRecord
+from casque.state.machine import Named
+from casque.types import Finished, JobRecord, LastBatch
 
 PIECE_JOBS = 100
 PIECE_BYTES = 128 * 1024
@@ -50,6 +51,9 @@ class _Snapshot(msgspec.Struct):
     parts: list[Part] = []
     finished: list[msgspec.Raw] = []
     """What was over by then and not archived yet."""
+    admissions: dict[str, LastBatch] = {}
+    staged: list[Named] = []
+    """What commits name that could be replayed by then."""
 
 
 class _PartBody(msgspec.Struct):
@@ -94,6 +98,10 @@ def encode_snapshot(queue_id: str, view: View, jobs: Sequence[bytes], parts: Seq
     listed = b'"parts": %b,\n' % _encode(parts) if parts else b""
     if view.finished:
         listed += b'"finished": [\n%b\n],\n' % b",\n".join(map(encode_finished, view.finished))
+    if view.admissions:
+        listed += b'"admissions": %b,\n' % _encode(view.admissions)
+    if view.staged:
+        listed += b'"staged": %b,\n' % _encode(view.staged)
     head = (
         b'{"format": %d, "queue_id": %b,\n"position": %d, "tip": %b,\n"counters": %b,\n"writers": %b,\n'
         b'"requests": %b,\n%b"jobs": [\n'
@@ -156,6 +164,7 @@ class Restoring:
         """The state, and the end of the log that it stands for."""
         s = self._snapshot
         state = restored(self._ref.key, self._records, s.counters, s.position, s.writers, s.requests, limits)
+        state.admissions, state.staged = s.admissions, s.staged
         if limits.finished:
             state.finished = _finished(self._ref.key, s.finished)
         return state, s.tip

@@ -27,7 +27,13 @@ PART_JOBS_MAX = 100_000
 PART_BYTES_MAX = 64 * 1024 * 1024
 """What one object holds at the most: whoever reads it holds all of it, and does nothing else while it is decoded."""
 
+ADMITTED_PARTS_MAX = 10_000
+ADMITTED_JOBS_MAX = 2_000_000
+ADMITTED_BYTES_MAX = 1024 * 1024 * 1024
+"""What one admission takes at the most: its jobs are in memory together, and become part of the queue together."""
+
 _PLAIN = re.compile(r"[A-Za-z0-9_.-]{1,128}")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
 _KEY = re.compile(r"staged/\d{4}-\d\d-\d\dT\d\d/[A-Za-z0-9_.-]{1,128}-[0-9a-f]{16}")
 
 
@@ -58,8 +64,8 @@ class StagedJobs(msgspec.Struct, frozen=True, array_like=True, gc=False):
         """Some of them."""
         return StagedJobs(*(column[start:end] if isinstance(column, list) else column for column in self.columns()))
 
-    def specs(self, start: int = 0, end: int | None = None) -> list[JobSpec]:
-        some = self if end is None and not start else self.rows(start, len(self) if end is None else end)
+    def specs(self, start: int, end: int) -> list[JobSpec]:
+        some = self if not start and end >= len(self) else self.rows(start, end)
         return list(map(JobSpec, *map(_each, some.columns())))
 
     def columns(self) -> tuple[Any, ...]:
@@ -89,10 +95,6 @@ def staged_key(txn: str, at_ms: int, rng: Random) -> str:
 
 def staged_hour(key: str) -> str:
     return key.removeprefix(STAGED).partition("/")[0]
-
-
-def is_staged_key(key: str) -> bool:
-    return _KEY.fullmatch(key) is not None
 
 
 def encode_staged(jobs: StagedJobs) -> bytes:
@@ -126,7 +128,7 @@ def decode_columns(part: StagedPart, body: bytes) -> StagedJobs:
 
 def decode_staged(part: StagedPart, body: bytes) -> list[JobSpec]:
     """The jobs of an object, if it is the one that the part names. Raises CorruptQueueError if it is not."""
-    return decode_columns(part, body).specs()
+    return decode_columns(part, body).specs(0, part.jobs)
 
 
 RESTORE = (
@@ -137,6 +139,36 @@ RESTORE = (
 def missing_part(key: str) -> CorruptQueueError:
     """What to say about an object that is not there."""
     return CorruptQueueError(key, f"the staged jobs that a commit names are missing: the object was deleted. {RESTORE}")
+
+
+def checked_parts(parts: Any) -> tuple[StagedPart, ...]:
+    """The parts of an admission, if they look like some.
+
+    Raises:
+        InvalidInputError: names the part, counted from 0, and what it should be.
+    """
+    if isinstance(parts, str | bytes) or not isinstance(parts, Sequence):
+        raise InvalidInputError(f"parts must be a list of staged parts, not {type(parts).__name__}")
+    if not 1 <= len(parts) <= ADMITTED_PARTS_MAX:
+        raise InvalidInputError(f"parts must be 1 to {ADMITTED_PARTS_MAX:,} staged parts, not {len(parts):,}")
+    for number, part in enumerate(parts):
+        if not isinstance(part, StagedPart):
+            raise InvalidInputError(f"part {number} must be what a Stager returned, not {type(part).__name__}")
+        if type(part.key) is not str or _KEY.fullmatch(part.key) is None:
+            raise InvalidInputError(f"part {number}: {checks.shown(part.key)} is no key of a staged object")
+        if type(part.sha256) is not str or _SHA256.fullmatch(part.sha256) is None:
+            raise InvalidInputError(f"part {number}: {checks.shown(part.sha256)} is no SHA-256 in lower-case hex")
+        checks.whole(f"part {number}: jobs", part.jobs, 1, PART_JOBS_MAX)
+        checks.whole(f"part {number}: bytes", part.bytes, 1, PART_BYTES_MAX)
+    if len({part.key for part in parts}) != len(parts):
+        raise InvalidInputError("two parts of one admission are the same object")
+    for what, total, most in (
+        ("jobs", sum(part.jobs for part in parts), ADMITTED_JOBS_MAX),
+        ("bytes", sum(part.bytes for part in parts), ADMITTED_BYTES_MAX),
+    ):
+        if total > most:
+            raise InvalidInputError(f"one admission takes at most {most:,} {what}, not {total:,}; make several batches")
+    return tuple(parts)
 
 
 # --- Checking: a column at a time, which costs next to nothing. Only a refusal looks at rows, to name the first. ---

@@ -7,6 +7,7 @@ from collections import OrderedDict
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import suppress
 from datetime import datetime
+from functools import partial
 from typing import cast
 
 import msgspec
@@ -15,9 +16,11 @@ from casque.engine.blobs import Blobs
 from casque.engine.group import GroupCommit
 from casque.engine.history import History
 from casque.engine.operation import Executor
+from casque.engine.staging import Staging
 from casque.errors import (
     CasqueError,
     CorruptQueueError,
+    InvalidInputError,
     JobNotFoundError,
     LeaseLostError,
     NoHistoryError,
@@ -41,7 +44,7 @@ from casque.state import (
     State,
 )
 from casque.telemetry import logger
-from casque.types import Backoff, JobRecord, JobSpec, JobState
+from casque.types import Admission, Backoff, JobRecord, JobSpec, JobState, StagedPart
 
 log = logger("engine")
 
@@ -58,12 +61,15 @@ class EmbeddedService:
         history: History | None = None,
         *,
         blobs: Blobs | None = None,
+        staging: Staging | None = None,
     ) -> None:
         self._executor = executor
         self._history = history
         self._lease_ms = settings.lease_ms
         self._backoff = Backoff(milliseconds(settings.backoff_base), milliseconds(settings.backoff_cap))
         self._blobs = blobs
+        self._staging = staging
+        self._admitting = asyncio.Lock()
         self._drops_blobs = not settings.archive  # otherwise they go when their job is archived
         self._held: OrderedDict[str, str] = OrderedDict()
         """Payloads of claimed jobs, where nobody else will delete them."""
@@ -102,6 +108,19 @@ class EmbeddedService:
                 for job, asked, named in zip(added, specs, put, strict=True)
             ]
         )
+
+    async def admit(
+        self, source: str, batch: int, parts: Sequence[StagedPart], *, skip_known: bool = False
+    ) -> Admission:
+        if self._staging is None:
+            raise InvalidInputError("a storage of one object has no room for staged jobs; open the queue by URL")
+        # One at a time: all of its jobs are in memory meanwhile.
+        async with self._admitting:
+            # Their parts may be gone, if that was long ago.
+            if (repeated := await self._executor.look(partial(_admitted, source, batch))) is not None:
+                return cast(Admission, repeated)
+            command = await self._staging.fetch(source, batch, parts, skip_known=skip_known)
+            return cast(Admission, await self._executor.execute(command))
 
     async def dequeue(
         self,
@@ -308,6 +327,10 @@ class EmbeddedService:
         if self._history is None:
             raise NoHistoryError
         return self._history
+
+
+def _admitted(source: str, batch: int, state: State, _now_ms: int) -> Admission | None:
+    return state.admitted(source, batch)
 
 
 def _any_blob(records: Sequence[JobRecord]) -> bool:

@@ -14,7 +14,7 @@ from casque.engine.pulse import Pulse
 from casque.journal.log.follower import Follower
 from casque.service import EventKind, QueueEvent
 from casque.settings import QueueSettings, milliseconds
-from casque.state import Added, Event
+from casque.state import Added, Admitted, Event
 from casque.state.events import subject
 from casque.storage.port import Store
 
@@ -68,6 +68,10 @@ def _kind(event: Event) -> EventKind:
 def _fields(event: Event) -> dict[str, Any]:
     fields = msgspec.structs.asdict(event)
     fields.pop("job_id", None)
+    if isinstance(event, Admitted):
+        # As it comes over every wire.
+        fields["parts"] = [msgspec.structs.asdict(part) for part in event.parts]
+        fields["skipped"] = [list(run) for run in event.skipped]
     if isinstance(event, Added):
         # The job as it was asked for is what one wants to see, not how it is wrapped.
         del fields["spec"]

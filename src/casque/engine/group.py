@@ -14,7 +14,7 @@ from casque.engine.pulse import Pulse
 from casque.engine.reaper import TICK_MS, Reaper
 from casque.errors import CasqueError, QueueClosedError, UnknownOutcomeError
 from casque.settings import QueueSettings, milliseconds
-from casque.state import Command, Dequeue, Expire, GiveBack, State
+from casque.state import Admit, Command, Dequeue, Expire, GiveBack, State
 from casque.telemetry import logger
 
 log = logger("engine")
@@ -261,7 +261,11 @@ class GroupCommit:
 
     def _decide(self, batch: list[Operation], state: State, now_ms: int) -> None:
         waiting_now: list[_Waiting] = []
+        admissions: list[Operation] = []
         for operation in batch:
+            if type(operation.command) is Admit:
+                admissions.append(operation)
+                continue
             operation.decide(state, now_ms)
             if type(operation) is _Waiting:
                 waiting_now.append(operation)
@@ -276,6 +280,9 @@ class GroupCommit:
             assert isinstance(operation.command, Dequeue)
             if operation.goes_on_waiting and state.has_due(operation.command.entrypoints, now_ms):
                 operation.decide(state, now_ms)
+        # Last: nobody who came at the same time needs their jobs, which the state then adds once the commit has landed.
+        for operation in admissions:
+            operation.decide(state, now_ms)
 
     def _settle(self, batch: list[Operation]) -> bool:
         """Answer everybody, but for those who go on waiting. Whether somebody who waited has got a job."""
@@ -288,6 +295,8 @@ class GroupCommit:
                 found = found or bool(operation.answer)
             if not operation.settle() and type(operation.command) is Dequeue and operation.error is None:
                 self._return_claims(operation)
+        if any(type(operation.command) is Admit for operation in batch) and self._parked:
+            self._pending.append(Operation(None, None))  # whoever waits for a job has not seen these yet
         return found
 
     def _park(self, operation: _Waiting) -> None:

@@ -2,30 +2,42 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
+
 import msgspec
 
-from casque.clock import Clock, Random
+from casque.clock import Clock, Random, yield_once
+from casque.codec.archive import HOUR_MS, hour_of
 from casque.codec.staged import (
     PART_BYTES_MAX,
     PART_JOBS_MAX,
     StagedJobs,
+    checked,
+    decode_columns,
     encode_staged,
+    staged_hour,
     staged_key,
     staged_part,
 )
 from casque.engine.blobs import Blobs
-from casque.errors import InvalidInputError, StorageError, UnknownOutcomeError
+from casque.errors import CorruptQueueError, InvalidInputError, StorageError, UnknownOutcomeError
 from casque.journal.patience import Patience
+from casque.journal.staged import specs_of
 from casque.journal.tries import Tries
 from casque.settings import QueueSettings
-from casque.storage.port import Store
+from casque.state import Admit
+from casque.storage.port import Read, Store, Stored
 from casque.types import JobSpec, StagedPart
 
+AGE_MAX_MS = 12 * HOUR_MS
+"""So long parts may wait to be admitted. They are swept when they are twice as old, so that clocks may differ."""
+AT_ONCE = 8
 SEVERAL = "stage_all makes several parts of them"
 
 
 class Staging:
-    """Writes parts. Nothing here commits: what nobody admits is swept some day."""
+    """Writes parts and reads them. Nothing here commits: what nobody admits is swept some day."""
 
     def __init__(self, store: Store, *, settings: QueueSettings, clock: Clock, rng: Random) -> None:
         self._store = store
@@ -72,5 +84,59 @@ class Staging:
             payloads[row], blobs[row], sizes[row] = spec.payload, spec.blob, spec.blob_bytes
         return msgspec.structs.replace(jobs, payloads=payloads, blobs=blobs, blob_bytes=sizes)
 
+    # --- Reading back ---
+
+    async def fetch(self, source: str, batch: int, parts: Sequence[StagedPart], *, skip_known: bool) -> Admit:
+        """The command that admits them. Each of their jobs is one that an enqueue would have taken.
+
+        Raises:
+            InvalidInputError: one is too old, missing, changed, or no part at all.
+            StorageError: the store kept failing.
+        """
+        oldest = hour_of(self._clock.wall_ms() - AGE_MAX_MS)
+        for part in parts:
+            if staged_hour(part.key) < oldest:
+                raise InvalidInputError(
+                    f"{part.key} was staged more than {AGE_MAX_MS // HOUR_MS} hours ago, by the hour in its name, and "
+                    "may soon be deleted; nothing was admitted. Stage its jobs again"
+                )
+        specs: list[JobSpec] = []
+        ids: set[str] = set()
+        keyed = False
+        for start in range(0, len(parts), AT_ONCE):
+            some = parts[start : start + AT_ONCE]
+            reads = await asyncio.gather(*map(self._get, some))
+            for part, read in zip(some, reads, strict=True):
+                jobs = _columns(part, read)
+                await yield_once()
+                _check(part, jobs)
+                await yield_once()
+                ids.update(jobs.ids)
+                keyed = keyed or jobs.keys is not None
+                specs += await specs_of(jobs)
+        return Admit(source, batch, tuple(parts), specs, ids, keyed, skip_known)
+
+    async def _get(self, part: StagedPart) -> Read:
+        return await self._patience().insist(lambda: self._store.get(part.key))
+
     def _patience(self) -> Patience:
         return Patience(self._settings, self._clock, self._rng)
+
+
+def _columns(part: StagedPart, read: Read) -> StagedJobs:
+    if not isinstance(read, Stored):
+        raise InvalidInputError(
+            f"{part.key} is not there: nothing was staged under this name, or it was deleted; nothing was admitted. "
+            "Stage its jobs again"
+        )
+    try:
+        return decode_columns(part, read.body)
+    except CorruptQueueError as error:
+        raise InvalidInputError(f"{error}; nothing was admitted") from error
+
+
+def _check(part: StagedPart, jobs: StagedJobs) -> None:
+    try:
+        checked(jobs)
+    except InvalidInputError as error:
+        raise InvalidInputError(f"{part.key}: {error}; nothing was admitted") from error

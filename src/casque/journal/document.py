@@ -26,7 +26,7 @@ from casque.errors import (
 from casque.journal.archive import ArchivePace, ArchiveRetention, write_range
 from casque.journal.patience import Patience
 from casque.journal.port import Appended, Batch, Conflict, Landed, Refreshed, Sighting
-from casque.journal.sweeper import BlobSweeper
+from casque.journal.sweeper import Sweeper
 from casque.journal.tenure import is_sure
 from casque.journal.tries import Tries
 from casque.settings import QueueSettings, milliseconds
@@ -64,7 +64,7 @@ class DocumentJournal:
         # All of them are in every commit here.
         self._limits = limits or Limits(requests_max=REQUESTS_MAX, finished=settings.archive)
         self._pace = ArchivePace(clock, rng, milliseconds(settings.archive_interval), jobs_max=ARCHIVE_JOBS)
-        self._sweeper = BlobSweeper(store, clock)
+        self._sweeper = Sweeper(store, clock)
         self._retention = ArchiveRetention(store, settings=settings, clock=clock)
         self._claimed: Range | None = None
         """The last range that this process claimed."""
@@ -109,7 +109,7 @@ class DocumentJournal:
             self._pace.restart()
         # Somebody else's range is theirs to write, unless that takes too long.
         if range_ is None or range_ == self._written or (range_ != mine and not is_due):
-            return None
+            return self._sweeper.apply(state) if self._sweeper.is_due else None
         return self._upkeep(state, range_, tuple(state.finished))
 
     async def _upkeep(self, state: State, range_: Range, finished: Sequence[Finished]) -> None:
@@ -163,6 +163,7 @@ class DocumentJournal:
             self._claimed = Range(archived + 1, archiving)
             self._pace.restart()
         state.shed(archived)
+        state.unname(state.position)  # the jobs are in the document
         state.archiving = archiving
 
     def hesitation_s(self) -> float:
@@ -263,6 +264,7 @@ class DocumentJournal:
     # --- Writing ---
 
     async def _append(self, state: State, batch: Batch) -> Appended:
+        state.carry_out(batch.at_ms)
         self._touch(state)
         writers = state.writers_with(batch.writer, batch.number)
         archived, archiving = self._marks(state)

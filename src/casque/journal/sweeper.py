@@ -1,4 +1,5 @@
-"""Deletes payloads beside the queue that belong to no job: an enqueue ended between the two."""
+"""Deletes what lies beside the queue and is nobody's: large payloads of no job, because an enqueue ended between the
+two, and staged jobs that no commit names, because nobody admitted them or nobody can replay that commit any more."""
 
 from __future__ import annotations
 
@@ -7,10 +8,12 @@ import asyncio
 from casque.clock import Clock, yield_once
 from casque.codec.archive import hour_of
 from casque.codec.blobs import BLOBS, blob_hour
+from casque.codec.staged import STAGED, staged_hour
 from casque.state import State
 from casque.storage.port import Store
 
 AGE_MS = 24 * 3600 * 1000
+"""Twice as long as staged jobs may wait to be admitted: whatever may yet be named is younger, and stays."""
 LOOK_MS = 10 * 60 * 1000
 """An orphan has to be one at two looks so far apart. Its age is told by its writer's clock, which may be wrong; but no
 enqueue that is under way takes so long."""
@@ -20,7 +23,7 @@ CHUNK_JOBS = 5_000
 DELETED_AT_ONCE = 16
 
 
-class BlobSweeper:
+class Sweeper:
     """Looks rarely, and never in a process that is soon over."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
@@ -29,15 +32,19 @@ class BlobSweeper:
         self._suspects: set[str] = set()
         self._look_at_ms = clock.monotonic_ms() + LOOK_MS
 
+    @property
+    def is_due(self) -> bool:
+        return self._clock.monotonic_ms() >= self._look_at_ms
+
     async def apply(self, state: State) -> None:
         """
         Raises:
             StorageError: the store failed. What is left is for the next time.
         """
-        if self._clock.monotonic_ms() < self._look_at_ms:
+        if not self.is_due:
             return
         self._look_at_ms = self._clock.monotonic_ms() + LOOK_MS
-        orphans = await self._orphans(state)
+        orphans = await self._payloads(state) | await self._staged(state)
         doomed = sorted(orphans & self._suspects)
         self._suspects = orphans - set(doomed)
         if not self._suspects:
@@ -45,7 +52,7 @@ class BlobSweeper:
         for start in range(0, len(doomed), DELETED_AT_ONCE):
             await asyncio.gather(*map(self._store.delete, doomed[start : start + DELETED_AT_ONCE]))
 
-    async def _orphans(self, state: State) -> set[str]:
+    async def _payloads(self, state: State) -> set[str]:
         begins = hour_of(self._clock.wall_ms() - AGE_MS)
         found: set[str] = set()
         async for key in self._store.list(BLOBS):
@@ -57,3 +64,13 @@ class BlobSweeper:
             found.difference_update({job.spec.blob for job in jobs[start : start + CHUNK_JOBS] if job.spec.blob})
             await yield_once()
         return found
+
+    async def _staged(self, state: State) -> set[str]:
+        begins = hour_of(self._clock.wall_ms() - AGE_MS)
+        found: set[str] = set()
+        async for key in self._store.list(STAGED):
+            if staged_hour(key) >= begins:
+                break
+            found.add(key)
+        # Last, as they are now: whoever is named is named by a commit of more than half a day ago.
+        return found - {one.key for one in state.staged}

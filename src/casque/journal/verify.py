@@ -130,13 +130,15 @@ class Verifier:
             first = walk.position + 1
             slots = range(first, min(first + READ_AHEAD, end + 1))
             reads = await asyncio.gather(*(self._reader.get(segment_key(slot)) for slot in slots))
+            bodies = [read.body for read in reads if isinstance(read, Stored)]
+            staged = await self._reader.staged(bodies)
             for slot, read in zip(slots, reads, strict=True):
                 if not isinstance(read, Stored):
                     raise CorruptQueueError(
                         segment_key(slot),
                         "the segment is missing, and others build on it. Restore it from a backup or an older version",
                     )
-                walk.step(read.body)
+                walk.step(read.body, staged)
                 if walk.ref is not None and walk.ref.position == slot:
                     await self._checkpoints(walk, total)
             self._progress("replaying segments", walk.steps, total)

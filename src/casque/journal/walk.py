@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
+from casque.codec.admission import Staged, expanded
 from casque.codec.head import KEY
 from casque.codec.log import (
     START,
@@ -22,6 +23,7 @@ from casque.codec.log import (
 from casque.codec.stored import end_alike
 from casque.errors import CorruptQueueError
 from casque.state import Limits, State
+from casque.state.machine import Named
 from casque.types import Finished, JobRecord, JobState
 
 LIMITS = Limits(finished=True)
@@ -73,11 +75,12 @@ class Walk:
         """The next snapshot on the way."""
         return self.refs[self.checked] if self.checked < len(self.refs) else None
 
-    def step(self, body: bytes) -> None:
-        """The next segment."""
+    def step(self, body: bytes, staged: Staged) -> None:
+        """The next segment, and the jobs that it names."""
         slot = self.position + 1
         prev = previous(body) if self._chain is None else self._chain
         segment = decode_segment(body, queue_id=self._queue_id, position=slot, prev=prev)
+        segment = expanded(segment, staged)
         self._chain = digest(body)
         self.position = slot
         if self._state is None or self._tip is None:
@@ -114,6 +117,8 @@ class Walk:
             archived = max(self._head.archived_to, self.knows_from or 0)
             if not _same_ends(_after(archived, state.finished), _after(archived, self.finished)):
                 raise CorruptQueueError(ref.key, f"it does not tell what is yet to be archived. {RESTORE}")
+            if _named_after(self._head.floor, state) != _named_after(self._head.floor, self._state):
+                raise CorruptQueueError(ref.key, f"it does not tell which staged objects are still needed. {RESTORE}")
             self.replayed += 1
         state.shed(ref.position)
         self._state, self._tip, self._chain = state, tip, tip.chain
@@ -159,6 +164,7 @@ def _same(kept: State, replayed: State) -> bool:
         and kept.counters == replayed.counters
         and list(kept.writers.items()) == list(replayed.writers.items())
         and list(kept.requests.items()) == list(replayed.requests.items())
+        and list(kept.admissions.items()) == list(replayed.admissions.items())
     )
 
 
@@ -181,6 +187,10 @@ def _same_job(kept: JobRecord, replayed: JobRecord) -> bool:
 
 def _after(position: int, finished: Iterable[Finished]) -> list[Finished]:
     return [one for one in finished if one.position > position]
+
+
+def _named_after(position: int, state: State) -> list[Named]:
+    return [one for one in state.staged if one.position > position]
 
 
 def _twice(values: Iterable[int | str]) -> bool:

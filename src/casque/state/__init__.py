@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from casque.state.commands import (
     Ack,
+    Admit,
     Cancel,
     Command,
     Dequeue,
@@ -27,6 +28,7 @@ from casque.state.commands import (
 from casque.state.events import (
     Acked,
     Added,
+    Admitted,
     Beaten,
     Cancelled,
     Claimed,
@@ -45,6 +47,8 @@ __all__ = [
     "Ack",
     "Acked",
     "Added",
+    "Admit",
+    "Admitted",
     "Beaten",
     "Cancel",
     "Cancelled",

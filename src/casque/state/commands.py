@@ -11,7 +11,7 @@ from typing import TypeAlias
 import msgspec
 
 from casque.service import Outcome
-from casque.types import Backoff, JobSpec
+from casque.types import Backoff, JobSpec, StagedPart
 
 
 class Enqueue(msgspec.Struct, frozen=True, gc=False):
@@ -19,6 +19,21 @@ class Enqueue(msgspec.Struct, frozen=True, gc=False):
 
     specs: tuple[JobSpec, ...]
     request_id: str | None = None
+
+
+class Admit(msgspec.Struct, frozen=True):
+    """Add the jobs of staged objects, all or none, once for each batch of a source."""
+
+    source: str
+    batch: int
+    parts: tuple[StagedPart, ...]
+    specs: list[JobSpec]
+    """Those of all parts, in their order; read and checked before."""
+    ids: set[str]
+    """Of all of them. Collecting a million takes longer than deciding about them, and need not be done here."""
+    keyed: bool
+    """Whether any of them may have a unique key."""
+    skip_known: bool = False
 
 
 class Dequeue(msgspec.Struct, frozen=True, gc=False):
@@ -110,4 +125,6 @@ class Expire(msgspec.Struct, frozen=True, gc=False):
     leases: tuple[Observed, ...]
 
 
-Command: TypeAlias = Enqueue | Dequeue | Ack | Nack | Settle | Heartbeat | GiveBack | Cancel | Retry | Purge | Expire
+Command: TypeAlias = (
+    Enqueue | Admit | Dequeue | Ack | Nack | Settle | Heartbeat | GiveBack | Cancel | Retry | Purge | Expire
+)

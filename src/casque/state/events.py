@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from casque.types import JobSpec
+from casque.types import JobSpec, StagedPart
 
 
 class Added(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="added"):
@@ -18,6 +18,19 @@ class Added(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="added")
     sequence: int
     due_ms: int
     delayed: bool = False
+
+
+class Admitted(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="admitted"):
+    """A batch of staged jobs. Their `Added` events follow it, except in a stored segment: there the parts tell them."""
+
+    source: str
+    batch: int
+    parts: tuple[StagedPart, ...]
+    added: int
+    first: int
+    """The sequence of the first job that was added; the others follow without a gap."""
+    skipped: tuple[tuple[int, int], ...] = ()
+    """Rows that were not added, counted from 0 through all parts: where a run of them begins, and its length."""
 
 
 class Claimed(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="claimed"):
@@ -86,7 +99,19 @@ class Remembered(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="re
 
 
 Event: TypeAlias = (
-    Added | Claimed | Beaten | Acked | Nacked | Returned | Expired | Died | Cancelled | Revived | Purged | Remembered
+    Added
+    | Admitted
+    | Claimed
+    | Beaten
+    | Acked
+    | Nacked
+    | Returned
+    | Expired
+    | Died
+    | Cancelled
+    | Revived
+    | Purged
+    | Remembered
 )
 
 
@@ -94,4 +119,4 @@ def subject(event: Event) -> str | None:
     """The id of the job that the event is about, if it is about one."""
     if isinstance(event, Added):
         return event.spec.id
-    return None if isinstance(event, Remembered) else event.job_id
+    return None if isinstance(event, Remembered | Admitted) else event.job_id

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
-from itertools import groupby
+from itertools import groupby, islice
 from typing import Any
 
 import msgspec
@@ -22,8 +22,10 @@ from casque.errors import (
     LeaseLostError,
 )
 from casque.service import Outcome
+from casque.state.admission import added_run, admitted_specs, runs_of
 from casque.state.commands import (
     Ack,
+    Admit,
     Cancel,
     Command,
     Dequeue,
@@ -39,6 +41,7 @@ from casque.state.commands import (
 from casque.state.events import (
     Acked,
     Added,
+    Admitted,
     Beaten,
     Cancelled,
     Claimed,
@@ -52,13 +55,29 @@ from casque.state.events import (
     Revived,
 )
 from casque.state.ready import ReadyIndex
-from casque.types import TRIES_MAX, Attempt, Backoff, Ending, Finished, JobRecord, JobSpec, JobState, Totals
+from casque.types import (
+    TRIES_MAX,
+    Admission,
+    Attempt,
+    Backoff,
+    Ending,
+    Finished,
+    JobRecord,
+    JobSpec,
+    JobState,
+    LastBatch,
+    Totals,
+)
 
 # Module globals are cheaper to reach than enum attributes, and these are compared on every command.
 READY, DELAYED, RUNNING, DEAD = JobState.READY, JobState.DELAYED, JobState.RUNNING, JobState.DEAD
 DONE, CANCELLED = JobState.DONE, JobState.CANCELLED
 
 LEASE_RAN_OUT = "the lease ran out: its worker stopped sending heartbeats"
+
+
+CARRIED_OUT_AT_ONCE = 10_000
+"""Jobs of an admission, which take some ten milliseconds."""
 
 
 class Counters(msgspec.Struct):
@@ -84,6 +103,9 @@ class Limits(msgspec.Struct, frozen=True):
     """So many are kept whatever their age: a writer whose clock is far ahead must not make the queue forgetful."""
     request_age_ms: int = 15 * 60 * 1000
     writers_max: int = 128
+    sources_max: int = 4_096
+    """Sources of admissions whose last batch is remembered. One that nobody has heard of for so many others begins
+    anew."""
     finished: bool = False
     """Whether jobs that are over are kept until they are archived."""
 
@@ -95,6 +117,14 @@ class Answered(msgspec.Struct, frozen=True, gc=False):
     verb: str
     jobs: tuple[tuple[str, int], ...] = ()
     count: int = 0
+
+
+class Named(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """A staged object that a commit names: whoever replays that commit needs it."""
+
+    position: int
+    key: str
+    bytes: int
 
 
 class State:
@@ -125,6 +155,10 @@ class State:
         self.requests: dict[str, Answered] = {}
         self.writers: dict[str, int] = {}
         """The last batch of each recent writer that landed: how a writer learns the fate of an unanswered write."""
+        self.admissions: dict[str, LastBatch] = {}
+        """The last batch of each recent source, the one heard of longest ago first."""
+        self.staged: list[Named] = []
+        """What the commits name that can still be replayed, in order; see `unname`."""
         self.events: list[Event] = []
         """What happened since the last commit."""
         self.finished: list[Finished] = []
@@ -139,8 +173,12 @@ class State:
         """What to put back, oldest first: a record that was replaced or removed, or the id of a job that was added."""
         self._saved: Counters | None = None
         self._in_order = True
+        self._admitting: tuple[Admitted, list[JobSpec]] | None = None
+        """What was decided last and is yet to be carried out; see `carry_out`."""
+        self._sources_before: dict[str, LastBatch] | None = None
         self._handlers: dict[type, Callable[[Any, int], Any]] = {
             Enqueue: self._enqueue,
+            Admit: self._admit,
             Dequeue: self._dequeue,
             Ack: self._ack,
             Nack: self._nack,
@@ -154,6 +192,7 @@ class State:
         }
         self._appliers: dict[type, Callable[[Any, int], object]] = {
             Added: self._apply_added,
+            Admitted: self._apply_admitted,
             Claimed: self._apply_claimed,
             Beaten: self._apply_beaten,
             Acked: self._apply_acked,
@@ -179,13 +218,19 @@ class State:
         """
         if self._saved is None:
             self._saved = msgspec.structs.replace(self.counters)
+        if self._admitting is not None:
+            self.carry_out(now_ms)
         return self._handlers[type(command)](command, now_ms)
 
     def commit(self, *, writer: str, batch: int, at_ms: int) -> None:
         """The batch has landed: it is part of history now."""
+        if self._admitting is not None:
+            for _ in self.carrying_out(at_ms):
+                pass
         self.position += 1
         self.events = []
         self._undo.clear()
+        self._sources_before = None
         self._saved = None
         self._with_writer(self.writers, writer, batch)
         if self.requests:
@@ -194,6 +239,11 @@ class State:
 
     def rollback(self) -> None:
         """The batch did not land: everything is as it was before it."""
+        self._admitting = None
+        if self._sources_before is not None:
+            self.admissions, self._sources_before = self._sources_before, None
+        while self.staged and self.staged[-1].position > self.position:
+            self.staged.pop()
         for undo in reversed(self._undo):
             job_id, old = (undo, None) if isinstance(undo, str) else (undo.spec.id, undo)
             current = self.jobs.get(job_id)
@@ -231,8 +281,11 @@ class State:
     def replay(self, events: Iterable[Event], *, writer: str, batch: int, at_ms: int) -> None:
         """Apply somebody's commit."""
         assert not self.events, "roll the batch back before applying another writer's commit"
-        for event in events:
+        left = iter(events)
+        for event in left:
             self._appliers[type(event)](event, at_ms)
+            if type(event) is Admitted:
+                self._apply_added_all(_added(left, event), at_ms)
         self.commit(writer=writer, batch=batch, at_ms=at_ms)
 
     def fence(self) -> None:
@@ -248,6 +301,12 @@ class State:
         finished = self.finished
         if finished and finished[0].position <= archived:
             del finished[: bisect_right(finished, archived, key=_position)]
+
+    def unname(self, floor: int) -> None:
+        """Nobody replays commits up to here any more, so nobody needs what they name."""
+        staged = self.staged
+        if staged and staged[0].position <= floor:
+            del staged[: bisect_right(staged, floor, key=_position)]
 
     def check(self) -> None:
         assert self.violation() is None, self.violation()
@@ -283,6 +342,14 @@ class State:
     def has_due(self, entrypoints: tuple[str, ...] | None, now_ms: int) -> bool:
         self._ready.promote(now_ms)
         return self._ready.has_due(entrypoints)
+
+    def admitted(self, source: str, batch: int) -> Admission | None:
+        """What became of this batch, if it or a later one of its source was admitted."""
+        last = self.admissions.get(source)
+        if last is None or batch > last.batch:
+            return None
+        same = batch == last.batch
+        return Admission(last.jobs if same else 0, last.skipped if same else 0, True, last.position)
 
     def leases(self) -> Iterator[JobRecord]:
         """The running jobs."""
@@ -356,6 +423,80 @@ class State:
         events = [Added(spec, sequence, now_ms) for sequence, spec in enumerate(specs, self.counters.sequence + 1)]
         self.events += events
         return self._apply_added_run(events, now_ms)
+
+    def _admit(self, c: Admit, now_ms: int) -> Admission:  # noqa: ARG002  one signature for all handlers
+        if (repeated := self.admitted(c.source, c.batch)) is not None:
+            return repeated
+        skipped = self._not_admitted(c)
+        added = len(c.specs) - len(skipped)
+        event = Admitted(c.source, c.batch, c.parts, added, self.counters.sequence + 1, runs_of(skipped))
+        self.events.append(event)
+        # A batch that has to be decided again, because another writer was faster, should not have added and taken back
+        # a million jobs each time: they are added when the commit has landed, or when somebody else of the same batch
+        # wants to see them.
+        self._admitting = event, c.specs
+        return Admission(added, len(skipped), False, self.position + 1)
+
+    def _not_admitted(self, c: Admit) -> list[int]:
+        """The rows that are skipped, in order."""
+        jobs, keys = self.jobs, self.keys
+        known = not jobs.keys().isdisjoint(c.ids)
+        twice = len(c.ids) != len(c.specs)
+        if (known or twice) and not c.skip_known:
+            seen: set[str] = set()
+            for spec in c.specs:
+                if spec.id in jobs:
+                    raise InvalidInputError(
+                        f"a job with the id {spec.id!r} is already in the queue; nothing was admitted. With "
+                        "skip_known=True such jobs are passed over"
+                    )
+                if spec.id in seen:
+                    raise InvalidInputError(f"two jobs of one admission have the id {spec.id!r}; nothing was admitted")
+                seen.add(spec.id)
+        if not known and not twice and not c.keyed:
+            return []
+        skipped: list[int] = []
+        ids: set[str] = set()
+        held: set[str] = set()
+        for row, spec in enumerate(c.specs):
+            if spec.id in jobs or spec.id in ids or (spec.key is not None and (spec.key in keys or spec.key in held)):
+                skipped.append(row)
+                continue
+            ids.add(spec.id)
+            if spec.key is not None:
+                held.add(spec.key)
+        return skipped
+
+    def carry_out(self, now_ms: int) -> None:
+        """Add the jobs of an admission that was decided, for whoever needs them before the commit lands: other commands
+        of the same batch, and a commit that writes the whole queue."""
+        for added in self.carrying_out(now_ms):
+            self.events += added
+
+    def carrying_out(self, at_ms: int) -> Iterator[list[Added]]:
+        """The same for whoever has something else to do in between: some jobs at a time. Nothing at all if no admission
+        was decided. Once begun it is finished, or rolled back."""
+        if self._admitting is None:
+            return
+        (event, specs), self._admitting = self._admitting, None
+        self._apply_admitted(event, at_ms)
+        kept = admitted_specs(event, specs)
+        for start in range(0, len(kept), CARRIED_OUT_AT_ONCE):
+            added = added_run(kept[start : start + CARRIED_OUT_AT_ONCE], event.first + start, at_ms)
+            self._apply_added_all(added, at_ms)
+            yield added
+
+    def stored_events(self) -> list[Event]:
+        """What happened since the last commit, without what staged objects tell."""
+        if self._sources_before is None:
+            return self.events
+        left = iter(self.events)
+        stored: list[Event] = []
+        for event in left:
+            stored.append(event)
+            if type(event) is Admitted:
+                _added(left, event)
+        return stored
 
     def _enqueued_before(self, c: Enqueue, seen: Answered, now_ms: int) -> tuple[JobRecord, ...]:
         if len(c.specs) != len(seen.jobs):
@@ -574,6 +715,47 @@ class State:
         self._ready.push_run(added)
         return added
 
+    def _apply_added_all(self, events: list[Added], at_ms: int) -> None:
+        """The same for any that come in their order and are new together: a run for each kind of them."""
+        if not events:
+            return
+        records = [
+            JobRecord(event.spec, event.sequence, at_ms, DELAYED if event.delayed else READY, event.due_ms)
+            for event in events
+        ]
+        ids = [event.spec.id for event in events]
+        self.jobs.update(zip(ids, records, strict=True))
+        self._undo += ids
+        self.waiting += len(records)
+        self.counters.enqueued += len(records)
+        self.counters.sequence = records[-1].sequence
+        runs: dict[tuple[str, int], list[JobRecord]] = {}
+        keys = self.keys
+        for job in records:
+            spec = job.spec
+            if spec.key is not None:
+                keys[spec.key] = spec.id
+            if job.state is DELAYED:
+                self._ready.push_delayed(job)
+                continue
+            kind = spec.entrypoint, spec.priority
+            if (run := runs.get(kind)) is None:
+                run = runs[kind] = []
+            run.append(job)
+        for run in runs.values():
+            self._ready.push_run(run)
+
+    def _apply_admitted(self, event: Admitted, at_ms: int) -> None:  # noqa: ARG002
+        if self._sources_before is None:
+            self._sources_before = dict(self.admissions)
+        position, sources = self.position + 1, self.admissions
+        sources.pop(event.source, None)  # whoever is heard of goes to the end
+        if len(sources) >= self.limits.sources_max:
+            del sources[next(iter(sources))]
+        skipped = sum(length for _, length in event.skipped)
+        sources[event.source] = LastBatch(event.batch, position, event.added, skipped)
+        self.staged += [Named(position, part.key, part.bytes) for part in event.parts]
+
     def _claim(self, job: JobRecord, event: Claimed, at_ms: int) -> JobRecord:
         """The job has left the ready index already."""
         claimed = _claimed(job, event.token, event.worker, event.lease_ms, at_ms)
@@ -770,8 +952,16 @@ def _alike(specs: tuple[JobSpec, ...]) -> bool:
     return True
 
 
-def _position(finished: Finished) -> int:
-    return finished.position
+def _added(left: Iterator[Event], admitted: Admitted) -> list[Added]:
+    """The events that follow an admission and belong to it."""
+    added = list(islice(left, admitted.added))
+    assert len(added) == admitted.added, "an admission without its jobs"
+    assert all(type(event) is Added for event in added), "an admission without its jobs"
+    return added  # type: ignore[return-value]
+
+
+def _position(one: Finished | Named) -> int:
+    return one.position
 
 
 def _asked(spec: JobSpec, job_id: str) -> JobSpec:

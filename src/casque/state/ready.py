@@ -249,7 +249,8 @@ class ReadyIndex:
     def push_run(self, records: list[JobRecord]) -> None:
         """Jobs of one entrypoint and one priority that are due now, in their order."""
         self.push(records[0])
-        self._lanes[records[0].spec.entrypoint].push_rest(records, self._stamps)
+        if len(records) > 1:
+            self._lanes[records[0].spec.entrypoint].push_rest(records, self._stamps)
 
     def push_delayed(self, record: JobRecord) -> None:
         if record.due_ms <= self._promoted_to:

@@ -77,7 +77,9 @@ async def leading(
     group = parts.group()
     await group.start()
     try:
-        yield FixedHost(EmbeddedService(group, parts.settings, parts.history(), blobs=parts.blobs()))
+        yield FixedHost(
+            EmbeddedService(group, parts.settings, parts.history(), blobs=parts.blobs(), staging=parts.staging())
+        )
     finally:
         await group.stop()
         if isinstance(place, str):

@@ -16,11 +16,12 @@ from typing import Any, TypeAlias
 import msgspec
 
 from casque import checks
+from casque.codec.staged import checked_parts
 from casque.errors import CasqueError, InvalidInputError, JobNotFoundError, NotAllowedError, NotAuthenticatedError
 from casque.service import ArchivedJob, EventKind, Lease, Outcome, QueueEvent, QueueService, Stats
 from casque.transport.access import TokenBook
 from casque.transport.scopes import ANYBODY, Principal, Scope
-from casque.types import Backoff, JobRecord, JobSpec, JobState, Totals
+from casque.types import Admission, Backoff, JobRecord, JobSpec, JobState, StagedPart, Totals
 
 Wrapper: TypeAlias = Callable[[QueueService], QueueService]
 Admit: TypeAlias = Callable[[str | None], Wrapper]
@@ -142,6 +143,21 @@ class Border:
                 raise _beyond(Scope.PRODUCE, "enqueue", zone)
         added = await self.service.enqueue(specs, request_id=request_id)
         return [self._own_or_as_asked(job, spec) for job, spec in zip(added, specs, strict=True)]
+
+    async def admit(
+        self, source: str, batch: int, parts: Sequence[StagedPart], *, skip_known: bool = False
+    ) -> Admission:
+        """What is in the parts, the queue itself checks when it has read them."""
+        if not self._may_produce:
+            raise NotAllowedError(Scope.PRODUCE.value, "admit")
+        checks.source(source)
+        checks.batch(batch)
+        checked = checked_parts(parts)
+        checks.flag("skip_known", skip_known)
+        if self._limited:
+            # Whoever can write staged objects wrote them into the bucket itself, past every border.
+            raise _beyond(Scope.PRODUCE, "admit", "every entrypoint and every zone")
+        return await self.service.admit(source, batch, checked, skip_known=skip_known)
 
     def _check_specs(self, specs: Any) -> None:
         """All of them or none. One loop without calls for a plain job: a bulk of 10,000 is to cost little here."""

@@ -13,7 +13,7 @@ from casque.service import ArchivedJob, Lease, Outcome, QueueEvent, QueueService
 from casque.telemetry.metrics import Metrics
 from casque.transport.border import Admit, Wrapper
 from casque.transport.errors import name_of
-from casque.types import Backoff, JobRecord, JobSpec, JobState
+from casque.types import Admission, Backoff, JobRecord, JobSpec, JobState, StagedPart
 
 T = TypeVar("T")
 
@@ -96,6 +96,11 @@ class Measured:
 
     async def enqueue(self, specs: Sequence[JobSpec], *, request_id: str | None = None) -> Sequence[JobRecord]:
         return await self._counted("enqueue", self._service.enqueue(specs, request_id=request_id))
+
+    async def admit(
+        self, source: str, batch: int, parts: Sequence[StagedPart], *, skip_known: bool = False
+    ) -> Admission:
+        return await self._counted("admit", self._service.admit(source, batch, parts, skip_known=skip_known))
 
     async def dequeue(
         self,

@@ -13,11 +13,12 @@ A leader among brokers (led mode) commits like a holder, but steps down for good
 from __future__ import annotations
 
 from collections.abc import Coroutine, Sequence
+from itertools import takewhile
 from typing import Any
 
 import msgspec
 
-from casque.clock import Clock, Random, new_id, new_nonce
+from casque.clock import Clock, Random, new_id, new_nonce, yield_once
 from casque.codec.head import FORMAT, Owner
 from casque.codec.log import (
     LogHead,
@@ -47,7 +48,7 @@ from casque.journal.log.slot import place
 from casque.journal.log.snapshots import SnapshotWriter, naming
 from casque.journal.log.solitude import Solitude
 from casque.journal.port import Appended, Batch, Conflict, Landed, Refreshed, Sighting
-from casque.journal.sweeper import BlobSweeper
+from casque.journal.sweeper import Sweeper
 from casque.journal.tenure import is_sure
 from casque.settings import QueueSettings, milliseconds
 from casque.state import Event, Limits, State
@@ -68,7 +69,7 @@ class LogJournal(Replica):
     ) -> None:
         super().__init__(store, settings=settings, clock=clock, rng=rng, limits=limits)
         self._archiver = Archiver(store, self._head, self._patience)
-        self._sweeper = BlobSweeper(store, clock)
+        self._sweeper = Sweeper(store, clock)
         self._archive_retention = ArchiveRetention(store, settings=settings, clock=clock)
         self._archive_pace = ArchivePace(clock, rng, milliseconds(settings.archive_interval))
         self._snapshots = SnapshotWriter(store, clock=clock, rng=rng)
@@ -93,7 +94,7 @@ class LogJournal(Replica):
 
     def _advance(self, placed: Placed) -> None:
         super()._advance(placed)
-        self._pace.grew(len(placed.body))
+        self._pace.grew(placed.size)
 
     def _heed(self, head: LogHead) -> None:
         held = self._stance is Stance.HOLDING
@@ -110,15 +111,17 @@ class LogJournal(Replica):
             if prepared is not None:
                 return prepared
         position, epoch, began_ms = state.position + 1, self._epoch, self._clock.monotonic_ms()
-        body = self._encode(position, batch, state.events)
+        body = self._encode(position, batch, state.stored_events())
         others = await self._place(position, body)
         if others is not None:
             return await self._lost(state, others)
         if self._stance is Stance.OPEN and not await self._confirmed(position):
             return await self._overslept(state, batch)
+        for _ in state.carrying_out(batch.at_ms):
+            await yield_once()
         state.commit(writer=batch.writer, batch=batch.number, at_ms=batch.at_ms)
         self._tip.chain, self._tip.epoch = digest(body), epoch
-        self._pace.grew(len(body))
+        self._pace.grew(len(body) + _named_bytes(state))
         self._verified, self._seen_ms = position, began_ms
         self._solitude.committed(began_ms)
         return Landed(state)
@@ -351,6 +354,7 @@ class LogJournal(Replica):
         head = self._head.known
         if head is not None:
             state.shed(head.archived_to)
+            state.unname(head.floor)
         self._archive_pace.observe(state)
         if archive_is_due := self._archive_pace.is_due:
             self._archive_pace.restart()
@@ -364,7 +368,7 @@ class LogJournal(Replica):
             return self._archive(state, tuple(state.finished), state.position, writer)
         if self._stance is Stance.HOLDING and self._solitude.look_is_due():
             return self._look()
-        return None
+        return self._sweeper.apply(state) if self._sweeper.is_due else None
 
     async def _archive(self, state: State, finished: Sequence[Finished], position: int, writer: str) -> None:
         await self._archiver.archive(state, finished, position, writer=writer, may_write=self._may_archive)
@@ -389,6 +393,7 @@ class LogJournal(Replica):
             left = [one for one in view.finished if one.position > archived]
             view = msgspec.structs.replace(view, finished=left)
         await self._keep(view, writer)
+        await self._sweeper.apply(state)
 
     async def _keep(self, view: View, writer: str) -> None:
         """Write a snapshot, name it in the head, and collect what it made superfluous."""
@@ -424,6 +429,12 @@ class LogJournal(Replica):
             raise
         if head.epoch != self._epoch:
             self._solitude.seen_by_others = True
+
+
+def _named_bytes(state: State) -> int:
+    """Of the staged objects that the last commit names."""
+    last = takewhile(lambda one: one.position == state.position, reversed(state.staged))
+    return sum(one.bytes for one in last)
 
 
 def _unconfirmed(position: int, cause: BaseException) -> UnknownOutcomeError:

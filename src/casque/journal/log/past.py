@@ -8,6 +8,7 @@ from __future__ import annotations
 import msgspec
 
 from casque.clock import Clock, Random
+from casque.codec.admission import Staged
 from casque.codec.head import KEY, read_layout
 from casque.codec.log import LAYOUT, LogHead, SnapshotRef, Tip, replay
 from casque.codec.stored import from_ms
@@ -131,12 +132,14 @@ class Past:
         if until is None:
             return await self._reader.bodies(start, ahead=READ_AHEAD)
         bodies: list[bytes] = []
+        staged: Staged = {}
         while (left := until - start - len(bodies)) > 0:
             some = await self._reader.window(start + len(bodies), min(left, READ_AHEAD))
             bodies += some.bodies
+            staged = {**staged, **some.staged}
             if len(some.bodies) < min(left, READ_AHEAD):
-                return Bodies(bodies, some.gap)
-        return Bodies(bodies)
+                return Bodies(bodies, some.gap, staged)
+        return Bodies(bodies, None, staged)
 
     def _patience(self) -> Patience:
         return Patience(self._settings, self._clock, self._rng)

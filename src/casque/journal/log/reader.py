@@ -4,16 +4,21 @@ what was read is the history."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
+from casque.clock import yield_once
+from casque.codec.admission import Staged, expanded, named_parts
 from casque.codec.log import Segment, SnapshotRef, Tip, decode_segment, digest, segment_key
 from casque.codec.snapshot import Restoring
+from casque.codec.staged import StagedJobs, decode_columns, missing_part
 from casque.errors import CorruptQueueError
 from casque.journal.patience import Patience
+from casque.journal.staged import specs_of
 from casque.state import Limits, State
 from casque.storage.port import Read, Store, Stored
+from casque.types import JobSpec, StagedPart
 
 READ_AHEAD = 32
 """Segments asked for at once when a whole tail has to be read."""
@@ -26,6 +31,11 @@ class Placed(msgspec.Struct, frozen=True):
     segment: Segment
     body: bytes
     digest: str
+
+    @property
+    def size(self) -> int:
+        """Of all that has to be read for it."""
+        return len(self.body) + sum(part.bytes for part in named_parts(self.body))
 
 
 class Tail(msgspec.Struct):
@@ -43,6 +53,8 @@ class Bodies(msgspec.Struct):
 
     bodies: list[bytes]
     gap: int | None = None
+    staged: Staged = {}
+    """The jobs that they name."""
 
 
 class Reader:
@@ -58,11 +70,13 @@ class Reader:
     async def bodies(self, position: int, *, ahead: int = 1) -> Bodies:
         """More at once the more there turn out to be."""
         bodies: list[bytes] = []
+        staged: Staged = {}
         while True:
             some = await self.window(position + len(bodies), ahead)
             bodies += some.bodies
+            staged = {**staged, **some.staged}
             if len(some.bodies) < ahead:
-                return Bodies(bodies, some.gap)
+                return Bodies(bodies, some.gap, staged)
             ahead = min(ahead * 2, READ_AHEAD)
 
     async def window(self, position: int, count: int) -> Bodies:
@@ -73,9 +87,23 @@ class Reader:
         for read in reads:
             if not isinstance(read, Stored):
                 later = any(isinstance(read, Stored) for read in reads[len(bodies) :])
-                return Bodies(bodies, gap=first + len(bodies) if later else None)
+                gap = first + len(bodies) if later else None
+                return Bodies(bodies, gap, await self.staged(bodies))
             bodies.append(read.body)
-        return Bodies(bodies)
+        return Bodies(bodies, None, await self.staged(bodies))
+
+    async def staged(self, bodies: Iterable[bytes]) -> Staged:
+        """The jobs that these segments name. Nobody waits for longer than one object takes."""
+        staged: dict[str, Sequence[JobSpec] | CorruptQueueError] = {}
+        parts = [part for body in bodies for part in named_parts(body)]
+        for start in range(0, len(parts), PARTS_AT_ONCE):
+            some = parts[start : start + PARTS_AT_ONCE]
+            reads = await asyncio.gather(*(self.get(part.key) for part in some))
+            for part, read in zip(some, reads, strict=True):
+                await yield_once()
+                columns = _columns(part, read)
+                staged[part.key] = columns if isinstance(columns, CorruptQueueError) else await specs_of(columns)
+        return staged
 
     async def restore(self, ref: SnapshotRef, *, queue_id: str, limits: Limits) -> tuple[State, Tip] | None:
         """The state that a snapshot holds; None if any of it is missing.
@@ -111,6 +139,16 @@ class Reader:
         return await self._patience().insist(lambda: self._store.get(key))
 
 
+def _columns(part: StagedPart, read: Read) -> StagedJobs | CorruptQueueError:
+    """What is wrong with an object counts only if its segment turns out to be a part of the history."""
+    if not isinstance(read, Stored):
+        return missing_part(part.key)
+    try:
+        return decode_columns(part, read.body)
+    except CorruptQueueError as error:
+        return error
+
+
 def lost(position: int) -> CorruptQueueError:
     """What to say about an empty slot that must be full."""
     return CorruptQueueError(
@@ -124,6 +162,7 @@ def linked(queue_id: str, position: int, chain: str, read: Bodies) -> Tail:
     for number, body in enumerate(read.bodies, position + 1):
         try:
             segment = decode_segment(body, queue_id=queue_id, position=number, prev=chain)
+            segment = expanded(segment, read.staged)
         except CorruptQueueError as error:
             tail.broken, tail.gap = error, None
             return tail

@@ -82,6 +82,7 @@ class Replica:
             self._apply(state, tail.found)
             self._verified = state.position
             state.shed(later.archived_to)
+            state.unname(later.floor)
             return state
         raise StorageError("the log was collected faster than it could be read; open the queue again")
 
@@ -105,6 +106,7 @@ class Replica:
         self._verified = state.position
         self._seen_ms = began_ms
         state.shed(head.archived_to)
+        state.unname(head.floor)
         return Refreshed(state, events)
 
     async def _whole(self, tail: Tail, head: LogHead) -> bool:

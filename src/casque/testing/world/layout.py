@@ -9,6 +9,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
+from casque.codec.admission import expanded
 from casque.codec.document import DocumentCodec
 from casque.codec.head import KEY, Owner
 from casque.codec.log import START, Mode, decode_head, decode_segment, digest, replay, segment_key
@@ -17,7 +18,7 @@ from casque.errors import CorruptQueueError
 from casque.state import Limits, State
 from casque.storage.port import Stored
 from casque.testing.world.history import History
-from casque.testing.world.onlooker import DocumentOnlooker, LogOnlooker, Onlooker
+from casque.testing.world.onlooker import DocumentOnlooker, LogOnlooker, Onlooker, staged_among
 
 LIMITS = Limits(finished=True)
 
@@ -69,9 +70,10 @@ def _recover_log(objects: Mapping[str, Stored]) -> State:
         chain = tip.chain
     while (stored := objects.get(segment_key(state.position + 1))) is not None:
         segment = decode_segment(stored.body, queue_id=head.queue_id, position=state.position + 1, prev=chain)
-        replay(state, segment)
+        replay(state, expanded(segment, staged_among(objects, stored.body)))
         chain = digest(stored.body)
     state.shed(head.archived_to)
+    state.unname(head.floor)
     return state
 
 

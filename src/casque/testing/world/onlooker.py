@@ -13,6 +13,7 @@ from typing import Protocol
 
 import msgspec
 
+from casque.codec.admission import Staged, expanded, named_parts
 from casque.codec.archive import ARCHIVE
 from casque.codec.head import KEY
 from casque.codec.log import (
@@ -26,6 +27,7 @@ from casque.codec.log import (
     replay,
 )
 from casque.codec.snapshot import decode_snapshot, snapshot_of
+from casque.codec.staged import STAGED, decode_staged, missing_part
 from casque.errors import CorruptQueueError
 from casque.state import Limits, State
 from casque.storage.port import Stored
@@ -49,6 +51,8 @@ class Effect(StrEnum):
     """A slot that was emptied is taken by somebody who overslept: nobody will ever read it."""
     ARCHIVED = "archive object"
     """Finished jobs, on their way out of the queue."""
+    STAGED = "staged object"
+    """Jobs on their way into the queue, of which it knows nothing yet."""
     DELETION = "deletion"
 
 
@@ -88,6 +92,8 @@ class DocumentOnlooker:
         if key.startswith(ARCHIVE):
             self._shelves.landed(key, objects[key].body)
             return Effect.ARCHIVED
+        if key.startswith(STAGED):
+            return Effect.STAGED
         epoch, self._epoch = self._epoch, msgspec.json.decode(objects[key].body, type=_Epoch).epoch
         self._h.demand(self._epoch >= epoch, Invariant.EPOCHS, lambda: f"the epoch fell from {epoch} to {self._epoch}")
         self._h.demand(key == KEY, Invariant.CAUSED, lambda: f"{key} is no object that a document queue has")
@@ -148,10 +154,12 @@ class LogOnlooker:
             self._head_changed(objects, decode_head(KEY, body))
             return Effect.HEAD
         if key.startswith("log/"):
-            return self._put(_number(key), body)
+            return self._put(objects, _number(key), body)
         if key.startswith(ARCHIVE):
             self._shelves.landed(key, body)
             return Effect.ARCHIVED
+        if key.startswith(STAGED):
+            return Effect.STAGED
         self._h.demand(
             key.startswith("snapshots/"), Invariant.CAUSED, lambda: f"{key} is no object that a log queue has"
         )
@@ -168,8 +176,8 @@ class LogOnlooker:
             lambda: f"snapshot and tail of position {state.position} do not tell all that is to be archived",
         )
         self._h.demand(
-            (state.position, state.jobs, state.counters, state.writers, state.requests)
-            == (full.position, full.jobs, full.counters, full.writers, full.requests),
+            (state.position, state.jobs, state.counters, state.writers, state.requests, state.admissions)
+            == (full.position, full.jobs, full.counters, full.writers, full.requests, full.admissions),
             Invariant.REPLAY,
             lambda: (
                 f"snapshot and tail give position {state.position}, and the full replay another state, of position"
@@ -179,7 +187,7 @@ class LogOnlooker:
 
     # --- Segments ---
 
-    def _put(self, position: int, body: bytes) -> Effect:
+    def _put(self, objects: Mapping[str, Stored], position: int, body: bytes) -> Effect:
         h, full, tip, head = self._h, self._full, self._tip, self._head
         if head is None or head.queue_id is None:
             h.broken(Invariant.ONE_HISTORY, f"commit {position} was put before there was a head")
@@ -197,6 +205,7 @@ class LogOnlooker:
         )
         try:
             segment = decode_segment(body, queue_id=head.queue_id, position=position, prev=tip.chain)
+            segment = expanded(segment, staged_among(objects, body))
             replay(full, segment)
         except CorruptQueueError as error:
             h.broken(Invariant.ONE_HISTORY, str(error))
@@ -296,6 +305,14 @@ class LogOnlooker:
                 Invariant.KEPT,
                 lambda: f"{key} was deleted, which the head names",
             )
+
+
+def staged_among(objects: Mapping[str, Stored], body: bytes) -> Staged:
+    """The jobs that a segment names, as they lie in the bucket."""
+    return {
+        part.key: decode_staged(part, objects[part.key].body) if part.key in objects else missing_part(part.key)
+        for part in named_parts(body)
+    }
 
 
 def _named(head: LogHead) -> list[SnapshotRef]:

@@ -157,6 +157,42 @@ class EnqueueResponse(_message.Message):
     jobs: _containers.RepeatedCompositeFieldContainer[Job]
     def __init__(self, jobs: _Optional[_Iterable[_Union[Job, _Mapping]]] = ...) -> None: ...
 
+class StagedPart(_message.Message):
+    __slots__ = ("key", "sha256", "jobs", "bytes")
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    SHA256_FIELD_NUMBER: _ClassVar[int]
+    JOBS_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    key: str
+    sha256: str
+    jobs: int
+    bytes: int
+    def __init__(self, key: _Optional[str] = ..., sha256: _Optional[str] = ..., jobs: _Optional[int] = ..., bytes: _Optional[int] = ...) -> None: ...
+
+class AdmitRequest(_message.Message):
+    __slots__ = ("source", "batch", "parts", "skip_known")
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    BATCH_FIELD_NUMBER: _ClassVar[int]
+    PARTS_FIELD_NUMBER: _ClassVar[int]
+    SKIP_KNOWN_FIELD_NUMBER: _ClassVar[int]
+    source: str
+    batch: int
+    parts: _containers.RepeatedCompositeFieldContainer[StagedPart]
+    skip_known: bool
+    def __init__(self, source: _Optional[str] = ..., batch: _Optional[int] = ..., parts: _Optional[_Iterable[_Union[StagedPart, _Mapping]]] = ..., skip_known: _Optional[bool] = ...) -> None: ...
+
+class AdmitResponse(_message.Message):
+    __slots__ = ("jobs", "skipped", "repeated", "position")
+    JOBS_FIELD_NUMBER: _ClassVar[int]
+    SKIPPED_FIELD_NUMBER: _ClassVar[int]
+    REPEATED_FIELD_NUMBER: _ClassVar[int]
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    jobs: int
+    skipped: int
+    repeated: bool
+    position: int
+    def __init__(self, jobs: _Optional[int] = ..., skipped: _Optional[int] = ..., repeated: _Optional[bool] = ..., position: _Optional[int] = ...) -> None: ...
+
 class DequeueRequest(_message.Message):
     __slots__ = ("entrypoints", "limit", "wait_ms", "lease_ms", "worker", "request_id")
     ENTRYPOINTS_FIELD_NUMBER: _ClassVar[int]

@@ -23,6 +23,7 @@ from casque.transport.grpc.packets import (
     AckCall,
     Added,
     AddedRun,
+    AdmitCall,
     CancelCall,
     DequeueCall,
     EnqueueCall,
@@ -39,7 +40,7 @@ from casque.transport.grpc.packets import (
 )
 from casque.transport.grpc.refusals import typed
 from casque.transport.settling import answers_to
-from casque.types import Backoff, JobRecord, JobSpec, JobState
+from casque.types import Admission, Backoff, JobRecord, JobSpec, JobState, StagedPart
 
 __all__ = ["ClientTls", "GrpcService"]
 
@@ -114,6 +115,14 @@ class GrpcService:
             paired = zip(specs, answer.jobs, strict=True)
             return tuple([JobRecord(s, new.sequence, new.created_ms, new.state, new.due_ms) for s, new in paired])
         return tuple(answer.jobs)
+
+    async def admit(
+        self, source: str, batch: int, parts: Sequence[StagedPart], *, skip_known: bool = False
+    ) -> Admission:
+        line = self._open_line()
+        answer = await line.ask(AdmitCall(line.next_number(), source, batch, tuple(parts), skip_known))
+        admission: Admission = answer.admission
+        return admission
 
     async def dequeue(
         self,

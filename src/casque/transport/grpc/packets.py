@@ -15,7 +15,7 @@ import msgspec
 from casque.service import Lease, Stats
 from casque.transport.errors import WireError
 from casque.transport.settling import Refused
-from casque.types import Backoff, JobRecord, JobSpec, JobState
+from casque.types import Admission, Backoff, JobRecord, JobSpec, JobState, StagedPart
 
 T = TypeVar("T")
 
@@ -37,6 +37,14 @@ class EnqueueCall(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="e
     number: int
     specs: tuple[JobSpec, ...]
     request_id: str | None = None
+
+
+class AdmitCall(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="admit"):
+    number: int
+    source: str
+    batch: int
+    parts: tuple[StagedPart, ...]
+    skip_known: bool = False
 
 
 class DequeueCall(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="dequeue"):
@@ -125,6 +133,7 @@ class Leave(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="leave")
 
 Verb: TypeAlias = (
     EnqueueCall
+    | AdmitCall
     | DequeueCall
     | AckCall
     | NackCall
@@ -188,6 +197,11 @@ class AddedRun(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="run"
     due_ms: int
 
 
+class Taken(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="admission"):
+    number: int
+    admission: Admission
+
+
 class Beat(msgspec.Struct, frozen=True, gc=False, array_like=True):
     job: JobRecord | None
     error: WireError | None = None
@@ -229,7 +243,7 @@ class Farewell(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="fare
     number: int
 
 
-Answer: TypeAlias = Done | Job | Jobs | Added | AddedRun | Beats | Settled | Count | Counted | Failed | Farewell
+Answer: TypeAlias = Done | Job | Jobs | Added | AddedRun | Taken | Beats | Settled | Count | Counted | Failed | Farewell
 
 HELLO = ("casque-exchange", "1")
 """The first metadata that a server sends on a stream that it has taken. Until then a client sends nothing."""

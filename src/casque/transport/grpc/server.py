@@ -139,6 +139,7 @@ class GrpcServer:
             "GiveBack": unary(door, calls.give_back),
             "Cancel": unary(door, calls.cancel),
             "Retry": unary(door, calls.retry),
+            "Admit": unary(door, calls.admit),
             "Purge": unary(door, calls.purge),
             "Find": unary(door, calls.find),
             "Stats": unary(door, calls.stats),

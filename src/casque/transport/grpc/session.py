@@ -18,6 +18,7 @@ from casque.transport.grpc.casque_v1_pb2 import Packet
 from casque.transport.grpc.door import Door
 from casque.transport.grpc.packets import (
     AckCall,
+    AdmitCall,
     Answer,
     Beat,
     Beats,
@@ -43,6 +44,7 @@ from casque.transport.grpc.packets import (
     SettleCall,
     Settled,
     StatsCall,
+    Taken,
     Unreadable,
     Verb,
 )
@@ -251,6 +253,10 @@ async def _enqueue(service: QueueService, c: EnqueueCall) -> Answer:
     return packets.added(c.number, c.specs, await service.enqueue(c.specs, request_id=c.request_id))
 
 
+async def _admit(service: QueueService, c: AdmitCall) -> Answer:
+    return Taken(c.number, await service.admit(c.source, c.batch, c.parts, skip_known=c.skip_known))
+
+
 async def _ack(service: QueueService, c: AckCall) -> Answer:
     await service.ack(c.job_id, token=c.token, result=c.result, request_id=c.request_id)
     return Done(c.number)
@@ -305,6 +311,7 @@ async def _stats(service: QueueService, c: StatsCall) -> Answer:
 
 _VERBS: dict[type, Callable[[QueueService, Any], Awaitable[Answer]]] = {
     EnqueueCall: _enqueue,
+    AdmitCall: _admit,
     AckCall: _ack,
     NackCall: _nack,
     SettleCall: _settle,

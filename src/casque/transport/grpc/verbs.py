@@ -12,7 +12,7 @@ from casque.transport.grpc.door import Door
 from casque.transport.grpc.messages import given
 from casque.transport.grpc.packets import DequeueCall
 from casque.transport.settling import refused_among
-from casque.types import JobRecord
+from casque.types import JobRecord, StagedPart
 
 ANSWER_BYTES = 4 * 1024 * 1024 - 64 * 1024
 """What clients take in one message unless told otherwise, less some room."""
@@ -32,6 +32,13 @@ class Verbs:
         ]
         added = await service.enqueue(specs, request_id=request.request_id or None)
         return pb.EnqueueResponse(jobs=map(messages.outline, added))
+
+    async def admit(self, service: QueueService, request: pb.AdmitRequest, _context: Any) -> pb.AdmitResponse:
+        parts = [StagedPart(part.key, part.sha256, part.jobs, part.bytes) for part in request.parts]
+        admitted = await service.admit(request.source, request.batch, parts, skip_known=request.skip_known)
+        return pb.AdmitResponse(
+            jobs=admitted.jobs, skipped=admitted.skipped, repeated=admitted.repeated, position=admitted.position
+        )
 
     async def dequeue(self, service: QueueService, request: pb.DequeueRequest, _context: Any) -> pb.DequeueResponse:
         if request.wait_ms < 0:

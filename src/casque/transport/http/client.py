@@ -30,6 +30,7 @@ from casque.transport.http.connections import Answer, Connections, Headers, Unhe
 from casque.transport.http.messages import (
     PAGE_MAX,
     AckRequest,
+    AdmitRequest,
     Beats,
     Claim,
     GiveBackRequest,
@@ -43,6 +44,7 @@ from casque.transport.http.messages import (
     NackRequest,
     Nothing,
     OutcomeOf,
+    Part,
     Purged,
     PurgeRequest,
     Settled,
@@ -53,12 +55,14 @@ from casque.transport.http.messages import (
 )
 from casque.transport.http.sse import Reader, to_event
 from casque.transport.settling import answers_to
-from casque.types import Backoff, JobRecord, JobSpec, JobState
+from casque.types import Admission, Backoff, JobRecord, JobSpec, JobState, StagedPart
 
 T = TypeVar("T")
 
 MARGIN_S = 30.0
 """How much longer than a call may wait its answer may take: a commit on a slow store, and the way there and back."""
+ADMIT_S = 60.0
+"""A broker reads a million jobs before it admits them."""
 SILENCE_S = 60.0
 """A feed that is silent for so long is dead: a server that lives says so every few seconds."""
 Query = list[tuple[str, str]]
@@ -106,6 +110,13 @@ class HttpService:
             return ()
         answer = await self._post("/v1/jobs", [from_spec(spec) for spec in specs], Jobs, request_id)
         return _records(answer)
+
+    async def admit(
+        self, source: str, batch: int, parts: Sequence[StagedPart], *, skip_known: bool = False
+    ) -> Admission:
+        named = [Part(part.key, part.sha256, part.jobs, part.bytes) for part in parts]
+        body = AdmitRequest(source, batch, named, skip_known)
+        return await self._post("/v1/admit", body, Admission, wait_s=ADMIT_S)
 
     # --- Working ---
 

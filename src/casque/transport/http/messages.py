@@ -14,6 +14,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from casque import checks
 from casque.codec.archive import archived_try
+from casque.codec.staged import ADMITTED_PARTS_MAX, PART_BYTES_MAX, PART_JOBS_MAX
 from casque.codec.stored import from_ms, to_ms
 from casque.errors import InvalidInputError
 from casque.service import ArchivedAttempt
@@ -59,6 +60,25 @@ class NewJob(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True
     key: Key | None = None
     headers: dict[str, str] | None = None
     zone: Name | None = None
+
+
+class Part(Struct, frozen=True, forbid_unknown_fields=True):
+    """An object with jobs in it that lies in the broker's bucket."""
+
+    key: Annotated[str, Meta(max_length=checks.KEY_MAX)]
+    sha256: Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
+    jobs: Annotated[int, Meta(ge=1, le=PART_JOBS_MAX)]
+    bytes: Annotated[int, Meta(ge=1, le=PART_BYTES_MAX)]
+
+
+class AdmitRequest(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Staged jobs to be added, once for each batch of a source."""
+
+    source: Name
+    batch: Natural
+    parts: Annotated[list[Part], Meta(min_length=1, max_length=ADMITTED_PARTS_MAX)]
+    skip_known: bool = False
+    """Pass over jobs whose id is in the queue already, instead of refusing all."""
 
 
 class Claim(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

@@ -12,6 +12,7 @@ from casque.errors import CasqueError
 from casque.service import ArchivedJob, Stats
 from casque.transport.http.messages import (
     AckRequest,
+    AdmitRequest,
     ArchiveQuery,
     Beats,
     Claim,
@@ -33,6 +34,7 @@ from casque.transport.http.messages import (
     Settled,
     SettleRequest,
 )
+from casque.types import Admission
 
 JSON = "application/json"
 EVENTS = "text/event-stream"
@@ -86,6 +88,14 @@ ROUTES = (
         answer=Jobs,
         repeatable=True,
         refusals=(errors.DuplicateKeyError, errors.JobStateError),
+    ),
+    Route(
+        method="POST",
+        path="/v1/admit",
+        verb="admit",
+        summary="Add the jobs of staged objects in one commit, once for each batch of a source",
+        body=AdmitRequest,
+        answer=Admission,
     ),
     Route(
         method="GET",

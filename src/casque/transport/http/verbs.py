@@ -20,6 +20,7 @@ from casque.settings import QueueSettings, milliseconds
 from casque.transport.errors import to_wire
 from casque.transport.http.messages import (
     AckRequest,
+    AdmitRequest,
     Beat,
     Beats,
     Claim,
@@ -43,7 +44,7 @@ from casque.transport.http.messages import (
     to_job,
 )
 from casque.transport.settling import refused_among
-from casque.types import Backoff, JobRecord, JobSpec
+from casque.types import Admission, Backoff, JobRecord, JobSpec, StagedPart
 
 
 class Call(msgspec.Struct, frozen=True):
@@ -75,6 +76,11 @@ class Verbs:
         asked: NewJob | list[NewJob] = call.body
         specs = [self._spec(one) for one in (asked if isinstance(asked, list) else [asked])]
         return _jobs(await call.service.enqueue(specs, request_id=call.request_id))
+
+    async def admit(self, call: Call) -> Admission:
+        asked: AdmitRequest = call.body
+        parts = [StagedPart(part.key, part.sha256, part.jobs, part.bytes) for part in asked.parts]
+        return await call.service.admit(asked.source, asked.batch, parts, skip_known=asked.skip_known)
 
     def _spec(self, new: NewJob) -> JobSpec:
         payload = given_bytes("payload", new.payload, new.payload_text, new.payload_json)
