@@ -30,6 +30,12 @@ PRINTED = {
         r"hello number 2",
         r"done: 4",
     ],
+    "bulk": [
+        r"staged: 1000 in the queue: 0",
+        r"admitted: 1000",
+        r"again: nothing happened",
+        r"in the queue: 1000",
+    ],
     "change_feed": [
         r"at position \d+: \{'send': 2\}",
         r"at position \d+: \{'send': 2, 'resize': 1\}",

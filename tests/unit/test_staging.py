@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import pickle
 from datetime import timedelta
+from pathlib import Path
 
 import msgspec
 import pytest
 
+from casque import Queue
 from casque.client.staging import Stager
 from casque.clock import Random
 from casque.codec.staged import FORMAT, StagedJobs, checked, decode_staged, encode_staged, staged_hour, staged_part
@@ -226,3 +228,12 @@ def test_a_closed_stager_says_so() -> None:
     stager.close()
     with pytest.raises(QueueClosedError):
         stager.stage(StagedJobs(["1"], "send", b"x"))
+
+
+async def test_a_stager_works_where_an_event_loop_runs_already(tmp_path: Path) -> None:
+    url = f"file://{tmp_path}/queue"
+    with Stager(url) as stager:
+        part = stager.stage(StagedJobs(["1"], "send", b"x"))
+        stager.stage(StagedJobs(["2"], "send", b"x"))
+    async with Queue.open(url) as q:
+        assert (await q.admit("s", 1, [part])).jobs == 1

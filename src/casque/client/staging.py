@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import msgspec
 
@@ -21,6 +22,8 @@ from casque.storage.port import Store
 from casque.types import StagedPart
 
 __all__ = ["StagedJobs", "StagedPart", "Stager"]
+
+R = TypeVar("R")
 
 _ROOM = PART_BYTES_MAX // 2
 """Of payloads in one of several parts; ids, keys and headers come on top."""
@@ -97,9 +100,9 @@ class Stager:
         if runner is not None:
             try:
                 if self._store is not None and isinstance(self._url, str):
-                    runner.run(self._store.close())
+                    _run(runner, self._store.close())
             finally:
-                runner.close()
+                _apart(runner.close)
 
     def _put(self, jobs: StagedJobs) -> StagedPart:
         if self._closed:
@@ -109,7 +112,7 @@ class Stager:
             self._store = as_store(self._url, self._options or None)
         assert self._store is not None
         staging = Staging(self._store, settings=self._settings, clock=self._clock, rng=self._rng)
-        return self._runner.run(staging.put(jobs, self._txn))
+        return _run(self._runner, staging.put(jobs, self._txn))
 
     def _defaulted(self, jobs: StagedJobs) -> StagedJobs:
         """With the attempts that a job gets which does not say."""
@@ -121,6 +124,20 @@ class Stager:
                 return jobs
             return msgspec.structs.replace(jobs, attempts_max=[most if one is None else one for one in attempts])
         return msgspec.structs.replace(jobs, attempts_max=most)
+
+
+def _run(runner: asyncio.Runner, work: Coroutine[Any, Any, R]) -> R:
+    return _apart(lambda: runner.run(work))
+
+
+def _apart(call: Callable[[], R]) -> R:
+    """Where an event loop runs already, as in a notebook, another one can only run in another thread."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return call()
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(call).result()
 
 
 def _portions(jobs: StagedJobs) -> Iterator[StagedJobs]:
