@@ -37,7 +37,7 @@ from casque.transport.http.client import HttpService
 from casque.transport.http.server import HttpServer
 from casque.transport.scopes import Scope
 from casque.transport.tls import Tls, TlsFiles
-from casque.types import JobSpec
+from casque.types import JobSpec, StagedPart
 
 SERVERS = trustme.CA()
 CLIENTS = trustme.CA()
@@ -139,6 +139,10 @@ async def call(service: QueueService, verb: str, **arguments: Any) -> Any:
 
 CALLS: dict[str, tuple[Scope, dict[str, Any]]] = {
     "enqueue": (Scope.PRODUCE, {"specs": [JobSpec("new", "mail", b"")]}),
+    "admit": (
+        Scope.PRODUCE,
+        {"source": "s", "batch": 1, "parts": [StagedPart("staged/2026-02-15T10/t-" + "0" * 16, "0" * 64, 1, 1)]},
+    ),
     "dequeue": (Scope.WORK, {"entrypoints": ("mail",), "limit": 1}),
     "ack": (Scope.WORK, {"job_id": "mail running"}),
     "nack": (Scope.WORK, {"job_id": "mail running"}),
@@ -225,6 +229,8 @@ async def test_a_token_of_another_entrypoint_does_not_reach_these_jobs(wire: str
             with pytest.raises(NotAllowedError, match="for the entrypoint 'mail'") as refused:
                 await call(service, verb, **arguments)
             assert refused.value.reach == "the entrypoint 'mail'"
+        with pytest.raises(NotAllowedError, match="for every entrypoint and every zone"):
+            await call(service, "admit", **CALLS["admit"][1])
         assert await service.find("mail waiting") is None
         assert [job.id for job in await service.jobs()] == ["fax running", "fax waiting"]
         assert (await service.stats()).totals.enqueued == 2

@@ -34,7 +34,8 @@ ADMITTED_BYTES_MAX = 1024 * 1024 * 1024
 
 _PLAIN = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
-_KEY = re.compile(r"staged/\d{4}-\d\d-\d\dT\d\d/[A-Za-z0-9_.-]{1,128}-[0-9a-f]{16}")
+KEY_PATTERN = "staged/[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}/[A-Za-z0-9_.-]{1,128}-[0-9a-f]{16}"
+_KEY = re.compile(KEY_PATTERN)
 
 
 class StagedJobs(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -14,7 +14,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from casque import checks
 from casque.codec.archive import archived_try
-from casque.codec.staged import ADMITTED_PARTS_MAX, PART_BYTES_MAX, PART_JOBS_MAX
+from casque.codec.staged import ADMITTED_PARTS_MAX, KEY_PATTERN, PART_BYTES_MAX, PART_JOBS_MAX
 from casque.codec.stored import from_ms, to_ms
 from casque.errors import InvalidInputError
 from casque.service import ArchivedAttempt
@@ -65,7 +65,7 @@ class NewJob(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True
 class Part(Struct, frozen=True, forbid_unknown_fields=True):
     """An object with jobs in it that lies in the broker's bucket."""
 
-    key: Annotated[str, Meta(max_length=checks.KEY_MAX)]
+    key: Annotated[str, Meta(pattern=f"^{KEY_PATTERN}$")]
     sha256: Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
     jobs: Annotated[int, Meta(ge=1, le=PART_JOBS_MAX)]
     bytes: Annotated[int, Meta(ge=1, le=PART_BYTES_MAX)]
