@@ -24,7 +24,7 @@ from casque import (
     NotAuthenticatedError,
 )
 from casque.clock import SystemClock
-from casque.service import Host, Lease, QueueService
+from casque.service import Host, Lease, Outcome, QueueService
 from casque.testing.clock import ManualClock
 from casque.testing.hosting import leading
 from casque.transport import tokenfile
@@ -146,6 +146,7 @@ CALLS: dict[str, tuple[Scope, dict[str, Any]]] = {
     "dequeue": (Scope.WORK, {"entrypoints": ("mail",), "limit": 1}),
     "ack": (Scope.WORK, {"job_id": "mail running"}),
     "nack": (Scope.WORK, {"job_id": "mail running"}),
+    "settle": (Scope.WORK, {"outcomes": [Outcome("mail running", 1)]}),
     "heartbeat": (Scope.WORK, {"job_id": "mail running"}),
     "heartbeats": (Scope.WORK, {"leases": [Lease("mail running", 1)]}),
     "give_back": (Scope.WORK, {"job_id": "mail running", "token": 1}),
