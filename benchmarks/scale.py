@@ -25,6 +25,10 @@ class Scale:
     cost_concurrency: tuple[int, ...] = (1, 10, 100)
     cost_seconds: float = 0.6
     deep_seconds: float = 5.0
+    spark_rows: int = 1_000_000
+    spark_sample: int = 2_000
+    """Rows for ways that are far slower."""
+    spark_batches: int = 20
     with_jqueue: bool = True
 
 
@@ -45,6 +49,9 @@ QUICK = Scale(
     cost_concurrency=(1, 100),
     cost_seconds=0.3,
     deep_seconds=1.0,
+    spark_rows=200_000,
+    spark_sample=500,
+    spark_batches=10,
 )
 TINY = Scale(
     repetitions=1,
@@ -62,5 +69,8 @@ TINY = Scale(
     cost_concurrency=(10,),
     cost_seconds=0.05,
     deep_seconds=0.2,
+    spark_rows=5_000,
+    spark_sample=50,
+    spark_batches=4,
     with_jqueue=False,  # making its environment may need a network
 )

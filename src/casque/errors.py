@@ -270,6 +270,10 @@ class WorkFailedError(CasqueError):
         return type(self), (self.why, self.left)
 
 
+class CheckpointError(CasqueError):
+    """The checkpoint of a stream is not the one that its jobs were enqueued under. Nothing was enqueued."""
+
+
 class CorruptQueueError(CasqueError):
     """A stored object is not what it must be. Nothing was written; `key` names the object."""
 

@@ -73,6 +73,11 @@ PRINTED = {
         r"cancelled: next year",
     ],
     "several_processes": [r"each job once: True", r"30 done, 0 waiting, 0 running"],
+    "spark/bulk_enqueue": [
+        r"attempt 1: 10,000 jobs are waiting",
+        r"attempt 2: 10,000 jobs are waiting",
+        r'claimed 200: the 100 urgent ones first, \{"number":\d+,"customer":"customer-0"\}',
+    ],
     "spark/process": [
         r"resized: 20 done, 1 failed",
         r"counted: 10 done",

@@ -45,6 +45,8 @@ EXAMPLES: list[CasqueError] = [
     errors.NotAuthenticatedError("no token"),
     errors.NotAllowedError("produce", "enqueue"),
     errors.NotInstalledError("Spark needs Java", "pip install it"),
+    errors.CheckpointError("the checkpoint was put back"),
+    errors.WorkFailedError("no module named mail", 3),
     errors.CorruptQueueError("queue.json", "cut short"),
     errors.QueueClosedError("closed"),
     errors.CasqueError("something else"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +12,9 @@ pytest.importorskip("pyspark", reason='needs pip install "casque[spark]"')
 from pyspark.sql import SparkSession
 
 from casque.spark.session import local_session
+from casque.testing.servers import Server
+from tests.spark.faulty import Faults, FaultyDataSource
+from tests.spark.places import Place
 
 
 @pytest.fixture(scope="session")
@@ -27,3 +31,30 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     )
     yield session
     session.stop()
+
+
+@pytest.fixture(params=["files", "s3"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    """Where a queue may be: on local files, and on the S3 server."""
+    if request.param == "files":
+        return Place((tmp_path / "queue").as_uri())
+    server: Server = request.getfixturevalue("s3_server")
+    return Place(server.fresh_url(), server.options)
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Place:
+    return Place((tmp_path / "queue").as_uri())
+
+
+@pytest.fixture
+def on_s3(s3_server: Server) -> Place:
+    return Place(s3_server.fresh_url(), s3_server.options)
+
+
+@pytest.fixture
+def faults(tmp_path: Path, spark: SparkSession) -> Faults:
+    """Faults for writes with `casque_faulty`."""
+    (tmp_path / "faults").mkdir()
+    spark.dataSource.register(FaultyDataSource)
+    return Faults(tmp_path / "faults")

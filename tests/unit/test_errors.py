@@ -38,6 +38,7 @@ EXAMPLES: list[CasqueError] = [
     errors.NotAllowedError("produce", "enqueue"),
     errors.NotAllowedError("produce", "enqueue", "the entrypoint 'mail'"),
     errors.NotInstalledError("Spark needs Java", "pip install it"),
+    errors.CheckpointError("the writerId 'orders' belongs to another query"),
     errors.WorkFailedError("no module named mail"),
     errors.WorkFailedError("the context was stopped", 20),
     errors.CorruptQueueError("queue.json", "cut short"),

@@ -34,8 +34,10 @@ def local_session(
     master: str = "local[*]",
     settings: Mapping[str, str] | None = None,
     remote: str | None = None,
+    plain: bool = False,
 ) -> SparkSession:
     """The session that is there, or a new one: on this machine, or with `remote` (`sc://host`) on a Connect server.
+    A `plain` one has no settings but those that are given.
 
     Raises:
         NotInstalledError: there is no PySpark, or no Java that Spark could run on.
@@ -53,6 +55,6 @@ def local_session(
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
         builder = builder.master(master)
-    for key, value in {**(SETTINGS if remote is None else {}), **(settings or {})}.items():
+    for key, value in {**({} if plain or remote else SETTINGS), **(settings or {})}.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()

@@ -1,0 +1,293 @@
+"""Columns of a DataFrame as columns of jobs: what fits is found out from the schema, what is in them batch by batch.
+
+A column that is a field of a job is used as that field. All others have to be asked for, so that a misspelt `priorty`
+does not end up somewhere unseen. Arrow does the work on whole columns; Python touches each value once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.types import (
+    ByteType,
+    DataType,
+    IntegerType,
+    LongType,
+    MapType,
+    ShortType,
+    StringType,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from casque.codec.staged import StagedJobs
+from casque.errors import InvalidInputError
+from casque.spark.write_options import PayloadFrom, WriteOptions
+
+if TYPE_CHECKING:
+    from casque.client.staging import Stager
+
+WHOLE = (ByteType, ShortType, IntegerType, LongType)
+FIELDS: dict[str, tuple[tuple[type[DataType], ...], str]] = {
+    "id": ((StringType,), "a string"),
+    "entrypoint": ((StringType,), "a string"),
+    "payload": ((DataType,), "anything"),
+    "priority": (WHOLE, "a whole number"),
+    "zone": ((StringType,), "a string"),
+    "run_at": ((TimestampType,), "a timestamp"),
+    "key": ((StringType,), "a string"),
+    "headers": ((MapType,), "a map<string,string>"),
+    "max_attempts": (WHOLE, "a whole number"),
+}
+"""The columns that are fields of a job, and what they may be."""
+NEVER_NULL = ("id", "entrypoint", "payload", "priority")
+
+_encoder = msgspec.json.Encoder()
+Convert = Callable[[Any], list[Any]]
+
+
+class JobColumns:
+    """How the rows of one schema become jobs. Made once on the driver, which refuses what cannot be; used by tasks."""
+
+    def __init__(self, schema: StructType, options: WriteOptions) -> None:
+        """
+        Raises:
+            InvalidInputError: a column that is missing, of the wrong type, or no field of a job.
+        """
+        names = schema.fieldNames()
+        _check_names(names)
+        _check_types(schema)
+        self._fields = [name for name in names if name in FIELDS]
+        self._constants = options.constants
+        self._id_from = options.id_from
+        self._skips_known = options.skips_known
+        self._packed = [name for name in names if name not in FIELDS] if options.payload is PayloadFrom.JSON else []
+        _check_constants(self._fields, options.constants)
+        _check_id(names, options.id_from)
+        _check_payload(names, options, self._packed)
+
+    def jobs(self, batch: pa.RecordBatch, stager: Stager) -> StagedJobs:
+        """
+        Raises:
+            InvalidInputError: a value that no job may have, and its column.
+        """
+        column = dict(zip(batch.schema.names, batch.columns, strict=True))
+        for name in NEVER_NULL:
+            if name in column and column[name].null_count:
+                raise InvalidInputError(
+                    f"the column {name} holds null in {column[name].null_count} of {batch.num_rows} rows, and a job "
+                    f"cannot be without it: filter those rows, or use coalesce"
+                )
+        ids = self._ids(column, batch.num_rows, stager)
+        if self._skips_known and len(set(ids)) != len(ids):
+            first = dict(zip(reversed(ids), reversed(range(len(ids))), strict=True))  # the last to be put in stays
+            rows = sorted(first.values())
+            ids = [ids[row] for row in rows]
+            column = {name: values.take(pa.array(rows)) for name, values in column.items()}
+        return StagedJobs(
+            ids=ids,
+            entrypoints=self._taken("entrypoint", column, _texts),
+            payloads=self._payloads(column, len(ids)),
+            priorities=self._taken("priority", column, _numbers, 0),
+            run_at_ms=self._taken("run_at", column, _moments),
+            attempts_max=self._taken("max_attempts", column, _numbers),
+            keys=None if "key" not in column else column["key"].to_pylist(),
+            headers=self._taken("headers", column, _headers),
+            zones=self._taken("zone", column, _texts),
+        )
+
+    def _taken(self, name: str, column: dict[str, Any], convert: Callable[[Any], Any], default: Any = None) -> Any:
+        return convert(column[name]) if name in column else self._constants.get(name, default)
+
+    def _ids(self, column: dict[str, Any], rows: int, stager: Stager) -> list[str]:
+        if "id" in column:
+            ids: list[str] = column["id"].to_pylist()
+            return ids
+        if not self._id_from:
+            return stager.new_ids(rows)
+        values = [_values(column[name]) for name in self._id_from]
+        entrypoints = self._taken("entrypoint", column, _texts)
+        return derived_ids(entrypoints if isinstance(entrypoints, list) else [entrypoints] * rows, values)
+
+    def _payloads(self, column: dict[str, Any], rows: int) -> list[bytes]:
+        if "payload" not in column:
+            return _json_objects(self._packed, [_values(column[name]) for name in self._packed], rows)
+        payload = column["payload"]
+        if pa.types.is_string(payload.type) or pa.types.is_large_string(payload.type):
+            payload = payload.cast(pa.large_binary() if pa.types.is_large_string(payload.type) else pa.binary())
+        if pa.types.is_binary(payload.type) or pa.types.is_large_binary(payload.type):
+            taken: list[bytes] = payload.to_pylist()
+            return taken
+        return _lines(_values(payload))
+
+
+def derived_ids(entrypoints: Sequence[str], values: Sequence[Sequence[Any]]) -> list[str]:
+    """The same id for the same entrypoint and values, in any process and any release: a hash of them as JSON."""
+    return [hashlib.sha256(line).hexdigest()[:32] for line in _lines(zip(entrypoints, *values, strict=True))]
+
+
+# --- What the schema says ---
+
+
+def _check_names(names: Sequence[str]) -> None:
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise InvalidInputError(f"the column {twice[0]} is there twice: rename or drop one")
+
+
+def _check_types(schema: StructType) -> None:
+    for field in schema.fields:
+        if field.name not in FIELDS:
+            continue
+        kinds, wanted = FIELDS[field.name]
+        kind = field.dataType
+        if not isinstance(kind, kinds) or (isinstance(kind, MapType) and not _is_texts(kind)):
+            hint = ""
+            if field.name == "run_at":
+                hint = "; make it an instant first: to_utc_timestamp, or to_timestamp with a zone in the text"
+                if isinstance(kind, TimestampNTZType):
+                    hint = ' of which the zone is known: .cast("timestamp") takes the session\'s'
+            if field.name == "headers":
+                hint = '; for example create_map(lit("trace"), col("trace"))'
+            raise InvalidInputError(f"the column {field.name} must be {wanted}, not {kind.simpleString()}{hint}")
+
+
+def _is_texts(kind: MapType) -> bool:
+    return isinstance(kind.keyType, StringType) and isinstance(kind.valueType, StringType)
+
+
+def _check_constants(fields: Sequence[str], constants: dict[str, Any]) -> None:
+    for name in constants:
+        if name in fields:
+            raise InvalidInputError(f"{name} is given twice, as a column and as an option: drop one of them")
+    if "entrypoint" not in fields and "entrypoint" not in constants:
+        raise InvalidInputError('jobs need an entrypoint: a column of that name, or .option("entrypoint", "send")')
+
+
+def _check_id(names: Sequence[str], id_from: Sequence[str]) -> None:
+    if id_from and "id" in names:
+        raise InvalidInputError("idFrom makes ids, and there is a column id as well: drop one of them")
+    for name in id_from:
+        if name not in names:
+            raise InvalidInputError(f"idFrom names {name!r}, and there is no such column: {_listed(names)}")
+
+
+def _check_payload(names: Sequence[str], options: WriteOptions, packed: Sequence[str]) -> None:
+    others = [name for name in names if name not in FIELDS and name not in options.id_from]
+    if options.payload is PayloadFrom.JSON:
+        if "payload" in names:
+            raise InvalidInputError(
+                "payload=json makes the payload of all other columns, and there is a column payload"
+            )
+        if not packed:
+            raise InvalidInputError("payload=json packs columns that are no field of a job, and there is none")
+        return
+    if "payload" not in names:
+        fix = f'pack {_listed(others)} with .option("payload", "json")' if others else 'add one, lit("") if it is empty'
+        raise InvalidInputError(f"jobs need a payload, and there is no column payload: {fix}")
+    if others:
+        raise InvalidInputError(
+            f"no field of a job is called {_listed(others)}. Drop or rename them, or put them into the payload: "
+            f"payload=struct(...) becomes JSON. Fields are {_listed(list(FIELDS))}"
+        )
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names)
+
+
+# --- Values ---
+
+
+def _texts(column: Any) -> Any:
+    return _one(column) if _is_one(column) else column.to_pylist()
+
+
+_numbers = _texts
+
+
+def _moments(column: Any) -> Any:
+    # What Spark sends is an instant that is labelled with the session's zone; the zone is not ours to keep.
+    return _texts(column.cast(pa.timestamp("ms", tz="UTC"), safe=False).cast(pa.int64()))
+
+
+def _headers(column: Any) -> list[dict[str, str] | None]:
+    return [None if pairs is None else dict(pairs) for pairs in column.to_pylist()]
+
+
+def _is_one(column: Any) -> bool:
+    """Whether all rows have the same value, as those of a literal do: it is stored once then."""
+    if not len(column) or column.null_count == len(column):
+        return True
+    return not column.null_count and bool(pc.all(pc.equal(column, column[0])).as_py())
+
+
+def _one(column: Any) -> Any:
+    return column[0].as_py() if len(column) else None
+
+
+def _values(column: Any) -> list[Any]:
+    """Values that JSON has a form for. Instants are told in UTC, whatever the session's zone."""
+    plain = _in_utc(column.type)
+    if plain != column.type:
+        column = column.cast(plain)
+    values: list[Any] = column.to_pylist()
+    return [_unpaired(value, plain) for value in values] if _has_map(plain) else values
+
+
+def _in_utc(kind: Any) -> Any:
+    if pa.types.is_timestamp(kind) and kind.tz is not None:
+        return pa.timestamp(kind.unit, tz="UTC")
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_in_utc(field.type)) for field in kind])
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_in_utc(kind.value_type)))
+    if pa.types.is_map(kind):
+        return pa.map_(_in_utc(kind.key_type), kind.item_field.with_type(_in_utc(kind.item_type)))
+    return kind
+
+
+def _has_map(kind: Any) -> bool:
+    return pa.types.is_map(kind) or any(_has_map(kind.field(n).type) for n in range(kind.num_fields))
+
+
+def _unpaired(value: Any, kind: Any) -> Any:
+    """Maps come as lists of pairs."""
+    if value is None:
+        return None
+    if pa.types.is_map(kind):
+        return {key: _unpaired(item, kind.item_type) for key, item in value}
+    if pa.types.is_struct(kind):
+        return {field.name: _unpaired(value[field.name], field.type) for field in kind}
+    if pa.types.is_list(kind):
+        return [_unpaired(item, kind.value_type) for item in value]
+    return value
+
+
+def _json_objects(names: Sequence[str], values: Sequence[Sequence[Any]], rows: int) -> list[bytes]:
+    """One object per row. A struct type of its own is the fastest that JSON can be made of columns."""
+    row = _row_type(tuple(names))
+    payloads = _lines(map(row, *values))
+    assert len(payloads) == rows
+    return payloads
+
+
+def _row_type(names: tuple[str, ...]) -> type[Any]:
+    plain = [f"f{number}" for number in range(len(names))]
+    return msgspec.defstruct("Row", plain, rename=dict(zip(plain, names, strict=True)), gc=False)
+
+
+def _lines(values: Any) -> list[bytes]:
+    """Each value as JSON, which has no line feeds but those between the values."""
+    try:
+        lines = _encoder.encode_lines(list(values)).split(b"\n")
+    except (TypeError, ValueError, UnicodeEncodeError) as error:
+        raise InvalidInputError(f"a value has no form in JSON ({error}): cast the column to one that has") from error
+    lines.pop()
+    return lines

@@ -1,0 +1,308 @@
+"""What a user may say about a write: `df.write.format("casque").option(...)`.
+
+Spark hands options over as text and with names in lower case. One that is not known is refused: a misspelt `txnId`
+would otherwise enqueue everything twice. Secrets are among them, so nothing here is ever shown with its value.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+import msgspec
+
+from casque import checks
+from casque.client.reaching import ClientTlsFiles, is_address
+from casque.errors import InvalidInputError
+from casque.storage.url import open_store
+
+C = TypeVar("C", bound=StrEnum)
+
+STORE_PREFIX = "store."
+SPARKS_OWN = frozenset({"checkpointlocation", "queryname"})
+"""Options that Spark reads itself and hands on all the same."""
+ROWS_MAX = 50_000
+BYTES_MAX = 32 * 1024 * 1024
+
+
+class Via(StrEnum):
+    """Who makes the commit."""
+
+    AUTO = "auto"
+    """The broker that leads the queue if one does, else the driver itself."""
+    EMBEDDED = "embedded"
+    BROKER = "broker"
+
+
+class PayloadFrom(StrEnum):
+    """Where payloads come from."""
+
+    COLUMN = "column"
+    JSON = "json"
+
+
+class OnKnown(StrEnum):
+    """What becomes of a row whose id a job in the queue has, or a row before it."""
+
+    FAIL = "fail"
+    SKIP = "skip"
+
+
+class WriteOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Options of a write, checked. Times are milliseconds."""
+
+    url: str
+    store: dict[str, str] = msgspec.field(default_factory=dict)
+    via: Via = Via.AUTO
+    broker: str | None = None
+    token: str | None = None
+    tls: ClientTlsFiles | None = None
+    txn_id: str | None = None
+    txn_version: int | None = None
+    writer_id: str | None = None
+    id_from: tuple[str, ...] = ()
+    on_known: OnKnown | None = None
+    payload: PayloadFrom = PayloadFrom.COLUMN
+    rows_max: int = ROWS_MAX
+    bytes_max: int = BYTES_MAX
+    constants: dict[str, Any] = msgspec.field(default_factory=dict)
+    """By the name of the column that each stands for."""
+
+    @property
+    def skips_known(self) -> bool:
+        """Ids are derived so that the same row again is the same job; ids that are given are meant to be new."""
+        return self.on_known is OnKnown.SKIP or (self.on_known is None and bool(self.id_from))
+
+    def __repr__(self) -> str:
+        return f"WriteOptions({self.url.partition('?')[0]!r})"
+
+    @classmethod
+    def parse(cls, given: Mapping[str, str]) -> WriteOptions:
+        """
+        Raises:
+            InvalidInputError: an option that is not known, or a value that it does not take.
+        """
+        values: dict[str, str] = {}
+        store: dict[str, str] = {}
+        for name, value in given.items():
+            low = name.lower()
+            if low in SPARKS_OWN:
+                continue
+            if low.startswith(STORE_PREFIX):
+                store[low.removeprefix(STORE_PREFIX)] = value
+            else:
+                values[_known(low)] = value
+        if "path" not in values:
+            raise InvalidInputError('say where the queue is: .save("s3://bucket/prefix")')
+        _check_url(values["path"], store)
+        return cls(
+            url=values["path"],
+            store=store,
+            via=_choice("via", values.get("via"), Via, Via.AUTO),
+            broker=_broker(values.get("broker")),
+            token=values.get("token"),
+            tls=_tls(values),
+            txn_id=_named("txnId", values.get("txnId")),
+            txn_version=_whole("txnVersion", values.get("txnVersion"), 0),
+            writer_id=_named("writerId", values.get("writerId")),
+            id_from=_list(values.get("idFrom")),
+            on_known=_choice("onKnown", values["onKnown"], OnKnown, OnKnown.FAIL) if "onKnown" in values else None,
+            payload=_choice("payload", values.get("payload"), PayloadFrom, PayloadFrom.COLUMN),
+            rows_max=_whole("rowsPerObject", values.get("rowsPerObject"), 1, 100_000) or ROWS_MAX,
+            bytes_max=_whole("bytesPerObject", values.get("bytesPerObject"), 1024, BYTES_MAX) or BYTES_MAX,
+            constants={name: read(values[name]) for name, read in _CONSTANTS.items() if name in values},
+        )
+
+    def for_batch(self) -> WriteOptions:
+        """Refuses what only streams have."""
+        if self.writer_id is not None:
+            raise InvalidInputError("writerId is for streams; a batch has txnId and txnVersion")
+        if (self.txn_id is None) != (self.txn_version is None):
+            raise InvalidInputError(
+                "txnId and txnVersion go together: which writer this is, and the number of this write of it, which "
+                "must be greater than that of the one before"
+            )
+        return self
+
+    def for_stream(self) -> WriteOptions:
+        """Refuses what only batches have."""
+        if self.txn_id is not None or self.txn_version is not None:
+            raise InvalidInputError(
+                "txnId and txnVersion are for batches; a stream has writerId, and its batches numbers"
+            )
+        return self
+
+
+# --- Reading values ---
+
+
+def _check_url(url: str, store: Mapping[str, str]) -> None:
+    if is_address(url):
+        raise InvalidInputError(
+            "tasks stage jobs in the bucket: save to the URL of the store that the broker serves, and name the broker "
+            "with the option broker if it is not found through the bucket"
+        )
+    if urlsplit(url).scheme == "memory":
+        raise InvalidInputError(
+            "memory:// lives in one process, and Spark writes in others: use file:///path or a bucket"
+        )
+    open_store(url, options=store)  # an option that the store does not know is refused before anything runs
+
+
+def _named(option: str, value: str | None) -> str | None:
+    return None if value is None else checks.name(option, value, 128)
+
+
+def _whole(option: str, value: str | None, least: int, most: int = 2**63 - 1) -> int | None:
+    if value is None:
+        return None
+    try:
+        number = int(value)
+    except ValueError:
+        raise InvalidInputError(f"{option} must be a whole number, not {checks.shown(value)}") from None
+    return checks.whole(option, number, least, most)
+
+
+def _list(value: str | None) -> tuple[str, ...]:
+    if value is None:
+        return ()
+    names = tuple(name.strip() for name in value.split(","))
+    if not all(names) or len(set(names)) != len(names):
+        raise InvalidInputError("idFrom must name columns, with commas between them and none twice: idFrom=day,order")
+    return names
+
+
+def _choice(option: str, value: str | None, kind: type[C], default: C) -> C:
+    if value is None:
+        return default
+    try:
+        return kind(value.lower())
+    except ValueError:
+        known = ", ".join(kind)
+        raise InvalidInputError(f"{option} must be one of {known}, not {checks.shown(value)}") from None
+
+
+def _broker(value: str | None) -> str | None:
+    if value is not None and not is_address(value):
+        raise InvalidInputError(
+            "broker must be an address, for example grpc://host:7700, or several: grpc://a:7700,b:7700"
+        )
+    return value
+
+
+def _tls(values: Mapping[str, str]) -> ClientTlsFiles | None:
+    given = {field: values.get(option) for field, option in _TLS.items()}
+    return ClientTlsFiles(**given) if any(given.values()) else None
+
+
+def _headers(value: str) -> dict[str, str]:
+    try:
+        read = msgspec.json.decode(value, type=dict[str, str])
+    except msgspec.DecodeError:
+        raise InvalidInputError('headers must be a JSON object of texts, for example {"trace":"abc"}') from None
+    return checks.few_headers(read)
+
+
+def _moment(value: str) -> int:
+    try:
+        moment = datetime.fromisoformat(value)
+    except ValueError:
+        raise InvalidInputError(f"run_at must be a time as 2026-02-15T10:00:00Z, not {checks.shown(value)}") from None
+    return checks.moment_ms("run_at", moment)
+
+
+def _attempts(value: str) -> int:
+    number = _whole("max_attempts", value, 1)
+    assert number is not None
+    return number
+
+
+def _priority(value: str) -> int:
+    number = _whole("priority", value, -(2**63))
+    assert number is not None
+    return number
+
+
+_CONSTANTS = {
+    "entrypoint": checks.entrypoint,
+    "priority": _priority,
+    "zone": lambda value: checks.name("zone", value, checks.NAME_MAX),
+    "run_at": _moment,
+    "headers": _headers,
+    "max_attempts": _attempts,
+}
+_TLS = {"ca": "tlsCa", "cert": "tlsCert", "key": "tlsKey", "server_name": "tlsServerName"}
+
+
+class About(msgspec.Struct, frozen=True):
+    """An option, for the reference."""
+
+    takes: str
+    says: str
+    uses: str = "all"
+    default: str = ""
+
+
+ABOUT = {
+    "path": About("URL of a store", "Where the queue is: what `save(url)` and `start(url)` are given."),
+    "store.NAME": About("text", "An option of the store, for example `store.region`."),
+    "entrypoint": About("text", "For all rows, in place of a column."),
+    "priority": About("number", "For all rows, in place of a column."),
+    "zone": About("text", "For all rows, in place of a column."),
+    "run_at": About("time with its zone", "For all rows, in place of a column."),
+    "headers": About("JSON object of texts", "For all rows, in place of a column."),
+    "max_attempts": About("number", "For all rows, in place of a column."),
+    "payload": About(
+        "`column`, `json`",
+        "`column`: there is a column `payload`. `json`: all columns that are no field of a job, as an object.",
+        default="`column`",
+    ),
+    "idFrom": About("columns with commas", "Columns whose values, with the entrypoint, make the id."),
+    "onKnown": About(
+        "`fail`, `skip`", "What becomes of a row whose id is in the queue.", default="`fail`; with `idFrom`: `skip`"
+    ),
+    "txnId": About("text", "Which writer this is; needs `txnVersion`.", "batches"),
+    "txnVersion": About(
+        "number", "The number of this write. The same or a smaller one of a `txnId` again writes nothing.", "batches"
+    ),
+    "writerId": About("text", "Which writer this is, if not the query. Belongs to one checkpoint.", "streams"),
+    "via": About(
+        "`auto`, `embedded`, `broker`",
+        "Who commits: the broker that leads the queue if one does and else the driver, the driver, or a broker.",
+        default="`auto`",
+    ),
+    "broker": About("address", "Where brokers are, `grpc://host:port`, if not where the bucket says."),
+    "token": About("text", "The broker's token.", default="the driver's `CASQUE_TOKEN`"),
+    "tlsCa": About("file", "The authorities that vouch for brokers."),
+    "tlsCert": About("file", "The client's certificate."),
+    "tlsKey": About("file", "Its key."),
+    "tlsServerName": About("text", "What the broker's certificate says, if that is not the name in its address."),
+    "rowsPerObject": About("number", "Rows in one staged object at the most.", default=f"{ROWS_MAX:,}"),
+    "bytesPerObject": About("number", "Bytes of rows in one staged object, about.", default=f"{BYTES_MAX:,}"),
+}
+"""Every option."""
+
+
+def reference() -> str:
+    """All options as a table, for the documentation."""
+    lines = ["| option | takes | default | for | |", "|---|---|---|---|---|"]
+    for name, about in ABOUT.items():
+        lines.append(f"| `{name}` | {about.takes} | {about.default} | {about.uses} | {about.says} |")
+    return "\n".join(lines) + "\n"
+
+
+_NAMES = {name.lower(): name for name in ABOUT if not name.startswith(STORE_PREFIX)}
+
+
+def _known(low: str) -> str:
+    if low in _NAMES:
+        return _NAMES[low]
+    near = difflib.get_close_matches(low, _NAMES, n=1)
+    meant = f"; did you mean {_NAMES[near[0]]}?" if near else ""
+    raise InvalidInputError(
+        f"there is no option {low!r} for writing{meant} Options of the store begin with {STORE_PREFIX}"
+    )

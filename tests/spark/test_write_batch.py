@@ -1,0 +1,291 @@
+"""DataFrames become jobs: which columns, which types, and that a batch is all or nothing, once, on files and on S3."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812  as everybody calls it
+
+from casque.errors import InvalidInputError
+from casque.spark.sink import batch_writer
+from casque.spark.write_options import WriteOptions
+from tests.spark.faulty import Faults
+from tests.spark.places import Place
+
+pytestmark = pytest.mark.xdist_group("spark")
+
+
+def rows(spark: SparkSession, count: int, partitions: int = 2) -> DataFrame:
+    """`count` rows whose payloads are their numbers."""
+    numbers = spark.range(0, count, 1, partitions)
+    return numbers.select(F.lit("send").alias("entrypoint"), F.col("id").cast("string").alias("payload"))
+
+
+def numbered(count: int) -> list[bytes]:
+    return sorted(b"%d" % n for n in range(count))
+
+
+# --- All or nothing, once ---
+
+
+def test_every_row_is_a_job_once_in_one_commit_and_a_repeated_transaction_is_none(
+    spark: SparkSession, place: Place
+) -> None:
+    df = rows(spark, 50, partitions=4)
+    for _ in range(2):
+        place.write(df, txnId="nightly", txnVersion=7, rowsPerObject=5)
+    place.write(rows(spark, 3), txnId="nightly", txnVersion=6)
+    assert place.payloads() == numbered(50)
+    assert place.kinds().count("admitted") == 1
+    # The next version is new.
+    place.write(rows(spark, 1), txnId="nightly", txnVersion=8)
+    assert len(place.payloads()) == 51
+
+
+def test_a_task_that_fails_after_it_has_staged_is_tried_again_and_its_jobs_are_there_once(
+    spark: SparkSession, place: Place, faults: Faults
+) -> None:
+    faults.fail("staged")
+    place.write(rows(spark, 20, partitions=3), "casque_faulty", faults=str(faults.directory))
+    assert faults.happened("staged") == 4, "three tasks, one of them twice"
+    assert place.payloads() == numbered(20)
+    assert len(place.keys("staged/")) == 4, "what the failed attempt had staged is left to the sweeper"
+
+
+def test_a_stage_that_runs_again_because_its_input_was_lost_enqueues_each_row_once(
+    spark: SparkSession, files: Place, tmp_path: Path
+) -> None:
+    marker = tmp_path / "lost"
+
+    def lose_input(batches: Any) -> Any:
+        """The first task to get here deletes what all others were to fetch: Spark runs both stages again."""
+        import os
+        from pathlib import Path
+
+        yield from batches
+        try:
+            marker.touch(exist_ok=False)
+        except FileExistsError:
+            return
+        for found in Path(os.environ["SPARK_LOCAL_DIRS"]).rglob("shuffle_*"):
+            found.unlink(missing_ok=True)
+
+    df = rows(spark, 40).repartition(6, "payload").mapInArrow(lose_input, "entrypoint string, payload string")
+    spark.conf.set("spark.sql.adaptive.enabled", "false")
+    try:
+        files.write(df)
+    finally:
+        spark.conf.set("spark.sql.adaptive.enabled", "true")
+    assert marker.exists()
+    assert files.payloads() == numbered(40)
+    assert len(files.keys("staged/")) >= 6
+
+
+def test_a_commit_that_fails_after_it_has_landed_loses_nothing_although_spark_aborts(
+    spark: SparkSession, place: Place, faults: Faults
+) -> None:
+    faults.fail("committed")
+    df = rows(spark, 10)
+    options = {"faults": str(faults.directory), "txnId": "import", "txnVersion": 1}
+    with pytest.raises(PySparkException, match="a fault that was wanted"):
+        place.write(df, "casque_faulty", **options)
+    assert faults.happened("aborted") == 1
+    assert place.payloads() == numbered(10), "the log names what was staged, and it is still there"
+    place.write(df, "casque_faulty", **options)
+    assert place.payloads() == numbered(10)
+
+
+def test_a_write_that_fails_enqueues_nothing(spark: SparkSession, files: Place) -> None:
+    def fail(batches: Any) -> Any:
+        yield from batches
+        raise ValueError("a row that cannot be made")
+
+    df = rows(spark, 10).mapInArrow(fail, "entrypoint string, payload string")
+    with pytest.raises(PySparkException, match="a row that cannot be made"):
+        files.write(df)
+    assert files.payloads() == []
+
+
+def test_no_rows_make_no_commit(spark: SparkSession, files: Place) -> None:
+    files.write(rows(spark, 0))
+    assert files.keys() == []
+
+
+def test_explaining_limiting_and_caching_writes_nothing(
+    spark: SparkSession, files: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files.write(rows(spark, 5), txnId="one", txnVersion=1)
+    before = files.keys()
+    jobs = spark.read.format("casque").option("table", "jobs").load(files.url)
+    again = jobs.select("entrypoint", F.col("payload").cast("string").alias("payload"))
+    again.explain(True)
+    assert again.limit(2).count() == 2
+    assert again.cache().count() == 5
+    files.writer(again, token="HUSH")  # nobody has said save
+    again.unpersist()
+    assert files.keys() == before
+    assert "HUSH" not in capsys.readouterr().out
+
+
+# --- Columns ---
+
+
+def test_columns_become_the_fields_of_jobs_whatever_the_session_time_zone(spark: SparkSession, files: Place) -> None:
+    spark.conf.set("spark.sql.session.timeZone", "America/New_York")
+    try:
+        at = F.lit("2030-01-01 07:00:00").cast("timestamp")  # that is noon in UTC
+        df = spark.range(1).select(
+            F.lit("job-1").alias("id"),
+            F.lit("send").alias("entrypoint"),
+            F.struct(
+                F.lit("Ada").alias("to"),
+                at.alias("at"),
+                F.create_map(F.lit("when"), F.array(at)).alias("nested"),
+                F.lit(1.5).alias("share"),
+                F.lit("1.50").cast("decimal(5,2)").alias("price"),
+                F.lit(None).cast("string").alias("nothing"),
+                F.lit(b"\0\1").alias("raw"),
+                F.lit("2030-01-01").cast("date").alias("day"),
+            ).alias("payload"),
+            F.lit(-3).alias("priority"),
+            F.lit("eu").alias("zone"),
+            at.alias("run_at"),
+            F.lit("only-one").alias("key"),
+            F.create_map(F.lit("trace"), F.lit("abc")).alias("headers"),
+            F.lit(3).cast("short").alias("max_attempts"),
+        )
+        files.write(df)
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+    [job] = files.jobs()
+    noon = datetime(2030, 1, 1, 12, tzinfo=UTC)
+    assert (job.id, job.entrypoint, job.priority, job.zone) == ("job-1", "send", -3, "eu")
+    assert (job.due_at, job.key, job.headers, job.max_attempts) == (noon, "only-one", {"trace": "abc"}, 3)
+    assert json.loads(job.payload) == {
+        "to": "Ada",
+        "at": "2030-01-01T12:00:00Z",
+        "nested": {"when": ["2030-01-01T12:00:00Z"]},
+        "share": 1.5,
+        "price": "1.50",
+        "nothing": None,
+        "raw": "AAE=",
+        "day": "2030-01-01",
+    }
+
+
+def test_options_stand_for_columns_and_all_other_columns_can_be_packed(spark: SparkSession, files: Place) -> None:
+    df = spark.range(0, 3, 1, 1).select("id", F.lit("x").alias("note")).withColumnRenamed("id", "n")
+    files.write(
+        df,
+        entrypoint="send",
+        payload="json",
+        priority=5,
+        zone="eu",
+        run_at="2030-01-01T00:00:00+01:00",
+        headers='{"a":"b"}',
+        max_attempts=2,
+    )
+    jobs = files.jobs()
+    assert sorted(job.payload for job in jobs) == [b'{"n":%d,"note":"x"}' % n for n in range(3)]
+    run_at = datetime(2029, 12, 31, 23, tzinfo=UTC)
+    for job in jobs:
+        fields = (job.entrypoint, job.priority, job.zone, job.due_at, job.headers, job.max_attempts)
+        assert fields == ("send", 5, "eu", run_at, {"a": "b"}, 2)
+
+
+def test_ids_that_are_derived_make_the_same_row_the_same_job(spark: SparkSession, files: Place) -> None:
+    df = spark.createDataFrame([(1, "a"), (2, "b"), (1, "a"), (None, "c")], "n int, name string")
+    for _ in range(2):
+        files.write(df, entrypoint="send", payload="json", idFrom="n,name")
+    assert len(files.jobs()) == 3
+    files.write(df.limit(1), entrypoint="other", payload="json", idFrom="n,name")
+    assert len(files.jobs()) == 4, "another entrypoint is another job"
+
+
+def test_ids_that_are_given_must_be_new_unless_it_is_said_otherwise(spark: SparkSession, files: Place) -> None:
+    def named(*names: str) -> DataFrame:
+        return spark.createDataFrame([(name, b"x") for name in names], "id string, payload binary").coalesce(1)
+
+    files.write(named("a", "b"), entrypoint="send")
+    with pytest.raises(PySparkException, match=r"a job with the id 'b' is already in the queue; nothing was"):
+        files.write(named("b", "c"), entrypoint="send")
+    assert [job.id for job in files.jobs()] == ["a", "b"]
+    files.write(named("b", "c", "c"), entrypoint="send", onKnown="skip")
+    assert [job.id for job in files.jobs()] == ["a", "b", "c"]
+
+
+def test_a_large_payload_gets_an_object_of_its_own(spark: SparkSession, files: Place) -> None:
+    df = spark.range(2).select(F.lit("send").alias("entrypoint"), F.repeat(F.lit("x"), 400_000).alias("payload"))
+    files.write(df)
+    assert [len(job.payload) for job in files.jobs()] == [400_000, 400_000]
+    assert len(files.keys("blobs/")) == 2
+
+
+# --- What is refused, before anything is staged ---
+
+
+@pytest.mark.parametrize(
+    ("columns", "options", "said"),
+    [
+        ({"payload": "'x'"}, {}, r"jobs need an entrypoint: a column of that name, or .option\(.entrypoint"),
+        ({"entrypoint": "'send'"}, {}, "jobs need a payload, and there is no column payload"),
+        ({"entrypoint": "'send'", "n": "1"}, {}, 'pack n with .option."payload", "json"'),
+        ({"entrypoint": "'send'", "payload": "'x'", "priorty": "1"}, {}, "no field of a job is called priorty"),
+        ({"entrypoint": "1", "payload": "'x'"}, {}, "column entrypoint must be a string, not int"),
+        ({"entrypoint": "'send'", "payload": "'x'", "priority": "'1'"}, {}, "priority must be a whole number"),
+        ({"entrypoint": "'s'", "payload": "'x'", "run_at": "timestamp_ntz'2030-01-01'"}, {}, "must be a timestamp"),
+        ({"entrypoint": "'s'", "payload": "'x'", "headers": "map('a', 1)"}, {}, "headers must be a map<string,string>"),
+        ({"entrypoint": "'s'", "payload": "'x'"}, {"entrypoint": "t"}, "entrypoint is given twice"),
+        ({"entrypoint": "'s'", "payload": "'x'"}, {"payload": "json"}, "there is a column payload"),
+        ({"entrypoint": "'s'", "payload": "'x'"}, {"idFrom": "n"}, "idFrom names 'n', and there is no such column"),
+        ({"entrypoint": "'s'", "payload": "'x'", "id": "'1'"}, {"idFrom": "payload"}, "there is a column id as well"),
+        ({"entrypoint": "'s'", "payload": "'x'"}, {"txnID": "a"}, "txnId and txnVersion go together"),
+        ({"entrypoint": "'s'", "payload": "'x'"}, {"txnVerson": "a"}, "did you mean txnVersion?"),
+        ({"entrypoint": "'s'", "payload": "'x'"}, {"writerId": "a"}, "writerId is for streams"),
+        (
+            {"entrypoint": "'s'", "payload": "'x'"},
+            {"via": "pigeon"},
+            "via must be one of auto, embedded, broker",
+        ),
+        ({"entrypoint": "'s'", "payload": "'x'"}, {"broker": "localhost"}, "broker must be an address"),
+        ({"entrypoint": "'s'", "payload": "'x'"}, {"headers": "HUSH"}, "headers must be a JSON object of texts"),
+        ({"entrypoint": "'s'", "payload": "'x'"}, {"store.secret_access_key": "HUSH"}, "file:// takes no options"),
+        ({"entrypoint": "'s'", "payload": "'x'"}, {"path": "memory://here"}, "memory:// lives in one process"),
+        ({"entrypoint": "'s'", "payload": "'x'"}, {"path": "grpc://localhost:1"}, "tasks stage jobs in the bucket"),
+    ],
+)
+def test_what_cannot_be_a_job_is_refused_with_its_fix_before_anything_runs(
+    spark: SparkSession, columns: dict[str, str], options: dict[str, str], said: str
+) -> None:
+    df = spark.range(1).selectExpr(*[f"{expression} as {name}" for name, expression in columns.items()])
+    with pytest.raises(InvalidInputError, match=said) as caught:
+        batch_writer({"path": "file:///nowhere", **options}, df.schema, False)
+    assert "HUSH" not in str(caught.value)
+
+
+def test_spark_says_why_a_write_is_refused_and_nothing_is_staged(spark: SparkSession, files: Place) -> None:
+    with pytest.raises(PySparkException, match="a queue is never overwritten"):
+        rows(spark, 1).write.format("casque").mode("overwrite").save(files.url)
+    with pytest.raises(PySparkException, match="did you mean txnVersion"):
+        files.write(rows(spark, 1), txnVerson=1)
+    assert files.keys() == []
+
+
+def test_values_that_no_job_may_have_are_named_and_nothing_is_enqueued(spark: SparkSession, files: Place) -> None:
+    nulls = spark.createDataFrame([("send", None), ("send", "x")], "entrypoint string, payload string")
+    with pytest.raises(PySparkException, match="the column payload holds null in 1 of"):
+        files.write(nulls)
+    with pytest.raises(PySparkException, match="entrypoint must be 1 to 256 printable characters"):
+        files.write(spark.range(1).selectExpr("'' as entrypoint", "'x' as payload"))
+    assert files.payloads() == []
+
+
+def test_options_with_secrets_show_none_of_them() -> None:
+    options = WriteOptions.parse({"path": "file:///queue", "token": "HUSH", "tlsKey": "HUSH"})
+    assert repr(options) == "WriteOptions('file:///queue')"

@@ -1,0 +1,78 @@
+"""Writes where Spark is more than one process: separate workers that speculate, a Connect server, brokers that fail."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.integration.test_serve_command import FREE, serving
+from tests.spark.driver import write
+from tests.spark.drivers import driving
+from tests.spark.faulty import Faults
+from tests.spark.places import Place
+from tests.spark.servers import connect_server
+from tests.spark.test_write_stream import Feed
+
+pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(600)]
+
+
+def test_a_task_that_runs_twice_because_it_is_slow_enqueues_its_rows_once(
+    faults: Faults, files: Place, tmp_path: Path
+) -> None:
+    """One attempt waits with all that it has staged until its twin has done the same."""
+    stop = faults.stop("staged")
+    given = {"url": files.url, "options": {"faults": str(faults.directory)}, "rows": 20}
+    with driving("speculate", given, tmp_path) as driver:
+        stop.reached()
+        assert driver.result() == {"rows": 20}, "it did not wait for the slow one"
+    assert faults.happened("staged") == 5, "four tasks, one of them twice"
+    assert files.payloads() == sorted(b"%d" % n for n in range(20))
+
+
+def test_a_connect_server_writes_batches_and_streams(spark: SparkSession, files: Place, tmp_path: Path) -> None:
+    feed = Feed(tmp_path / "input")
+    feed.add()
+    streamed = Place((tmp_path / "streamed").as_uri())
+    given = {
+        "write": {"url": files.url, "source": "casque", "options": {"txnId": "a", "txnVersion": "1"}, "rows": 20},
+        "stream": {
+            "url": streamed.url,
+            "source": "casque",
+            "options": {"checkpointLocation": str(tmp_path / "checkpoint"), "writerId": "w"},
+            "input": str(feed.directory),
+        },
+    }
+    with connect_server() as remote, driving("connect", {**given, "remote": remote}, tmp_path) as client:
+        assert client.result() == {"write": {"rows": 20}, "stream": {"batches": [0]}}
+    assert files.payloads() == sorted(b"%d" % n for n in range(20))
+    assert streamed.payloads() == feed.all()
+
+
+def test_a_leader_that_fails_in_the_middle_of_a_bulk_enqueue_is_replaced_and_each_row_is_there_once(
+    spark: SparkSession, files: Place, faults: Faults
+) -> None:
+    timing = ["--no-http", "--heartbeat", "0.2", "--lease", "1"]
+    with serving(files.url, *FREE, *timing) as first:
+        first.until("role +leader")
+        with serving(files.url, *FREE, *timing) as second:
+            second.until("role +standby")
+            stop = faults.stop("committing")
+            import threading
+
+            options = {**files.for_spark, "faults": str(faults.directory)}
+            given = {"url": files.url, "options": options, "rows": 40}
+            writing = threading.Thread(target=write, args=(spark, given))
+            writing.start()
+            stop.reached()
+            # It accepts connections and says nothing: whoever asks it now is in the middle of the call.
+            first.process.send_signal(signal.SIGSTOP)
+            stop.go()
+            second.until(r"leader, epoch \d+")
+            first.process.kill()
+            writing.join()
+            assert files.payloads(via="broker") == sorted(b"%d" % n for n in range(40))
+            assert second.end()[0] == 0
+    assert files.kinds().count("admitted") == 1
