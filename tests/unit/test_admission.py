@@ -33,6 +33,7 @@ from casque.journal.log import pace, solitude
 from casque.journal.verify import Verdict, Verifier
 from casque.settings import QueueSettings
 from casque.state import Admit, Enqueue, Limits, State
+from casque.state.events import Admitted
 from casque.storage.memory import MemoryStore
 from casque.storage.port import Store, Stored
 from casque.testing.clock import ManualClock
@@ -132,6 +133,18 @@ async def test_other_calls_of_the_same_commit_see_the_jobs_or_come_before_them(l
         assert sorted(job.payload for job in await q.jobs()) == [b"", b"a", b"b", b"c", b"first"]
     async with opened(store, layout) as q:
         assert (await q.stats()).totals.enqueued == 5
+
+
+def test_several_admissions_may_share_a_commit() -> None:
+    part = StagedPart("staged/x", "", 2, 1)
+    state = State()
+    for source in ("s", "t"):
+        specs = [JobSpec(f"{source}-{n}", "task", b"") for n in (1, 2)]
+        state.execute(admitting(source, 1, (part,), specs), 1_000)
+    assert [event.added for event in state.stored_events() if isinstance(event, Admitted)] == [2, 2]
+    assert len(state.stored_events()) == 2, "the jobs are in the parts"
+    state.commit(writer="w", batch=1, at_ms=1_000)
+    assert sorted(state.jobs) == ["s-1", "s-2", "t-1", "t-2"]
 
 
 @BOTH

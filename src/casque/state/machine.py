@@ -492,9 +492,10 @@ class State:
             return self.events
         left = iter(self.events)
         stored: list[Event] = []
+        pending = self._admitting[0] if self._admitting is not None else None
         for event in left:
             stored.append(event)
-            if type(event) is Admitted:
+            if type(event) is Admitted and event is not pending:
                 _added(left, event)
         return stored
 
