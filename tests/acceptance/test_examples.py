@@ -85,6 +85,19 @@ PRINTED = {
         r"xxxx -> 4",
         r"notes.txt: ValueError: notes.txt is no image",
     ],
+    "spark/read_tables": [
+        r"now: \{'(dead|ready)': \d, '(dead|ready)': \d\}",
+        r"before the work: 8 ready",
+        r"events: acked 5, added 8, claimed 6, died 1",
+        r"dead: ValueError: no such address x 1",
+        r"shipped in that hour: 5",
+    ],
+    "spark/stream_events": [
+        r"first run: 11 events",
+        r"second run: 15 events",
+        r"each once: True",
+        r"added, claimed, acked: 5 5 5",
+    ],
     "sync": [r"8 jobs enqueued by 8 threads in [1-8] commits", r"squares: 1 4 9 16 25 36 49 64"],
     "time_travel": [
         r"now: 0 jobs",

@@ -37,6 +37,7 @@ from casque.storage.memory import MemoryStore
 from casque.storage.port import Stored, Won
 from casque.testing.clock import ManualClock
 from casque.testing.gated import GatedStore
+from casque.testing.known_history import write_known_history
 from casque.types import JobRecord
 
 SEEDS = count(1)
@@ -502,6 +503,30 @@ def test_every_job_that_somebody_was_at_work_on_when_it_ended_has_a_last_attempt
         assert (row["claimed_at"], row["ended_at"]) == (job["claimed_at"], job["finished_at"])
         assert (row["outcome"], row["zone"], row["hour"]) == (job["state"], job["zone"], job["hour"])
         assert row["error"] == (job["error"] if job["state"] == "dead" else None)
+
+
+def test_every_attempt_of_a_finished_job_is_told_once_and_as_it_was() -> None:
+    store = MemoryStore()
+    known = asyncio.run(write_known_history(store))
+    with Scan(store) as scan:
+        told = {
+            (row["job_id"], row["token"]): row
+            for row in rows(scan, scan.plan_archive(table=Table.ATTEMPTS), Table.ATTEMPTS)
+        }
+        assert len(told) == sum(
+            batch.num_rows for s in scan.plan_archive(table=Table.ATTEMPTS) for batch in scan.read(s)
+        )
+    ended = {end.job_id: end.finished_ms for end in known.ends}  # the last end of each, of those that ended twice
+    tries = [one for one in known.tries if one.ended_ms is not None and one.ended_ms <= ended.get(one.job_id, 0)]
+    assert {(one.job_id, one.token) for one in tries} == set(told)
+    assert {one.outcome for one in tries} == {"failed", "expired", "done", "dead", "cancelled"}
+    for one in tries:
+        row = told[one.job_id, one.token]
+        assert (row["attempt"], row["worker"], row["outcome"]) == (one.number, one.worker, one.outcome)
+        assert (row["claimed_at"], row["ended_at"]) == (moment(one.claimed_ms), moment(one.ended_ms))
+        assert row["error"] == one.error
+        assert row["last"] == (one.outcome in ("done", "dead", "cancelled"))
+        assert (row["zone"], row["entrypoint"]) == (known.zone(one.job_id), known.entrypoint(one.job_id))
 
 
 def test_base64_of_every_length_and_none() -> None:

@@ -18,7 +18,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from casque import checks
 from casque.client.reaching import is_address
-from casque.client.scan.scan import CLOCK_SKEW, SPLITS, Scan
+from casque.client.scan.scan import CLOCK_SKEW, Scan
 from casque.client.scan.tables import Table
 from casque.errors import InvalidInputError
 
@@ -185,7 +185,9 @@ class SourceOptions:
         _choice(OnGone),
         OnGone.FAIL,
     )
-    splits: int = _option("splits", "number", "About so many tasks read.", "all", _whole(1), SPLITS)
+    splits: int | None = _option(
+        "splits", "number", "So many tasks read. Without it: up to 16, and more where there is much.", "all", _whole(1)
+    )
     clock_skew: timedelta = _option(
         "clockSkew",
         "span",

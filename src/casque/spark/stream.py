@@ -16,8 +16,8 @@ from typing import Any
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from casque.client.scan import ArchiveObject, ArchiveSplit, Extent, Split, Table
-from casque.client.scan.planning import events_splits
+from casque.client.scan import ArchiveObject, Extent, Split, Table
+from casque.client.scan.planning import archive_splits, events_splits
 from casque.codec.archive import hour_of
 from casque.codec.stored import to_ms
 from casque.errors import HistoryGoneError, InvalidInputError
@@ -245,16 +245,14 @@ class ArchiveStream(TableStream):
             )
             self.skip(asked, objects[0].first if objects else end.position)
         since = self._options.since if self._options.since is not None else self._options.start
-        return [
-            ArchiveSplit(
-                self._options.table,
-                tuple(objects[at : at + _size(objects, self._options.splits)]),
-                start.position,
-                to_ms(since) if isinstance(since, datetime) else None,
-                None if self._options.until is None else to_ms(self._options.until),
-            )
-            for at in range(0, len(objects), _size(objects, self._options.splits))
-        ]
+        return archive_splits(
+            self._options.table,
+            objects,
+            after=start.position,
+            since_ms=to_ms(since) if isinstance(since, datetime) else None,
+            until_ms=None if self._options.until is None else to_ms(self._options.until),
+            splits=self._options.splits,
+        )
 
 
 def _may_lack(start: Offset, everything: Sequence[ArchiveObject], objects: Sequence[ArchiveObject]) -> bool:
@@ -266,10 +264,6 @@ def _may_lack(start: Offset, everything: Sequence[ArchiveObject], objects: Seque
     if not start.hour or (objects and objects[0].first == start.position + 1):
         return False
     return not any(one.hour <= start.hour for one in everything)
-
-
-def _size(objects: Sequence[ArchiveObject], splits: int) -> int:
-    return max(-(-len(objects) // splits), 1)
 
 
 def _show_warnings() -> None:

@@ -27,6 +27,10 @@ from casque.storage.port import Stored
 
 T = TypeVar("T")
 
+SPLITS = 16
+"""So many, if nobody says how many."""
+SEGMENTS_MIN = 8
+"""Of one split, if nobody says how many: a task costs more than reading a few small objects."""
 SEGMENTS_MAX = 1_000
 """Of one split: a log of very many small commits gets more splits than it was asked for."""
 OBJECTS_MAX = 64
@@ -50,7 +54,7 @@ async def plan_events(
     start: int | datetime | None,
     end: int | datetime | None,
     chosen: Chosen,
-    splits: int,
+    splits: int | None,
     skew_ms: int,
 ) -> list[EventsSplit]:
     head = await bucket.log_head()
@@ -76,10 +80,16 @@ async def plan_events(
 
 
 def events_splits(
-    queue_id: str, after: int, upto: int, *, splits: int, since_ms: int | None = None, until_ms: int | None = None
+    queue_id: str,
+    after: int,
+    upto: int,
+    *,
+    splits: int | None,
+    since_ms: int | None = None,
+    until_ms: int | None = None,
 ) -> list[EventsSplit]:
     """The commits after one position and up to another, in about as many pieces."""
-    pieces = _pieces(range(after + 1, upto + 1), splits, SEGMENTS_MAX)
+    pieces = _pieces(range(after + 1, upto + 1), splits, SEGMENTS_MIN, SEGMENTS_MAX)
     return [EventsSplit(queue_id, piece[0], piece[-1], since_ms, until_ms) for piece in pieces]
 
 
@@ -139,18 +149,30 @@ async def plan_archive(
     until: datetime | None,
     after: int,
     upto: int | None,
-    splits: int,
+    splits: int | None,
 ) -> list[ArchiveSplit]:
     since_ms, until_ms = _time("since", since), _time("until", until)
     archived = (await bucket.extent()).archived
     upto = archived if upto is None else min(upto, archived)
     objects = await bucket.archive_objects(after=after, upto=upto, since_ms=since_ms, until_ms=until_ms)
-    return [
-        ArchiveSplit(table, tuple(some), after, since_ms, until_ms) for some in _pieces(objects, splits, OBJECTS_MAX)
-    ]
+    return archive_splits(table, objects, after=after, since_ms=since_ms, until_ms=until_ms, splits=splits)
 
 
-async def plan_jobs(bucket: Bucket, as_of: int | datetime | None, *, splits: int, skew_ms: int) -> list[Split]:
+def archive_splits(
+    table: Table,
+    objects: Sequence[ArchiveObject],
+    *,
+    after: int,
+    since_ms: int | None,
+    until_ms: int | None,
+    splits: int | None,
+) -> list[ArchiveSplit]:
+    """These objects, in about as many pieces."""
+    pieces = _pieces(objects, splits, 1, OBJECTS_MAX)
+    return [ArchiveSplit(table, tuple(some), after, since_ms, until_ms) for some in pieces]
+
+
+async def plan_jobs(bucket: Bucket, as_of: int | datetime | None, *, splits: int | None, skew_ms: int) -> list[Split]:
     found = await bucket.find()
     if read_layout(KEY, found.body).layout != LAYOUT:
         return [_document(found, as_of, bucket.clock.wall_ms())]
@@ -227,10 +249,10 @@ def _jobs_splits(
     parts: Sequence[Part],
     position: int,
     now_ms: int,
-    splits: int,
+    splits: int | None,
 ) -> list[Split]:
     assert head.queue_id is not None
-    groups: list[Sequence[Part]] = _pieces(parts, splits, max(len(parts), 1)) or [()]
+    groups: list[Sequence[Part]] = _pieces(parts, splits, 1, max(len(parts), 1)) or [()]
     return [
         JobsSplit(head.queue_id, base, chain, not some, tuple(some), number, len(groups), position, now_ms)
         for number, some in enumerate(groups)
@@ -263,7 +285,8 @@ def _known(name: str, position: int, head: LogHead, last: int) -> int:
     return position
 
 
-def _pieces(things: Sequence[T], count: int, largest: int) -> list[Sequence[T]]:
-    """Consecutive ones, at most so many in one, and no more pieces than asked for unless that takes more."""
-    size = min(max(math.ceil(len(things) / count), 1), largest)
+def _pieces(things: Sequence[T], count: int | None, least: int, most: int) -> list[Sequence[T]]:
+    """Consecutive ones. No more pieces than asked for, unless one would be too large."""
+    size = math.ceil(len(things) / (count or SPLITS))
+    size = min(max(size, 1 if count else least), most)
     return [things[at : at + size] for at in range(0, len(things), size)]

@@ -27,7 +27,6 @@ from casque.storage.port import Store
 
 R = TypeVar("R")
 
-SPLITS = 16
 CLOCK_SKEW = timedelta(hours=1)
 
 
@@ -103,7 +102,7 @@ class Scan:
     # --- Plans ---
 
     def plan_jobs(
-        self, as_of: int | datetime | None = None, *, splits: int = SPLITS, clock_skew: timedelta = CLOCK_SKEW
+        self, as_of: int | datetime | None = None, *, splits: int | None = None, clock_skew: timedelta = CLOCK_SKEW
     ) -> list[Split]:
         """The jobs that are not over, and the dead ones: now, after a commit, or at a time.
 
@@ -122,7 +121,7 @@ class Scan:
         start: int | datetime | None = None,
         end: int | datetime | None = None,
         chosen: Chosen = EVERYTHING,
-        splits: int = SPLITS,
+        splits: int | None = None,
         clock_skew: timedelta = CLOCK_SKEW,
     ) -> list[EventsSplit]:
         """What happened after one position and up to another; of a time, from it on and before it.
@@ -151,7 +150,7 @@ class Scan:
         until: datetime | None = None,
         after: int = 0,
         upto: int | None = None,
-        splits: int = SPLITS,
+        splits: int | None = None,
     ) -> list[ArchiveSplit]:
         """Jobs that finished in a time (`until` is exclusive), and after one position and up to another.
 
