@@ -12,7 +12,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from benchmarks import cost, deep, document, latency, log, machine, over_grpc, plot, spark_write, state
+from benchmarks import cost, deep, document, latency, log, machine, over_grpc, plot, spark_read, spark_write, state
 from benchmarks.report import Section, Steps, print_section, print_targets
 from benchmarks.scale import FULL, QUICK, TINY, Scale
 
@@ -24,6 +24,7 @@ SECTIONS: dict[str, Callable[[Scale, Steps], Section]] = {
     "latency": latency.measure,
     "cost": cost.measure,
     "grpc": over_grpc.measure,
+    "spark-read": spark_read.measure,
     "spark-write": spark_write.measure,
 }
 

@@ -29,6 +29,7 @@ class Scale:
     spark_sample: int = 2_000
     """Rows for ways that are far slower."""
     spark_batches: int = 20
+    spark_read_jobs: int = 300_000
     with_jqueue: bool = True
 
 
@@ -52,6 +53,7 @@ QUICK = Scale(
     spark_rows=200_000,
     spark_sample=500,
     spark_batches=10,
+    spark_read_jobs=60_000,
 )
 TINY = Scale(
     repetitions=1,
@@ -72,5 +74,6 @@ TINY = Scale(
     spark_rows=5_000,
     spark_sample=50,
     spark_batches=4,
+    spark_read_jobs=1_000,
     with_jqueue=False,  # making its environment may need a network
 )

@@ -6,47 +6,54 @@ happened: most columns of most events are empty, and whole runs of events are of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import groupby
 from operator import attrgetter
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from casque.client.scan.tables import COLUMNS, Table, arrow_type
 from casque.codec.log import Segment
 from casque.state import Added, Event
 from casque.types import JobSpec
 
-Getter = Callable[[Any], Any]
-
 _RENAMED = {"due_ms": "due_at"}
 _OF_COMMIT = {"shard", "position", "index", "at", "epoch", "writer", "batch"}
 _MS = pa.timestamp("ms", tz="UTC")
 
 
-def payload_of(spec: JobSpec) -> bytes | None:
-    """None if it lies elsewhere: an empty one is something else."""
-    return spec.payload if spec.blob is None else None
-
-
-def payload_bytes_of(spec: JobSpec) -> int:
-    return len(spec.payload) if spec.blob is None else spec.blob_bytes
-
-
-_SPEC: dict[str, Getter] = {
-    "job_id": attrgetter("id"),
-    "entrypoint": attrgetter("entrypoint"),
-    "zone": attrgetter("zone"),
-    "priority": attrgetter("priority"),
-    "payload": payload_of,
-    "payload_bytes": payload_bytes_of,
-    "key": attrgetter("key"),
-    "headers": attrgetter("headers"),
-    "run_at": attrgetter("run_at_ms"),
-    "max_attempts": attrgetter("attempts_max"),
+_SPEC = {
+    "job_id": "id",
+    "id": "id",
+    "entrypoint": "entrypoint",
+    "zone": "zone",
+    "priority": "priority",
+    "key": "key",
+    "headers": "headers",
+    "run_at": "run_at_ms",
+    "max_attempts": "attempts_max",
 }
+
+
+def spec_column(name: str, specs: Sequence[JobSpec], wanted: Any) -> Any:
+    """What a column says about jobs as they were asked for; None if it says nothing about that."""
+    if name in ("payload", "payload_bytes"):
+        return _payloads(name, specs, wanted)
+    field = _SPEC.get(name)
+    return None if field is None else column(list(map(attrgetter(field), specs)), wanted)
+
+
+def _payloads(name: str, specs: Sequence[JobSpec], wanted: Any) -> Any:
+    """A payload that lies elsewhere is null: an empty one is something else. Its size is told all the same."""
+    payloads = pa.array(map(attrgetter("payload"), specs), pa.binary(), size=len(specs))
+    if any(map(attrgetter("blob"), specs)):
+        if name == "payload":
+            return pa.array([None if spec.blob else spec.payload for spec in specs], wanted)
+        return pa.array([spec.blob_bytes if spec.blob else len(spec.payload) for spec in specs], wanted)
+    return payloads if name == "payload" else pc.binary_length(payloads).cast(wanted)
 
 
 class EventColumns:
@@ -113,14 +120,14 @@ def _of_kinds(name: str, kinds: dict[type[Event], list[Any]], order: Any) -> Any
 
 def _piece(name: str, kind: type[Event], events: list[Any], wanted: Any) -> Any:
     """One column of all events of one kind."""
-    if kind is Added and (getter := _SPEC.get(name)) is not None:
-        values = [getter(event.spec) for event in events]
-    else:
-        field = next((field for field in kind.__struct_fields__ if _RENAMED.get(field, field) == name), None)
-        if field is None:
-            return pa.nulls(len(events), wanted)
-        values = list(map(attrgetter(field), events))
-    return column(values, wanted)
+    if kind is Added:
+        found = spec_column(name, list(map(attrgetter("spec"), events)), wanted)
+        if found is not None:
+            return found
+    field = next((field for field in kind.__struct_fields__ if _RENAMED.get(field, field) == name), None)
+    if field is None:
+        return pa.nulls(len(events), wanted)
+    return column(list(map(attrgetter(field), events)), wanted)
 
 
 def column(values: list[Any], wanted: Any) -> Any:

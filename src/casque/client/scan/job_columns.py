@@ -2,30 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from operator import attrgetter
 from typing import Any
 
 import pyarrow as pa
 
-from casque.client.scan.event_columns import column, payload_bytes_of, payload_of
+from casque.client.scan.event_columns import column, spec_column
 from casque.client.scan.splits import DocumentSplit, JobsSplit
 from casque.client.scan.tables import Table, arrow_schema
 from casque.engine.embedded import state_at
 from casque.types import JobRecord
 
-_SPEC: dict[str, Callable[[Any], Any]] = {
-    "id": attrgetter("id"),
-    "entrypoint": attrgetter("entrypoint"),
-    "zone": attrgetter("zone"),
-    "priority": attrgetter("priority"),
-    "payload": payload_of,
-    "payload_bytes": payload_bytes_of,
-    "key": attrgetter("key"),
-    "headers": attrgetter("headers"),
-    "run_at": attrgetter("run_at_ms"),
-    "max_attempts": attrgetter("attempts_max"),
-}
 _RECORD = {
     "created_at": "created_ms",
     "due_at": "due_ms",
@@ -56,6 +44,6 @@ def _array(name: str, records: Sequence[JobRecord], split: JobsSplit | DocumentS
         return pa.repeat(pa.scalar(0 if name == "shard" else split.position, wanted), len(records))
     if name == "state":
         return column([state_at(job, split.now_ms).value for job in records], wanted)
-    if (getter := _SPEC.get(name)) is not None:
-        return column([getter(job.spec) for job in records], wanted)
+    if name not in _RECORD:
+        return spec_column(name, list(map(attrgetter("spec"), records)), wanted)
     return column(list(map(attrgetter(_RECORD[name]), records)), wanted)
