@@ -1,6 +1,6 @@
 # casque: everything starts here. `make run` and `make test` set up what they need themselves.
 .DEFAULT_GOAL := help
-.PHONY: help setup run test lint types layers pytest soak chaos failover bench sim model proto lock clean
+.PHONY: help setup run test lint types layers pytest soak chaos failover bench sim model proto browser lock clean
 
 PY := .venv/bin/python
 
@@ -24,7 +24,7 @@ types: setup
 layers: setup
 	@.venv/bin/lint-imports
 
-pytest: setup
+pytest: setup browser
 	@.venv/bin/pytest -n 2 --dist loadgroup
 
 KILLS ?= 2000
@@ -49,6 +49,9 @@ LAYOUT ?= all
 PROFILE ?= all
 sim: setup ## Simulated worlds full of faults: make sim SEEDS=20000 LAYOUT=log PROFILE=brutal START=7
 	@$(PY) -m casque.testing.world --seeds $(SEEDS) --start $(START) --layout $(LAYOUT) --profile $(PROFILE)
+
+browser: ## Chromium, for the test that opens a report in it
+	@bash scripts/browser
 
 SIZE ?= medium
 model: setup ## The exhaustive model of the log protocol: make model SIZE=large

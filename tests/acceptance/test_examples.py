@@ -78,6 +78,12 @@ PRINTED = {
         r"attempt 2: 10,000 jobs are waiting",
         r'claimed 200: the 100 urgent ones first, \{"number":\d+,"customer":"customer-0"\}',
     ],
+    "spark/report": [
+        r"2026-02-15 21:10 to 2026-02-16 02:50 UTC: 515 finished, 27 of them dead",
+        r"half waited less than 24\d ms, one in ten more than \d{5} ms",
+        r"the slowest is report.render",
+        r"the page has \d+ kB",
+    ],
     "spark/process": [
         r"resized: 20 done, 1 failed",
         r"counted: 10 done",

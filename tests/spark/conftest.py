@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,9 +12,13 @@ pytest.importorskip("pyspark", reason='needs pip install "casque[spark]"')
 
 from pyspark.sql import SparkSession
 
+from casque.spark import pipeline
+from casque.spark.report import Report, build
 from casque.spark.session import local_session
+from casque.testing.known_history import write_known_history
 from casque.testing.servers import Server
 from tests.spark.faulty import Faults, FaultyDataSource
+from tests.spark.known_answers import Made
 from tests.spark.places import Place
 
 
@@ -58,3 +63,18 @@ def faults(tmp_path: Path, spark: SparkSession) -> Faults:
     (tmp_path / "faults").mkdir()
     spark.dataSource.register(FaultyDataSource)
     return Faults(tmp_path / "faults")
+
+
+@pytest.fixture(scope="session")
+def known_warehouse(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Made:
+    """To be looked at, not to be changed."""
+    at = tmp_path_factory.mktemp("known")
+    queue, warehouse = f"file://{at}/queue", f"file://{at}/warehouse"
+    known = asyncio.run(write_known_history(queue))
+    pipeline.run(spark, queue, warehouse)
+    return Made(known, queue, warehouse)
+
+
+@pytest.fixture(scope="session")
+def whole_report(spark: SparkSession, known_warehouse: Made) -> Report:
+    return build(spark, known_warehouse.warehouse)

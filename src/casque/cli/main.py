@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from casque import __version__
-from casque.cli import archive, convert, release, serve, spark_doctor, spark_work, tail, token, verify
+from casque.cli import archive, convert, release, report, serve, spark_doctor, spark_work, tail, token, verify
 from casque.cli.demo import demo
 from casque.cli.doctor import doctor
 from casque.cli.running import help_of
@@ -35,6 +35,7 @@ app.command(help=help_of(tail.tail), epilog=tail.EXAMPLES)(tail.tail)
 app.command(help=help_of(archive.archive), epilog=archive.EXAMPLES)(archive.archive)
 app.command(help=help_of(convert.convert), epilog=convert.EXAMPLES)(convert.convert)
 app.command(help=help_of(serve.serve), epilog=serve.EXAMPLES)(serve.serve)
+app.command(help=help_of(report.report), epilog=report.EXAMPLES)(report.report)
 app.add_typer(queue)
 app.add_typer(tokens)
 app.add_typer(sparks)

@@ -1,0 +1,221 @@
+"""The numbers of a report: frozen values, all of them written to `--json` as they stand.
+
+Spans are milliseconds; what could not be computed because nothing happened is None, never 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from casque.spark.report.period import Period
+
+
+class Spread(msgspec.Struct, frozen=True):
+    """How long something took. Percentiles come from sketches, and are true to 1 %."""
+
+    count: int = 0
+    sum_ms: int = 0
+    mean_ms: float | None = None
+    p50_ms: float | None = None
+    p90_ms: float | None = None
+    p99_ms: float | None = None
+    max_ms: int | None = None
+
+
+class Tally(msgspec.Struct, frozen=True):
+    """What happened to jobs: all of them, those of one entrypoint or zone, or those of one stretch of time."""
+
+    enqueued: int = 0
+    finished: int = 0
+    done: int = 0
+    dead: int = 0
+    cancelled: int = 0
+    retried: int = 0
+    attempts: int = 0
+    failed: int = 0
+    retry_rate: float | None = None
+    """Of the jobs that were done or died, those that took more than one attempt."""
+    failure_rate: float | None = None
+    """Of the jobs that were done or died, those that died."""
+    attempt_failure_rate: float | None = None
+    """Of the attempts, those that failed or whose lease ran out."""
+    wait: Spread = Spread()
+    """From due to first claimed, of finished jobs."""
+    run: Spread = Spread()
+    """From claimed to ended, of attempts."""
+
+
+class Named(msgspec.Struct, frozen=True):
+    """A tally and whose it is. Without a name: jobs without a zone."""
+
+    name: str | None
+    tally: Tally
+
+
+class Moment(msgspec.Struct, frozen=True):
+    """A tally and the time at which its stretch begins."""
+
+    at_ms: int
+    tally: Tally
+
+
+class Depth(msgspec.Struct, frozen=True):
+    """How many jobs were in the queue on average over a stretch of time."""
+
+    at_ms: int
+    scheduled: float
+    waiting: float
+    running: float
+    waiting_max: int
+    """The most at the end of any of its minutes."""
+
+
+class Standing(msgspec.Struct, frozen=True):
+    """How many jobs were in the queue at one moment."""
+
+    scheduled: int = 0
+    waiting: int = 0
+    running: int = 0
+
+
+class WorkerUse(msgspec.Struct, frozen=True):
+    """How busy a worker was."""
+
+    worker: str | None
+    busy_ms: int
+    utilisation: float
+    """Of the period; above 1 if it works on several jobs at once."""
+    attempts: int
+    failed: int
+    over_time: dict[int, float]
+    """Utilisation by the beginning of the step; steps in which it had no job are left out."""
+
+
+class DeadLetters(msgspec.Struct, frozen=True):
+    """Jobs of one entrypoint that died of the same kind of error."""
+
+    error_class: str | None
+    entrypoint: str
+    jobs: int
+    sample_job: str
+    sample_error: str | None
+    first_ms: int
+    last_ms: int
+
+
+class Fairness(msgspec.Struct, frozen=True):
+    """All zones compared."""
+
+    zones: int = 0
+    jain_service: float | None = None
+    jain_wait: float | None = None
+    large_zones: int = 0
+    large_wait_ms: float | None = None
+    small_wait_ms: float | None = None
+    small_to_large: float | None = None
+
+
+class FairHour(msgspec.Struct, frozen=True):
+    at_ms: int
+    fairness: Fairness
+
+
+class Cost(msgspec.Struct, frozen=True):
+    """What the operations of one zone cost at the store."""
+
+    zone: str | None
+    operations: int
+    commits: float
+    bytes: int
+    dollars: float
+
+
+class Figures(msgspec.Struct, frozen=True):
+    """Everything a report says about one period."""
+
+    period: Period
+    total: Tally
+    wait_sketch: dict[int, int]
+    run_sketch: dict[int, int]
+    over_time: tuple[Moment, ...]
+    """By step; steps in which nothing happened are left out."""
+    hours: tuple[Moment, ...]
+    entrypoints: tuple[Named, ...]
+    """The one with the most finished jobs first."""
+    zones: tuple[Named, ...]
+    depth: tuple[Depth, ...]
+    """Every step of the period."""
+    standing: Standing
+    """At its end."""
+    workers: tuple[WorkerUse, ...]
+    """The busiest first."""
+    dead_letters: tuple[DeadLetters, ...]
+    fairness: Fairness
+    fair_hours: tuple[FairHour, ...]
+    costs: tuple[Cost, ...]
+    """The dearest first. By whole hours, those that the period touches."""
+
+    @property
+    def empty(self) -> bool:
+        return not (self.total.enqueued or self.total.finished or self.total.attempts or self.depth_max)
+
+    @property
+    def depth_max(self) -> int:
+        return max((point.waiting_max for point in self.depth), default=0)
+
+    @property
+    def throughput(self) -> float:
+        """Finished jobs per second."""
+        return self.total.finished / (self.period.span_ms / 1000)
+
+    @property
+    def dollars(self) -> float:
+        return sum(cost.dollars for cost in self.costs)
+
+    @property
+    def commits(self) -> float:
+        return sum(cost.commits for cost in self.costs)
+
+
+def fairness(zones: Iterable[Named]) -> Fairness:
+    """As `gold/fairness` defines it, over any stretch of time: all zones whose jobs finished in it.
+
+    >>> alike = Tally(finished=1, run=Spread(1, 500))
+    >>> fairness([Named("a", alike), Named("b", alike)]).jain_service
+    1.0
+    """
+    # Of zones of the same size the table takes the first by name for the larger one, that of nobody before all others.
+    named = sorted(zones, key=lambda one: (-one.tally.finished, one.name is not None, one.name or ""))
+    served = [one.tally for one in named if one.tally.finished]
+    if not served:
+        return Fairness()
+    half = sum(zone.finished for zone in served) / 2
+    large = next(n for n in range(1, len(served) + 1) if sum(zone.finished for zone in served[:n]) >= half)
+    large_wait, small_wait = _mean_wait(served[:large]), _mean_wait(served[large:])
+    return Fairness(
+        len(served),
+        jain(zone.run.sum_ms for zone in served),
+        jain(zone.wait.mean_ms for zone in served if zone.wait.mean_ms is not None),
+        large,
+        large_wait,
+        small_wait,
+        small_wait / large_wait if small_wait is not None and large_wait else None,
+    )
+
+
+def jain(shares: Iterable[float]) -> float | None:
+    """Jain's index: 1 if all have the same, 1 / n if one of n has everything; None of nothing.
+
+    >>> jain([1, 1, 1, 1]), jain([1, 0, 0, 0])
+    (1.0, 0.25)
+    """
+    values = list(shares)
+    squares = sum(value * value for value in values)
+    return sum(values) ** 2 / (len(values) * squares) if squares else None
+
+
+def _mean_wait(zones: Sequence[Tally]) -> float | None:
+    count = sum(zone.wait.count for zone in zones)
+    return sum(zone.wait.sum_ms for zone in zones) / count if count else None

@@ -1,0 +1,134 @@
+"""The few numbers that sum up a period, and how two periods differ in them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import StrEnum
+
+import msgspec
+
+from casque.spark.report.figures import Figures, Tally
+from casque.spark.report.period import Period
+from casque.spark.report.scales import dollars, index, number, percent, span
+
+
+class Unit(StrEnum):
+    """How a number is written."""
+
+    COUNT = "count"
+    SHARE = "share"
+    MS = "ms"
+    PER_SECOND = "per second"
+    INDEX = "index"
+    DOLLARS = "dollars"
+
+
+WRITTEN: dict[Unit, Callable[[float | None], str]] = {
+    Unit.COUNT: number,
+    Unit.SHARE: percent,
+    Unit.MS: span,
+    Unit.PER_SECOND: lambda value: "–" if value is None else f"{number(value)}/s",
+    Unit.INDEX: index,
+    Unit.DOLLARS: dollars,
+}
+
+
+class Headline(msgspec.Struct, frozen=True):
+    """One number that matters."""
+
+    name: str
+    unit: Unit
+    value: float | None
+    about: str
+
+    def __str__(self) -> str:
+        return WRITTEN[self.unit](self.value)
+
+
+class Difference(msgspec.Struct, frozen=True):
+    """The same number of two periods."""
+
+    name: str
+    unit: Unit
+    before: float | None
+    after: float | None
+    difference: float | None
+    ratio: float | None
+    """After to before; None where one is missing or before is 0."""
+
+
+class EntrypointDifference(msgspec.Struct, frozen=True):
+    entrypoint: str
+    differences: tuple[Difference, ...]
+
+
+class Comparison(msgspec.Struct, frozen=True):
+    """Two periods beside each other."""
+
+    before: Period
+    after: Period
+    headline: tuple[Difference, ...]
+    entrypoints: tuple[EntrypointDifference, ...]
+    """Those of both periods, the one with the most finished jobs first."""
+
+
+def headlines(f: Figures) -> tuple[Headline, ...]:
+    t, busy = f.total, sum(worker.busy_ms for worker in f.workers)
+    return (
+        Headline("enqueued", Unit.COUNT, t.enqueued, "jobs that were added"),
+        Headline("finished", Unit.COUNT, t.finished, "done, dead and cancelled together"),
+        Headline("done", Unit.COUNT, t.done, "jobs that were acknowledged"),
+        Headline("dead", Unit.COUNT, t.dead, "jobs that ran out of attempts"),
+        Headline("cancelled", Unit.COUNT, t.cancelled, "jobs that were cancelled"),
+        Headline("throughput", Unit.PER_SECOND, f.throughput, "finished jobs per second, over the whole period"),
+        Headline("wait, median", Unit.MS, t.wait.p50_ms, "from due to first claimed; half waited no longer"),
+        Headline("wait, p90", Unit.MS, t.wait.p90_ms, "nine of ten waited no longer"),
+        Headline("wait, p99", Unit.MS, t.wait.p99_ms, "99 of 100 waited no longer"),
+        Headline("run, median", Unit.MS, t.run.p50_ms, "from claimed to ended; half took no longer"),
+        Headline("run, p90", Unit.MS, t.run.p90_ms, "nine of ten attempts took no longer"),
+        Headline("run, p99", Unit.MS, t.run.p99_ms, "99 of 100 attempts took no longer"),
+        Headline("retry rate", Unit.SHARE, t.retry_rate, "of done and dead jobs, those of several attempts"),
+        Headline("failure rate", Unit.SHARE, t.failure_rate, "of done and dead jobs, those that died"),
+        Headline("attempts failed", Unit.SHARE, t.attempt_failure_rate, "attempts that failed or whose lease ran out"),
+        Headline("waiting, most", Unit.COUNT, f.depth_max, "jobs due and not running, at the worst minute's end"),
+        Headline("waiting at the end", Unit.COUNT, f.standing.waiting, "jobs due and not running as the period ended"),
+        Headline("workers", Unit.COUNT, len(f.workers), "that had a job"),
+        Headline("busy workers", Unit.INDEX, busy / f.period.span_ms, "on average over the period"),
+        Headline("fairness", Unit.INDEX, f.fairness.jain_service, "Jain's index of run time between zones: 1 is even"),
+        Headline("commits", Unit.COUNT, round(f.commits, 6), "write requests of the queue, by whole hours"),
+        Headline("cost", Unit.DOLLARS, f.dollars, "of these requests, by whole hours"),
+    )
+
+
+def compare(before: Figures, after: Figures) -> Comparison:
+    headline = tuple(
+        _difference(old.name, old.unit, old.value, new.value)
+        for old, new in zip(headlines(before), headlines(after), strict=True)
+    )
+    old, new = ({one.name: one.tally for one in figures.entrypoints} for figures in (before, after))
+    names = sorted(
+        (name for name in {*old, *new} if name is not None),
+        key=lambda name: (-sum(side[name].finished for side in (old, new) if name in side), name),
+    )
+    return Comparison(
+        before.period,
+        after.period,
+        headline,
+        tuple(EntrypointDifference(name, _differences(old.get(name), new.get(name))) for name in names),
+    )
+
+
+def _differences(before: Tally | None, after: Tally | None) -> tuple[Difference, ...]:
+    old, new = before or Tally(), after or Tally()
+    return (
+        _difference("finished", Unit.COUNT, old.finished, new.finished),
+        _difference("attempts failed", Unit.SHARE, old.attempt_failure_rate, new.attempt_failure_rate),
+        _difference("wait, p90", Unit.MS, old.wait.p90_ms, new.wait.p90_ms),
+        _difference("run, p90", Unit.MS, old.run.p90_ms, new.run.p90_ms),
+    )
+
+
+def _difference(name: str, unit: Unit, before: float | None, after: float | None) -> Difference:
+    if before is None or after is None:
+        return Difference(name, unit, before, after, None, None)
+    return Difference(name, unit, before, after, after - before, after / before if before else None)

@@ -1,0 +1,102 @@
+"""Which stretch of time a report is about, and how finely it is shown."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+
+from casque.errors import InvalidInputError
+
+MINUTE_MS = 60_000
+HOUR_MS = 60 * MINUTE_MS
+DAY_MS = 24 * HOUR_MS
+STEPS_MS = (MINUTE_MS, 5 * MINUTE_MS, 15 * MINUTE_MS, HOUR_MS, 6 * HOUR_MS, DAY_MS, 7 * DAY_MS, 28 * DAY_MS)
+POINTS_MAX = 180
+"""More than a chart has room for."""
+
+
+class Period(msgspec.Struct, frozen=True):
+    """From one minute up to another, which is not part of it.
+
+    >>> Period(0, 3 * HOUR_MS).step_ms // MINUTE_MS
+    1
+    >>> Period(0, 30 * DAY_MS).step_ms // HOUR_MS
+    6
+    """
+
+    from_ms: int
+    to_ms: int
+
+    @property
+    def span_ms(self) -> int:
+        return self.to_ms - self.from_ms
+
+    @property
+    def step_ms(self) -> int:
+        """How much time one point of a chart stands for."""
+        return next((step for step in STEPS_MS if self.span_ms / step <= POINTS_MAX), STEPS_MS[-1])
+
+    @property
+    def steps(self) -> range:
+        """The beginnings of all steps; the first may lie before the period."""
+        return range(self.from_ms // self.step_ms * self.step_ms, self.to_ms, self.step_ms)
+
+    @property
+    def hours(self) -> range:
+        """The beginnings of all hours that it touches."""
+        return range(self.from_ms // HOUR_MS * HOUR_MS, self.to_ms, HOUR_MS)
+
+    def within(self, step: int, length_ms: int) -> int:
+        """How much of a step lies in the period."""
+        return max(0, min(step + length_ms, self.to_ms) - max(step, self.from_ms))
+
+    def __str__(self) -> str:
+        return f"{shown(self.from_ms)} to {shown(self.to_ms)} UTC"
+
+
+def moment(name: str, text: str) -> datetime:
+    """A time as people write it, in UTC unless it says otherwise.
+
+    >>> moment("--to", "2026-02-15T10:00") == moment("--to", "2026-02-15 11:00+01:00")
+    True
+    """
+    try:
+        found = datetime.fromisoformat(text.strip())
+    except ValueError:
+        raise InvalidInputError(
+            f"{name} takes a time in UTC such as 2026-02-15T10:00, or a date such as 2026-02-15; not {text!r}"
+        ) from None
+    return found.replace(tzinfo=UTC) if found.tzinfo is None else found
+
+
+def parse_moments(name: str, text: str) -> tuple[datetime, datetime]:
+    """`FROM..TO`."""
+    before, dots, after = text.partition("..")
+    if not dots:
+        raise InvalidInputError(
+            f"{name} takes two times with two dots between them, such as 2026-02-14..2026-02-15; not {text!r}"
+        )
+    begin, end = moment(name, before), moment(name, after)
+    checked(name, Period(minute_ms(begin), minute_ms(end)))
+    return begin, end
+
+
+def minute_ms(moment: datetime) -> int:
+    """The minute that it lies in."""
+    aware = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
+    return (aware - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(minutes=1) * MINUTE_MS
+
+
+def checked(name: str, period: Period) -> Period:
+    if period.span_ms <= 0:
+        raise InvalidInputError(f"{name} ends before it begins, or at the same minute: {period}")
+    return period
+
+
+def shown(at_ms: int) -> str:
+    """
+    >>> shown(1_771_189_800_000)
+    '2026-02-15 21:10'
+    """
+    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M")

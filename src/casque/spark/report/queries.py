@@ -1,0 +1,408 @@
+"""The questions that a report asks of a warehouse, answered by Spark, few and small.
+
+What goes to Spark and comes back are numbers and names: times as milliseconds since the epoch, because what a driver
+makes of a timestamp depends on two time zones, that of the session and its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from casque.spark import sketch
+from casque.spark.report.figures import (
+    Cost,
+    DeadLetters,
+    Depth,
+    FairHour,
+    Fairness,
+    Figures,
+    Moment,
+    Named,
+    Spread,
+    Standing,
+    Tally,
+    WorkerUse,
+    fairness,
+)
+from casque.spark.report.period import HOUR_MS, MINUTE_MS, Period
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, Row
+
+
+class Tables(Protocol):
+    """The tables of a warehouse by their names: a period's dates, or all of them, and some columns, or all."""
+
+    def __call__(self, table: str, period: Period | None = None, columns: Sequence[str] | None = None) -> DataFrame: ...
+
+
+Progress = Callable[[str], None]
+"""Told what comes next."""
+
+QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
+DEAD_LETTERS_MAX = 100
+COUNTS = ("enqueued", "finished", "done", "dead", "cancelled", "retried", "attempts", "failed")
+SPANS = ("wait", "run")
+
+
+def _silent(_what: str) -> None:
+    pass
+
+
+def extent(tables: Tables) -> Period | None:
+    """The minutes that the warehouse knows anything about; None if it is empty."""
+    from pyspark.sql import functions as f
+
+    minutes = tables("gold/minutes", columns=["minute"]).unionAll(tables("gold/depth", columns=["minute"]))
+    [row] = minutes.agg(
+        f.min(f.unix_millis("minute")).alias("first"), f.max(f.unix_millis("minute")).alias("last")
+    ).collect()
+    return None if row["first"] is None else Period(row["first"], row["last"] + MINUTE_MS)
+
+
+def collect(tables: Tables, period: Period, known: Period, progress: Progress = _silent) -> Figures:
+    """All figures of a period; `known` is the extent of the warehouse."""
+    return _Questions(tables, period, known).ask(progress)
+
+
+class _Dimension(NamedTuple):
+    """One way to divide the same jobs."""
+
+    name: str
+    key: Any
+
+
+class _Questions:
+    """About one period."""
+
+    def __init__(self, tables: Tables, period: Period, known: Period) -> None:
+        self._tables = tables
+        self._period = period
+        self._reaches_the_end = period.to_ms >= known.to_ms
+        # Beyond what is known there is nothing: a period that covers all of an hour's minutes covers the hour.
+        self._by_hours = all(
+            edge % HOUR_MS == 0 or beyond
+            for edge, beyond in (
+                (period.from_ms, period.from_ms <= known.from_ms),
+                (period.to_ms, self._reaches_the_end),
+            )
+        )
+
+    def ask(self, progress: Progress) -> Figures:
+        progress("counting jobs")
+        tallies = self._tallies(progress)
+        [(_, total)] = tallies["all"].items() or [("", Tally())]
+        progress("depth over time")
+        depth, standing = self._depth()
+        if self._reaches_the_end:
+            standing = self._standing_now()
+        progress("workers")
+        workers = self._workers()
+        progress("dead letters")
+        dead_letters = self._dead_letters()
+        progress("fairness")
+        fair_hours = self._fair_hours()
+        progress("cost")
+        costs = self._costs()
+        return Figures(
+            self._period,
+            total,
+            self._sketches.get("wait", {}),
+            self._sketches.get("run", {}),
+            _moments(tallies["step"]),
+            _moments(tallies["hour"]),
+            _ranked(tallies["entrypoint"]),
+            _ranked(tallies["zone"]),
+            depth,
+            standing,
+            workers,
+            dead_letters,
+            fairness(_ranked(tallies["zone"])),
+            fair_hours,
+            costs,
+        )
+
+    # --- Counts and spans ---
+
+    def _tallies(self, progress: Progress) -> dict[str, dict[Any, Tally]]:
+        """By dimension and key."""
+        step_ms = self._period.step_ms
+        hourly = self._by_hours and step_ms >= HOUR_MS
+        time = "hour" if hourly else "minute"
+        rows = self._touched("gold/hours") if hourly else self._of("gold/minutes", "minute")
+        counts = self._counts(rows, time)
+        progress("merging sketches")
+        spreads = self._spreads(rows, time)
+        tallies: dict[str, dict[Any, Tally]] = {name: {} for name in ("all", "step", "hour", "entrypoint", "zone")}
+        for row in counts:
+            wait, run = (_spread(row, span, spreads.get((row["dimension"], row["key"], span))) for span in SPANS)
+            tallies[row["dimension"]][row["key"]] = _tally(row, wait, run)
+        return tallies
+
+    def _counts(self, rows: DataFrame, time: str) -> list[Row]:
+        from pyspark.sql import functions as f
+
+        sums = [*COUNTS, *(f"{span}_{what}" for span in SPANS for what in ("count", "ms_sum"))]
+        return (
+            rows.select(self._divided(time), *sums, *(f"{span}_ms_max" for span in SPANS))
+            .groupBy("d.dimension", "d.key")
+            .agg(
+                *(f.sum(name).alias(name) for name in sums),
+                *(f.max(f"{span}_ms_max").alias(f"{span}_ms_max") for span in SPANS),
+            )
+            .collect()
+        )
+
+    def _spreads(self, rows: DataFrame, time: str) -> dict[tuple[str, str | None, str], dict[str, float]]:
+        """Percentiles, from the sketches of all rows of a key merged into one."""
+        from pyspark.sql import functions as f
+
+        spans = [
+            rows.select("*", f.lit(span).alias("span"), f.explode(f"{span}_sketch").alias("bucket", "n"))
+            for span in SPANS
+        ]
+        merged = (
+            spans[0]
+            .unionAll(spans[1])
+            .select(self._divided(time), "span", "bucket", "n")
+            .groupBy("d.dimension", "d.key", "span", "bucket")
+            .agg(f.sum("n").alias("n"))
+            .groupBy("dimension", "key", "span")
+            .agg(f.expr(sketch.sql_merge("bucket", "n")).alias("sketch"))
+        )
+        answers = merged.select(
+            "dimension",
+            "key",
+            "span",
+            f.when(f.col("dimension") == "all", f.col("sketch")).alias("sketch"),
+            *(f.expr(sketch.sql_quantile("sketch", q)).alias(name) for name, q in QUANTILES.items()),
+        ).collect()
+        self._sketches = {row["span"]: dict(sorted(row["sketch"].items())) for row in answers if row["sketch"]}
+        return {(row["dimension"], row["key"], row["span"]): row.asDict() for row in answers}
+
+    def _divided(self, time: str) -> Column:
+        """Each row once for every dimension. As text, so that they fit into one column."""
+        from pyspark.sql import functions as f
+
+        at = f.unix_millis(time)
+        dimensions = [
+            _Dimension("all", f.lit("")),
+            _Dimension("step", _floor(at, self._period.step_ms).cast("string")),
+            _Dimension("hour", _floor(at, HOUR_MS).cast("string")),
+            _Dimension("entrypoint", f.col("entrypoint")),
+            _Dimension("zone", f.col("zone")),
+        ]
+        return f.explode(
+            f.array(*(f.struct(f.lit(one.name).alias("dimension"), one.key.alias("key")) for one in dimensions))
+        ).alias("d")
+
+    # --- The rest ---
+
+    def _depth(self) -> tuple[tuple[Depth, ...], Standing]:
+        from pyspark.sql import functions as f
+
+        states = ("scheduled", "waiting", "running")
+        at = f.unix_millis("minute")
+        minutes = self._of("gold/depth", "minute").groupBy(at.alias("at"))
+        rows = (
+            minutes.agg(
+                *(f.sum(state).alias(state) for state in states),
+                *(f.sum(f"{state}_ms").alias(f"{state}_ms") for state in states),
+            )
+            .groupBy(_floor(f.col("at"), self._period.step_ms).alias("step"))
+            .agg(
+                *(f.sum(f"{state}_ms").alias(f"{state}_ms") for state in states),
+                f.max("waiting").alias("waiting_max"),
+                f.max(f.struct("at", *states)).alias("last"),
+            )
+            .collect()
+        )
+        by_step = {row["step"]: row for row in rows}
+        standing = Standing()
+        points = []
+        for step in self._period.steps:
+            row = by_step.get(step)
+            if row is None:
+                points.append(Depth(step, 0.0, 0.0, 0.0, 0))
+                continue
+            scheduled, waiting, running = (
+                row[f"{state}_ms"] / self._period.within(step, self._period.step_ms) for state in states
+            )
+            points.append(Depth(step, scheduled, waiting, running, row["waiting_max"]))
+            # A minute without any jobs has no row: what is said last holds only if it is about the last minute.
+            if row["last"]["at"] == self._period.to_ms - MINUTE_MS:
+                standing = Standing(*(row["last"][state] for state in states))
+        return tuple(points), standing
+
+    def _standing_now(self) -> Standing:
+        """As of the warehouse's position, which may lie within a minute: the depth at that one's end is not known."""
+        from pyspark.sql import functions as f
+
+        queue = self._tables("silver/queue", columns=["state", "first_due_at", "as_of"]).where("state != 'dead'")
+        running, due = f.col("state") == "running", f.col("first_due_at") <= f.col("as_of")
+        [row] = queue.agg(
+            f.count_if(~running & ~due).alias("scheduled"),
+            f.count_if(~running & due).alias("waiting"),
+            f.count_if(running).alias("running"),
+        ).collect()
+        return Standing(row["scheduled"], row["waiting"], row["running"])
+
+    def _workers(self) -> tuple[WorkerUse, ...]:
+        from pyspark.sql import functions as f
+
+        step_ms, period = self._period.step_ms, self._period
+        rows = (
+            self._of("gold/workers", "minute")
+            .groupBy("worker", _floor(f.unix_millis("minute"), step_ms).alias("step"))
+            .agg(*(f.sum(name).alias(name) for name in ("busy_ms", "attempts", "failed")))
+            .collect()
+        )
+        by_worker: dict[str | None, list[Row]] = {}
+        for row in rows:
+            by_worker.setdefault(row["worker"], []).append(row)
+        uses = [
+            WorkerUse(
+                worker,
+                busy_ms := sum(row["busy_ms"] for row in its),
+                busy_ms / period.span_ms,
+                sum(row["attempts"] for row in its),
+                sum(row["failed"] for row in its),
+                {
+                    row["step"]: row["busy_ms"] / period.within(row["step"], step_ms)
+                    for row in sorted(its, key=lambda row: row["step"])
+                    if row["busy_ms"]
+                },
+            )
+            for worker, its in by_worker.items()
+        ]
+        return tuple(sorted(uses, key=lambda use: (-use.busy_ms, use.worker or "")))
+
+    def _dead_letters(self) -> tuple[DeadLetters, ...]:
+        from pyspark.sql import functions as f
+
+        if self._by_hours:
+            letters = self._touched("gold/dead_letters")
+        else:
+            # By the hour is too coarse; the jobs themselves know the minute.
+            columns = ("state", "finished_at", "error_class", "entrypoint", "id", "error")
+            dead = self._of("silver/jobs", "finished_at", columns).where("state = 'dead'")
+            letters = dead.select(
+                "error_class",
+                "entrypoint",
+                f.lit(1).alias("jobs"),
+                f.col("id").alias("sample_job"),
+                f.col("error").alias("sample_error"),
+                f.col("finished_at").alias("first_at"),
+                f.col("finished_at").alias("last_at"),
+            )
+        rows = (
+            letters.groupBy("error_class", "entrypoint")
+            .agg(
+                f.sum("jobs").alias("jobs"),
+                f.min(f.struct(f.unix_millis("first_at").alias("at"), "sample_job", "sample_error")).alias("first"),
+                f.max(f.unix_millis("last_at")).alias("last"),
+            )
+            .orderBy(f.desc("jobs"), "error_class", "entrypoint")
+            .limit(DEAD_LETTERS_MAX)
+            .collect()
+        )
+        return tuple(
+            DeadLetters(
+                row["error_class"],
+                row["entrypoint"],
+                row["jobs"],
+                row["first"]["sample_job"],
+                row["first"]["sample_error"],
+                row["first"]["at"],
+                row["last"],
+            )
+            for row in rows
+        )
+
+    def _fair_hours(self) -> tuple[FairHour, ...]:
+        from pyspark.sql import functions as f
+
+        rows = self._touched("gold/fairness").withColumn("at", f.unix_millis("hour")).drop("hour", "date").collect()
+        return tuple(
+            FairHour(
+                row["at"],
+                Fairness(
+                    row["zones"],
+                    row["jain_service"],
+                    row["jain_wait"],
+                    row["large_zones"],
+                    row["large_wait_ms"],
+                    row["small_wait_ms"],
+                    row["small_to_large"],
+                ),
+            )
+            for row in sorted(rows, key=lambda row: row["at"])
+        )
+
+    def _costs(self) -> tuple[Cost, ...]:
+        from pyspark.sql import functions as f
+
+        rows = (
+            self._touched("gold/requests")
+            .groupBy("zone")
+            .agg(*(f.sum(name).alias(name) for name in ("operations", "commits", "bytes", "dollars")))
+            .collect()
+        )
+        costs = [
+            Cost(row["zone"], row["operations"], float(row["commits"]), row["bytes"] or 0, row["dollars"])
+            for row in rows
+        ]
+        return tuple(sorted(costs, key=lambda cost: (-cost.dollars, cost.zone or "")))
+
+    def _of(self, table: str, time: str, columns: Sequence[str] | None = None) -> DataFrame:
+        """The rows of the period."""
+        return _between(self._tables(table, self._period, columns), time, self._period)
+
+    def _touched(self, table: str) -> DataFrame:
+        """The rows of every hour of which the period covers anything."""
+        whole = Period(self._period.hours.start, self._period.to_ms)
+        return _between(self._tables(table, whole), "hour", whole)
+
+
+def _between(rows: DataFrame, time: str, period: Period) -> DataFrame:
+    from pyspark.sql import functions as f
+
+    begin, end = (f.timestamp_millis(f.lit(at_ms)) for at_ms in (period.from_ms, period.to_ms))
+    return rows.where((f.col(time) >= begin) & (f.col(time) < end))
+
+
+def _floor(at_ms: Column, step_ms: int) -> Column:
+    from pyspark.sql import functions as f
+
+    return f.floor(at_ms / step_ms) * step_ms
+
+
+def _tally(row: Row, wait: Spread, run: Spread) -> Tally:
+    counts = {name: row[name] for name in COUNTS}
+    ended = row["done"] + row["dead"]
+    return Tally(
+        **counts,
+        retry_rate=row["retried"] / ended if ended else None,
+        failure_rate=row["dead"] / ended if ended else None,
+        attempt_failure_rate=row["failed"] / row["attempts"] if row["attempts"] else None,
+        wait=wait,
+        run=run,
+    )
+
+
+def _spread(row: Row, span: str, percentiles: dict[str, float] | None) -> Spread:
+    count, total_ms = row[f"{span}_count"] or 0, row[f"{span}_ms_sum"] or 0
+    if not count or percentiles is None:
+        return Spread()
+    quantiles = {f"{name}_ms": percentiles[name] for name in QUANTILES}
+    return Spread(count, total_ms, total_ms / count, max_ms=row[f"{span}_ms_max"], **quantiles)
+
+
+def _moments(tallies: dict[str, Tally]) -> tuple[Moment, ...]:
+    return tuple(Moment(at, tally) for at, tally in sorted((int(key), tally) for key, tally in tallies.items()))
+
+
+def _ranked(tallies: dict[str | None, Tally]) -> tuple[Named, ...]:
+    named: Iterable[Named] = (Named(name, tally) for name, tally in tallies.items())
+    return tuple(sorted(named, key=lambda one: (-one.tally.finished, -one.tally.enqueued, one.name or "")))
