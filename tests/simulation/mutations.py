@@ -20,12 +20,12 @@ from casque.engine.reaper import Reaper
 from casque.errors import CasqueError
 from casque.journal.document import DocumentJournal
 from casque.journal.port import Appended, Batch
-from casque.state import Ack, Beaten, Dequeue, GiveBack, Observed, State
+from casque.state import Ack, Beaten, Dequeue, GiveBack, Observed, Returned, Settle, State, machine
 from casque.state.events import subject
 from casque.state.ready import Lane
 from casque.storage.port import LOST, Outcome, Unknown
 from casque.testing.world.bucket import Bucket
-from casque.types import JobRecord
+from casque.types import Ending, JobRecord
 
 Mutation = Callable[[pytest.MonkeyPatch], None]
 
@@ -37,6 +37,61 @@ def ack_without_token_check(patch: pytest.MonkeyPatch) -> None:
         ack(self, msgspec.structs.replace(c, token=None), now_ms)
 
     patch.setattr(State, "_ack", trusting)
+
+
+def settle_without_token_check(patch: pytest.MonkeyPatch) -> None:
+    settle = State._settle
+
+    def trusting(self: State, c: Settle, now_ms: int) -> list[CasqueError | None]:
+        current = [
+            msgspec.structs.replace(o, token=self.jobs[o.job_id].token if o.job_id in self.jobs else o.token)
+            for o in c.outcomes
+        ]
+        return settle(self, msgspec.structs.replace(c, outcomes=tuple(current)), now_ms)
+
+    patch.setattr(State, "_settle", trusting)
+
+
+def settled_outcomes_not_remembered(patch: pytest.MonkeyPatch) -> None:
+    """Whoever asks again hears of what is there now, not of what was done."""
+    settle = State._settle
+
+    def forgetful(self: State, c: Settle, now_ms: int) -> list[CasqueError | None]:
+        return settle(self, msgspec.structs.replace(c, request_id=None), now_ms)
+
+    patch.setattr(State, "_settle", forgetful)
+
+
+def one_refused_outcome_refuses_the_rest(patch: pytest.MonkeyPatch) -> None:
+    """The answers say so, and what came before it has happened."""
+    settle = State._settle
+
+    def strict(self: State, c: Settle, now_ms: int) -> list[CasqueError | None]:
+        answers = settle(self, c, now_ms)
+        refused = next((one for one in answers if one is not None), None)
+        return [refused] * len(answers)
+
+    patch.setattr(State, "_settle", strict)
+
+
+def tries_lost_by_the_next_claim(patch: pytest.MonkeyPatch) -> None:
+    claimed = machine._claimed
+
+    def forgetful(job: JobRecord, *rest: Any) -> JobRecord:
+        return msgspec.structs.replace(claimed(job, *rest), tries=())
+
+    patch.setattr(machine, "_claimed", forgetful)
+
+
+def claims_that_are_given_back_counted_as_tries(patch: pytest.MonkeyPatch) -> None:
+    returned = State._apply_returned
+
+    def counting(self: State, event: Returned, at_ms: int) -> None:
+        tries = machine._with_try(self.jobs[event.job_id], at_ms, Ending.FAILED, None)
+        returned(self, event, at_ms)
+        self.jobs[event.job_id] = msgspec.structs.replace(self.jobs[event.job_id], tries=tries)
+
+    patch.setattr(State, "_apply_returned", counting)
 
 
 def first_write_overwrites(patch: pytest.MonkeyPatch) -> None:

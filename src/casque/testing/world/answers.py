@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
-from casque.errors import JobNotFoundError, LeaseLostError
+from casque.errors import CasqueError, JobNotFoundError, LeaseLostError
 from casque.testing.world.asked import Call, Request, Told, Verb
 from casque.testing.world.history import History
 from casque.testing.world.invariants import Invariant
-from casque.types import JobState
+from casque.types import Ending, JobState
 
 
 class Answers:
@@ -31,6 +32,8 @@ class Answers:
                 self._ended(call.request)
             case Verb.NACK:
                 self._nacked(call.request)
+            case Verb.SETTLE:
+                self._settled(call, answer)
             case Verb.HEARTBEAT:
                 self._beaten(call)
             case Verb.RETRY:
@@ -45,6 +48,8 @@ class Answers:
     def refused(self, call: Call, error: BaseException) -> None:
         """It never happened, says the answer."""
         call.told = Told.REFUSED
+        for part in call.parts:
+            self.refused(part, error)
         request, h = call.request, self._h
         self.counted[request.verb, type(error).__name__] += 1
         self._check_reason(request, error)
@@ -85,6 +90,8 @@ class Answers:
 
     def unknown(self, call: Call, told: Told) -> None:
         call.told = told
+        for part in call.parts:
+            part.told = told
         self.counted[call.request.verb, told] += 1
 
     # --- By verb ---
@@ -156,9 +163,26 @@ class Answers:
         )
         fate.endings = [request]
 
+    def _settled(self, call: Call, answers: Sequence[CasqueError | None]) -> None:
+        for part, refused in zip(call.parts, answers, strict=True):
+            if refused is None:
+                self.answered(part, None)
+            else:
+                self.refused(part, refused)
+        # Where nothing was carried out, nothing is remembered.
+        if call.request.answer is not None or any(refused is None for refused in answers):
+            self._same_answer(call.request, tuple([type(refused).__name__ for refused in answers]))
+
+    def _failed_so(self, request: Request) -> bool:
+        """Somebody else had told the same failure of the same lease, which is no reason to refuse this one."""
+        record = self._h.state.jobs.get(request.job_id or "")
+        return record is not None and any(
+            tried.token == request.token and tried.how is Ending.FAILED for tried in record.tries
+        )
+
     def _nacked(self, request: Request) -> None:
         self._h.demand(
-            bool(request.effects) or request.may_have_acted,
+            bool(request.effects) or request.may_have_acted or self._failed_so(request),
             Invariant.DURABLE,
             lambda: f"{request} was answered, and the lease goes on",
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -18,6 +18,7 @@ class Verb(StrEnum):
     DEQUEUE = "dequeue"
     ACK = "ack"
     NACK = "nack"
+    SETTLE = "settle"
     HEARTBEAT = "heartbeat"
     CANCEL = "cancel"
     RETRY = "retry"
@@ -50,6 +51,7 @@ class Request:
         "job_id",
         "may_have_acted",
         "number",
+        "parts",
         "request_id",
         "send",
         "timeout_ms",
@@ -69,6 +71,7 @@ class Request:
         entrypoints: tuple[str, ...] | None = None,
         items: int = 0,
         timeout_ms: int = 0,
+        parts: Sequence[Request] = (),
     ) -> None:
         self.number = number
         self.verb = verb
@@ -79,6 +82,8 @@ class Request:
         self.entrypoints = entrypoints
         self.items = items
         self.timeout_ms = timeout_ms
+        self.parts = parts
+        """The acks and nacks of a settle: each is held to account like one that was asked for by itself."""
         self.calls: list[Call] = []
         self.answer: Any = None
         """The first answer that was not empty."""
@@ -104,7 +109,7 @@ class Request:
 class Call:
     """One attempt of a request, through one process."""
 
-    __slots__ = ("asked_at", "landed", "life", "request", "told", "via", "wall_ms")
+    __slots__ = ("asked_at", "landed", "life", "parts", "request", "told", "via", "wall_ms")
 
     def __init__(self, request: Request, life: Life) -> None:
         self.request = request
@@ -117,4 +122,7 @@ class Call:
         self.told = Told.PENDING
         self.via = {life}
         """The processes that may have carried it out: the caller's own, and every broker that it reached."""
+        self.parts = [Call(part, life) for part in request.parts]
+        for part in self.parts:
+            part.via = self.via
         request.calls.append(self)

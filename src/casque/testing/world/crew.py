@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ from casque.client.queue import NewJob
 from casque.client.verbs import LeaseVerbs
 from casque.clock import Random
 from casque.errors import CasqueError, CorruptQueueError, LeaseLostError, UnknownOutcomeError
+from casque.service import Outcome
 from casque.settings import milliseconds
 from casque.testing.world.asked import Call, Request, Send, Told, Verb
 from casque.testing.world.invariants import Invariant, Violation
@@ -27,6 +28,8 @@ KEYS = ("daily", "hourly", "once")
 REMEMBERED = 60
 SMALL = 0.25
 """The share of calls that go through the small API."""
+TOGETHER = 0.35
+"""The share of workers who tell what became of all their jobs in one call."""
 NEVER_REPEATED = (Verb.HEARTBEAT, Verb.REQUEUE, Verb.LOOK)
 
 
@@ -82,8 +85,11 @@ class Crew:
             else:
                 request = self._dequeue_request(entrypoints, wait)
             leases = await self._ask(request)
-            for job_id, token in leases or ():
-                await self._work_on(job_id, token)
+            if leases and self._rng.random() < TOGETHER:
+                await self._work_on_all(leases)
+            else:
+                for job_id, token in leases or ():
+                    await self._work_on(job_id, token)
             if not leases:
                 await self._life.clock.sleep(self._rng.expovariate(2.0))
 
@@ -108,6 +114,23 @@ class Crew:
         await self._ask(request)
         if request.request_id is None and self._world.healed and request.calls[-1].told is Told.UNKNOWN:
             await self._ask(self.on_lease(Verb.ACK, job_id, token))
+
+    async def _work_on_all(self, leases: Sequence[tuple[str, int]]) -> None:
+        """Work on all of them, and tell what became of them in one call; with old ones among them, now and then."""
+        rng, known = self._rng, self._world.known
+        await self._life.clock.sleep(rng.uniform(2.0, 14.0) if self._careless(0.15) else rng.expovariate(4.0))
+        outcomes = [(job_id, token, self._careless(0.25)) for job_id, token in leases if not self._careless(0.1)]
+        if known.leases and self._careless(0.3):
+            outcomes += [(*rng.choice(known.leases[-REMEMBERED:]), rng.random() < 0.5) for _ in range(2)]
+            rng.shuffle(outcomes)
+        request = self._settle_request(outcomes)
+        await self._ask(request)
+        if request.request_id is None and self._world.healed and request.calls[-1].told is Told.UNKNOWN:
+            await self._ask(self._settle_request(outcomes))
+
+    def _careless(self, share: float) -> bool:
+        """As long as the day goes on, now and then."""
+        return not self._world.healed and self._rng.random() < share
 
     async def _keep_alive(self, job_id: str, token: int) -> bool:
         """Work for long, with somebody sending heartbeats meanwhile; whether the lease was lost."""
@@ -258,6 +281,24 @@ class Crew:
 
         return self._request(verb, send, job_id=job_id, token=token)
 
+    def _settle_request(self, outcomes: Sequence[tuple[str, int, bool]]) -> Request:
+        rng, history = self._rng, self._world.history
+        small = rng.random() < self._small
+        told: list[Outcome] = []
+        parts: list[Request] = []
+        for job_id, token, failed in outcomes:
+            verb = Verb.NACK if failed else Verb.ACK
+            part = Request(len(history.requests), verb, _never_by_itself, job_id=job_id, token=token)
+            history.add(part)
+            parts.append(part)
+            error, delay_ms = (f"nack {part.number}", rng.choice((None, 0, 1000))) if failed else (None, None)
+            told.append(Outcome(job_id, token, error, delay_ms=delay_ms))
+
+        def send(_: int, request_id: str | None) -> Send:
+            return lambda life: (life.small if small else life.queue).settle(told, request_id=request_id)
+
+        return self._request(Verb.SETTLE, send, parts=parts)
+
     def _on_job(self, verb: Verb, job_id: str) -> Request:
         def send(_: int, request_id: str | None) -> Send:
             if verb is Verb.CANCEL:
@@ -368,6 +409,10 @@ class _Beating:
 
     async def heartbeat(self, job_id: str) -> None:
         await self._crew.call(self._crew.on_lease(Verb.HEARTBEAT, job_id, self._token))
+
+
+async def _never_by_itself(_: Life) -> None:
+    raise AssertionError("the parts of a settle are asked for by the whole")
 
 
 def _plain(verb: Verb, answer: Any) -> Any:

@@ -18,6 +18,7 @@ class Invariant(StrEnum):
     CONSERVED = "7 no job appears from nowhere and none vanishes"
     ORDER = "8 the best ready job is claimed first"
     ARCHIVED = "9 what was finished is in the archive once, as the log tells it, before the log forgets"
+    TRIES = "9 a job's tries are what happened to it"
     SAME_STATE = "10 the engine's own state is what a fresh reader finds"
     REPLAY = "10 snapshot and tail are the full replay"
     KEPT = "10 the floor never falls; no head, no fence and nothing above the floor is deleted"

@@ -19,6 +19,7 @@ from casque.codec.head import KEY
 from casque.codec.log import (
     LogHead,
     Mode,
+    Segment,
     SnapshotRef,
     Tip,
     decode_head,
@@ -30,10 +31,12 @@ from casque.codec.snapshot import decode_snapshot, snapshot_of
 from casque.codec.staged import STAGED, decode_staged, missing_part
 from casque.errors import CorruptQueueError
 from casque.state import Limits, State
+from casque.state.events import subject
 from casque.storage.port import Stored
 from casque.testing.world.history import History
 from casque.testing.world.invariants import Invariant
 from casque.testing.world.shelves import Shelves
+from casque.testing.world.stories import Stories
 from casque.types import Finished, JobState
 
 
@@ -131,6 +134,13 @@ class DocumentOnlooker:
             Invariant.ARCHIVED,
             lambda: f"what the commit {new.position} finished is {left | dead}, and it kept {ids}",
         )
+        for one in fresh:
+            before = old.jobs.get(one.job.id)
+            self._h.demand(
+                before is None or one.job.tries[: len(before.tries)] == before.tries,
+                Invariant.TRIES,
+                lambda: f"job {one.job.id[:8]} ended, and its tries are {one.job.tries}",  # noqa: B023  called at once
+            )
 
     def archive_is_complete(self, objects: Mapping[str, Stored]) -> bool:
         return self._shelves.complete(objects)
@@ -144,6 +154,7 @@ class LogOnlooker:
         self._head: LogHead | None = None
         self._full = State(Limits(finished=True))
         self._shelves = Shelves(history)
+        self._stories = Stories()
         self._tip = Tip()
         self._claimant = ""
         """The writer that began the epoch."""
@@ -217,10 +228,22 @@ class LogOnlooker:
             ),
         )
         tip.advance(segment, digest(body))
-        self._shelves.happened([one for one in full.finished if one.position == position])
+        finished = [one for one in full.finished if one.position == position]
+        self._check_tries(segment, finished)
+        self._shelves.happened(finished)
         full.shed(position)  # from here on the shelves know
         h.segments[position] = segment
         return Effect.FENCE if segment.is_fence else Effect.COMMIT
+
+    def _check_tries(self, segment: Segment, finished: list[Finished]) -> None:
+        over = self._stories.follow(segment)
+        told = {i: tries for event in segment.events if (i := subject(event)) and (tries := self._stories.tries.get(i))}
+        kept = {i: self._full.jobs[i].tries for i in told}
+        self._h.demand(
+            [one.job.tries for one in finished] == over and kept == told,
+            Invariant.TRIES,
+            lambda: f"after commit {segment.position} jobs have tried {kept}, and the events tell {told}",
+        )
 
     # --- The head ---
 

@@ -16,7 +16,7 @@ from casque.testing.world.history import Claim, Fate, History, Key, order
 from casque.testing.world.invariants import Invariant
 from casque.testing.world.layout import Layout
 from casque.testing.world.onlooker import Effect
-from casque.types import JobRecord, JobState
+from casque.types import Ending, JobRecord, JobState
 
 if TYPE_CHECKING:
     from casque.testing.world.life import Life
@@ -213,6 +213,11 @@ class _Step:
         fixed = (old.spec, old.sequence, old.created_ms) == (new.spec, new.sequence, new.created_ms)
         h.demand(fixed, Invariant.CONSERVED, lambda: f"job {old.id[:8]} is another one now")
         h.demand(new.token >= old.token, Invariant.TOKENS, lambda: f"the token of job {old.id[:8]} fell")
+        h.demand(
+            new.tries[: len(old.tries)] == old.tries,
+            Invariant.TRIES,
+            lambda: f"job {old.id[:8]} had tried {old.tries}, and now it has {new.tries}",
+        )
         if old.state is JobState.RUNNING:
             if new.state is JobState.RUNNING and new.token == old.token:
                 self._check_beaten(old)
@@ -245,7 +250,9 @@ class _Step:
             request.may_have_acted = True  # dead and revived in one commit
         if new.error != old.error and new.error is not None and new.error.startswith("nack "):
             self._check_nacked(old, h.requests[int(new.error.removeprefix("nack "))])
+            self._check_tried(old, new, Ending.FAILED)
         elif _was_given_back(old, new):
+            self._check_tried(old, new, None)
             claim = h.claims[old.token]
             h.demand(
                 claim.holder is None,
@@ -259,6 +266,17 @@ class _Step:
                 lambda: f"the lease {old.token} on job {old.id[:8]} ended for no reason",
             )
             self._check_expired(old)
+            self._check_tried(old, new, Ending.EXPIRED)
+
+    def _check_tried(self, old: JobRecord, new: JobRecord, how: Ending | None) -> None:
+        """The lease that ended is told by one try, or by none if it was given back."""
+        told = [tried for tried in new.tries if tried.token == old.token]
+        self._h.demand(
+            [(one.how, one.worker, one.claimed_ms, one.error) for one in told]
+            == ([] if how is None else [(how, old.worker, old.claimed_ms, new.error)]),
+            Invariant.TRIES,
+            lambda: f"the lease {old.token} on job {old.id[:8]} ended ({how or 'given back'}), and is told as {told}",
+        )
 
     def _check_nacked(self, old: JobRecord, request: Request) -> None:
         h = self._h
