@@ -12,7 +12,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from benchmarks import cost, deep, document, latency, log, machine, over_grpc, plot, spark_read, spark_write, state
+from benchmarks import bulk, cost, deep, document, latency, log, machine, over_grpc, plot, spark_read, spark_write, state
 from benchmarks.report import Section, Steps, print_section, print_targets
 from benchmarks.scale import FULL, QUICK, TINY, Scale
 
@@ -21,6 +21,7 @@ SECTIONS: dict[str, Callable[[Scale, Steps], Section]] = {
     "document": document.measure,
     "log": log.measure,
     "deep": deep.measure,
+    "bulk": bulk.measure,
     "latency": latency.measure,
     "cost": cost.measure,
     "grpc": over_grpc.measure,

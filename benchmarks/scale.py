@@ -30,6 +30,7 @@ class Scale:
     """Rows for ways that are far slower."""
     spark_batches: int = 20
     spark_read_jobs: int = 300_000
+    bulk_jobs: int = 200_000
     with_jqueue: bool = True
 
 
@@ -54,6 +55,7 @@ QUICK = Scale(
     spark_sample=500,
     spark_batches=10,
     spark_read_jobs=60_000,
+    bulk_jobs=50_000,
 )
 TINY = Scale(
     repetitions=1,
@@ -76,4 +78,5 @@ TINY = Scale(
     spark_batches=4,
     spark_read_jobs=1_000,
     with_jqueue=False,  # making its environment may need a network
+    bulk_jobs=2_000,
 )

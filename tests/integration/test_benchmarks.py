@@ -38,12 +38,22 @@ def test_the_log_sections_measure_every_depth(tmp_path: Path) -> None:
     assert all(row[beside["columns"].index("snapshots")] >= 1 for row in beside["rows"])
 
 
+def test_the_bulk_section_measures_claims_and_outcomes_beside_single_acks(tmp_path: Path) -> None:
+    kept = tmp_path / "bench.json"
+    command = [sys.executable, "-m", "benchmarks", "--tiny", "--only", "bulk", "--json", str(kept)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    [rates] = json.loads(kept.read_text())["sections"]["bulk"]["tables"]
+    assert [row[0] for row in rates["rows"]][1:3] == ["dequeue", "settle, all done"]
+    assert all(row[1] > 0 for row in rates["rows"])
+
+
 def test_an_unknown_section_is_refused_with_the_names_there_are() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks", "--only", "speed"], cwd=ROOT, capture_output=True, text=True
     )
     assert done.returncode == 2
-    assert "state, document, log, deep, latency, cost, grpc, spark-read, spark-write" in done.stderr
+    assert "state, document, log, deep, bulk, latency, cost, grpc, spark-read, spark-write" in done.stderr
 
 
 def test_the_grpc_section_measures_rates_the_wait_and_the_idle_fleet(tmp_path: Path) -> None:

@@ -862,18 +862,26 @@ class State:
         tries: tuple[Attempt, ...] | None = None,
     ) -> None:
         old = self.jobs[job_id]
-        self._uncount(old)
-        new = self._replace(
-            job_id,
-            state=DELAYED if delayed else READY,
-            due_ms=due_ms,
-            attempts=old.attempts if attempts is None else attempts,
-            worker=None,
-            beat_ms=None,
-            error=old.error if error is None else error,
-            tries=old.tries if tries is None else tries,
+        # Field by field: to name what changes takes three times as long, and jobs may fail by the thousand.
+        new = JobRecord(
+            old.spec,
+            old.sequence,
+            old.created_ms,
+            DELAYED if delayed else READY,
+            due_ms,
+            old.token,
+            old.attempts if attempts is None else attempts,
+            None,
+            old.lease_ms,
+            old.claimed_ms,
+            None,
+            old.error if error is None else error,
+            old.tries if tries is None else tries,
         )
-        self._count(new)
+        self._uncount(old)
+        self.jobs[job_id] = new
+        self._undo.append(old)
+        self.waiting += 1
         if delayed:
             self._ready.push_delayed(new)
         else:
@@ -991,7 +999,7 @@ def _claimed(job: JobRecord, token: int, worker: str | None, lease_ms: int, at_m
 def _with_try(job: JobRecord, at_ms: int, how: Ending, error: str | None) -> tuple[Attempt, ...]:
     """What came to nothing so far, with the attempt that ends here."""
     ended = Attempt(job.claimed_ms, at_ms, how, job.worker, job.token, error)
-    return (*job.tries[-(TRIES_MAX - 1) :], ended)
+    return (*job.tries[-(TRIES_MAX - 1) :], ended) if job.tries else (ended,)
 
 
 def _failed_so(job: JobRecord, outcome: Outcome) -> bool:
