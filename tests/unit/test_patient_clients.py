@@ -1,13 +1,16 @@
-"""A client that waits longer than a broker lets it asks again."""
+"""A client that waits longer than a broker lets it asks again, and so does one that heard no answer."""
 
 from __future__ import annotations
 
 import asyncio
 from typing import Any
 
+from casque import Outcome, Queue
 from casque.client.reaching import AddressFinder
 from casque.client.remote import RemoteQueue
 from casque.clock import Random
+from casque.errors import CasqueError, LeaseLostError, UnknownOutcomeError
+from casque.service import QueueService
 from casque.settings import QueueSettings
 from casque.testing.clock import ManualClock
 from casque.transport.border import Limits
@@ -50,3 +53,50 @@ async def test_a_wait_that_is_longer_than_a_broker_allows_is_several_calls() -> 
     assert max(broker.waits) <= Limits().wait_s
     assert 599_000 <= clock.monotonic_ms() - begun_ms <= 602_000
     await queue.close()
+
+
+class Mute:
+    """A broker that carries out what it is asked, and whose first answer nobody hears."""
+
+    address = "127.0.0.1:7700"
+
+    def __init__(self, service: QueueService) -> None:
+        self._service = service
+        self.asked: list[str | None] = []
+
+    async def settle(self, outcomes: list[Outcome], *, request_id: str | None = None) -> list[CasqueError | None]:
+        self.asked.append(request_id)
+        answers = await self._service.settle(outcomes, request_id=request_id)
+        if len(self.asked) == 1:
+            raise UnknownOutcomeError("the connection broke")
+        return answers
+
+    async def close(self) -> None: ...
+
+
+async def test_outcomes_whose_answer_was_lost_are_told_again_and_happen_once() -> None:
+    clock = ManualClock()
+    async with Queue.open("memory://mute", clock=clock) as behind:
+        await behind.enqueue_many([("send", b"1"), ("send", b"2")])
+        first, second = await behind.dequeue("send", batch_size=2)
+        broker = Mute(behind._service)
+        queue = RemoteQueue(
+            AddressFinder([broker.address]),
+            lambda _address: broker,  # type: ignore[arg-type, return-value]
+            settings=QueueSettings(),
+            clock=clock,
+            rng=Random(1),
+        )
+        telling = asyncio.create_task(
+            queue.settle([Outcome(first.id, first.token), Outcome(second.id, second.token + 7)])
+        )
+        while not telling.done():
+            await clock.advance(0.1)
+
+        done, lost = await telling
+        assert done is None
+        assert isinstance(lost, LeaseLostError)
+        assert len(broker.asked) == 2
+        assert broker.asked[0] == broker.asked[1] is not None
+        assert (await behind.stats()).totals.done == 1
+        await queue.close()
