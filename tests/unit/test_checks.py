@@ -17,11 +17,13 @@ from casque import (
     InvalidInputError,
     JobState,
     NewJob,
+    Outcome,
     Queue,
     QueueClosedError,
     checks,
 )
 from casque.testing.clock import ManualClock
+from casque.types import Backoff
 
 ENQUEUE: list[tuple[str, Any]] = [
     ("entrypoint", ""),
@@ -198,6 +200,37 @@ async def test_a_bad_nack_is_refused_by_name(q: Queue[bytes], delay: Any) -> Non
 
     [still] = await q.jobs(states=[JobState.RUNNING])
     assert still.token == job.token
+
+
+@pytest.mark.parametrize(
+    ("bad", "word"),
+    [
+        ("task", "claimed jobs and outcomes"),
+        (Outcome("job", 1, result=b"fine", error="boom"), "result"),
+        (Outcome("job", 1, delay_ms=5), "error as well"),
+        (Outcome("job", 1, backoff=Backoff(1, 2)), "error as well"),
+        (Outcome("job", "1"), "token"),  # type: ignore[arg-type]
+        (Outcome(7, 1), "job_id"),  # type: ignore[arg-type]
+        (Outcome("job", 1, error="boom", delay_ms=-1), "delay_ms"),
+        (Outcome("job", 1, error="boom", backoff=Backoff(1, 2, float("nan"))), "backoff"),
+        (Outcome("job", 1, result="text"), "result"),  # type: ignore[arg-type]
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+async def test_one_bad_outcome_among_many_refuses_them_all(q: Queue[bytes], bad: Any, word: str) -> None:
+    [job] = await q.dequeue("task")
+
+    with pytest.raises(InvalidInputError, match=word):
+        await q.settle([job, bad])
+
+    [still] = await q.jobs(states=[JobState.RUNNING])
+    assert still.token == job.token
+
+
+async def test_a_job_that_was_not_claimed_cannot_be_settled(q: Queue[bytes]) -> None:
+    [waits] = await q.jobs()
+    with pytest.raises(InvalidInputError, match="dequeue it first"):
+        await q.settle([waits])
 
 
 @pytest.mark.parametrize("verb", ["ack", "nack", "heartbeat", "cancel", "retry", "find"])

@@ -20,6 +20,7 @@ from casque import (
     LeaseLostError,
     LocalFileSystemStorage,
     NewJob,
+    Outcome,
     Queue,
     QueueClosedError,
     StorageError,
@@ -41,6 +42,25 @@ def test_a_job_goes_in_and_out() -> None:
         job.ack()
         assert q.jobs() == []
         assert q.stats().totals.done == 1
+
+
+def test_many_are_kept_alive_settled_and_given_back_at_once() -> None:
+    with SyncQueue.open(InMemoryStorage(), worker="w") as q:
+        q.enqueue_many([("send", b"%d" % n) for n in range(4)])
+        first, second, third, fourth = claimed = q.dequeue("send", batch_size=4)
+
+        assert q.heartbeats(claimed) == [None] * 4
+        assert q.give_back([fourth]) == [None]
+        failed = Outcome(third.id, third.token, error="no such user", delay_ms=0)
+        *settled, lost = q.settle([first, Outcome(second.id, second.token, result=b"fine"), failed, fourth])
+
+        assert settled == [None] * 3
+        assert isinstance(lost, LeaseLostError)
+        assert q.stats().totals.done == 2
+        again = q.dequeue("send", batch_size=2, wait=5)
+        tries = {job.id: [tried.error for tried in job.tries] for job in again}
+        assert tries.get(third.id, ["no such user"]) == ["no such user"]
+        assert tries.get(fourth.id, []) == []
 
 
 def test_every_verb_blocks_until_it_is_durable(tmp_path: Path) -> None:

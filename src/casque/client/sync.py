@@ -179,6 +179,14 @@ class SyncQueue(Generic[T]):
     def heartbeat(self, job_id: str, token: int | None = None) -> None:
         self._wait(self._queue.heartbeat(job_id, token))
 
+    def heartbeats(self, jobs: Sequence[SyncJob[T]]) -> list[CasqueError | None]:
+        """As `Queue.heartbeats`."""
+        return self._wait(self._queue.heartbeats([job.job for job in jobs]))
+
+    def give_back(self, jobs: Sequence[SyncJob[T]]) -> list[CasqueError | None]:
+        """As `Queue.give_back`."""
+        return self._wait(self._queue.give_back([job.job for job in jobs]))
+
     def cancel(self, job_id: str, *, request_id: str | None = None) -> None:
         self._wait(self._queue.cancel(job_id, request_id=request_id))
 
