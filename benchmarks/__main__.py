@@ -12,7 +12,20 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from benchmarks import bulk, cost, deep, document, latency, log, machine, over_grpc, plot, spark_read, spark_write, state
+from benchmarks import (
+    bulk,
+    cost,
+    deep,
+    document,
+    latency,
+    log,
+    machine,
+    over_grpc,
+    plot,
+    spark_read,
+    spark_write,
+    state,
+)
 from benchmarks.report import Section, Steps, print_section, print_targets
 from benchmarks.scale import FULL, QUICK, TINY, Scale
 
