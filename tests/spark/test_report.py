@@ -26,6 +26,7 @@ from casque.spark.report.headline import compare, headlines
 from casque.spark.report.period import HOUR_MS, MINUTE_MS, Period
 from casque.testing.known_history import HOSTILE
 from tests.spark.known_answers import Made
+from tests.spark.servers import connect_server
 
 pytestmark = pytest.mark.xdist_group("spark")
 
@@ -84,17 +85,20 @@ def test_as_of_a_moment_is_as_if_nothing_had_happened_since_whatever_time_zone_t
     spark: SparkSession, known_warehouse: Made, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     at_ms = known_warehouse.known.begin_ms // HOUR_MS * HOUR_MS + 3 * HOUR_MS
+    begin_ms = at_ms - 300 * HOUR_MS
     monkeypatch.setenv("TZ", "Asia/Kolkata")
     time.tzset()
     spark.conf.set("spark.sql.session.timeZone", "America/New_York")
     try:
-        found = build(spark, known_warehouse.warehouse, as_of=moment(at_ms + 59_999)).figures
+        report = build(spark, known_warehouse.warehouse, begin=moment(begin_ms), as_of=moment(at_ms + 59_999))
     finally:
         spark.conf.set("spark.sql.session.timeZone", "UTC")
         monkeypatch.undo()
         time.tzset()
-    assert found.period == Period(known_warehouse.known.begin_ms, at_ms)
-    assert differences(found, known_warehouse.answers(found.period)) == []
+    period = Period(begin_ms, at_ms)
+    assert report.figures.period == period
+    assert period.step_ms > HOUR_MS, "long enough for the tables by hour"
+    assert differences(report.figures, known_warehouse.answers(period)) == []
 
 
 def test_a_period_in_which_nothing_happened_says_so(spark: SparkSession, known_warehouse: Made) -> None:
@@ -189,17 +193,20 @@ def keeps_the_session(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(type(spark), "stop", lambda self: None)
 
 
-@pytest.mark.usefixtures("keeps_the_session")
-def test_the_command_compares_two_periods_to_the_minute(known_warehouse: Made, tmp_path: Path) -> None:
+def test_the_command_compares_two_periods_to_the_minute_on_a_connect_server(
+    known_warehouse: Made, tmp_path: Path
+) -> None:
     before = Period(known_warehouse.known.begin_ms + 7 * MINUTE_MS, known_warehouse.known.begin_ms + 100 * MINUTE_MS)
     after = Period(before.to_ms, before.to_ms + 93 * MINUTE_MS)
     page = tmp_path / "report.html"
-    ran = run(
-        *(known_warehouse.warehouse, "-o", str(page), "--json"),
+    command = [
+        *(sys.executable, "-m", "casque.cli", "report", known_warehouse.warehouse, "-o", str(page), "--json"),
         *("--from", moment(after.from_ms).isoformat(), "--to", moment(after.to_ms).isoformat()),
         *("--compare", f"{moment(before.from_ms).isoformat()}..{moment(before.to_ms).isoformat()}"),
-    )
-    assert ran.exit_code == 0, ran.output
+    ]
+    with connect_server() as remote:
+        ran = subprocess.run([*command, "--remote", remote], capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
     report = msgspec.json.decode(ran.stdout, type=Report)
     right = known_warehouse.answers(after)
     assert differences(report.figures, right) == []
