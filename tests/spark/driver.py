@@ -15,6 +15,8 @@ from pyspark.sql import functions as F  # noqa: N812
 
 SETTINGS = {"spark.sql.shuffle.partitions": "2", "spark.log.level": "ERROR"}
 STRAGGLERS = {
+    "spark.scheduler.minRegisteredResourcesRatio": "1.0",
+    "spark.cores.max": "2",
     "spark.executor.memory": "512m",
     "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.speculation": "true",
@@ -80,7 +82,7 @@ def write(spark: SparkSession, given: dict[str, Any]) -> Any:
 
 
 def speculate(given: dict[str, Any]) -> Any:
-    return write(local("local-cluster[2,1,512]", **STRAGGLERS), given)
+    return write(local(given["master"], **STRAGGLERS), given)
 
 
 def connect(given: dict[str, Any]) -> Any:

@@ -1,7 +1,7 @@
-"""Spark in processes of its own, from the pip package: a Connect server, and a session whose executors are processes.
+"""Spark in processes of its own, from the pip package: a Connect server, and a cluster of a master and two workers.
 
-Both run on loopback ports and end with the test run, whatever becomes of it: the keeper of the storage servers sees
-to that.
+All of them listen on loopback addresses and end with the test run, whatever becomes of it: the keeper of the storage
+servers sees to that.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import contextlib
 import os
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyspark
@@ -21,8 +21,6 @@ from casque.testing import servers
 from casque.testing.servers import Server
 
 SPARK = Path(pyspark.__file__).parent
-SEPARATE_WORKERS = "local-cluster[2,1,512]"
-"""Two executors of one core each, as processes: with threads of one process Spark never speculates."""
 
 
 @contextlib.contextmanager
@@ -51,9 +49,42 @@ def connect_server() -> Iterator[str]:
             "spark-internal",
         ], Server("sc", f"127.0.0.1:{port}")
 
-    def answers(server: Server) -> None:
-        host, _, port = server.endpoint.partition(":")
-        socket.create_connection((host, int(port)), timeout=1).close()
-
-    with servers._running("Spark Connect", command, answers) as server:
+    with servers._running("Spark Connect", command, _answers) as server:
         yield f"sc://{server.endpoint}"
+
+
+@contextlib.contextmanager
+def cluster() -> Iterator[str]:
+    """A master, as `spark://host:port`, with two workers of one core each.
+
+    Spark runs the second attempt of a slow task only on another host, so a process is not enough: each worker has a
+    loopback address of its own.
+    """
+    use_java()
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    start = [str(SPARK / "bin" / "spark-class")]
+
+    def master(_directory: Path) -> tuple[list[str], Server]:
+        port = servers._free_port()
+        where = ["--host", "127.0.0.1", "--port", str(port), "--webui-port", "0"]
+        return [*start, "org.apache.spark.deploy.master.Master", *where], Server("spark", f"127.0.0.1:{port}")
+
+    def worker(host: str, url: str) -> Callable[[Path], tuple[list[str], Server]]:
+        def command(directory: Path) -> tuple[list[str], Server]:
+            port = servers._free_port()
+            where = ["--host", host, "--port", str(port), "--webui-port", "0", "-c", "1", "-m", "512m"]
+            work = ["-d", str(directory / "work"), url]
+            return [*start, "org.apache.spark.deploy.worker.Worker", *where, *work], Server("spark", f"{host}:{port}")
+
+        return command
+
+    with contextlib.ExitStack() as stack:
+        url = f"spark://{stack.enter_context(servers._running('the master', master, _answers)).endpoint}"
+        for host in ("127.0.0.2", "127.0.0.3"):
+            stack.enter_context(servers._running("a worker", worker(host, url), _answers))
+        yield url
+
+
+def _answers(server: Server) -> None:
+    host, _, port = server.endpoint.partition(":")
+    socket.create_connection((host, int(port)), timeout=1).close()

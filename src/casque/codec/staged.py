@@ -259,7 +259,7 @@ def _check_some(values: Any, check: Callable[[Any], object]) -> None:
     """Most columns have few different values: each of them is checked once."""
     if not isinstance(values, list):
         check(values)
-    elif len(set(map(type, values)) - {type(None)}) > 1 or any(type(value) in (list, dict) for value in values):
+    elif len(kinds := set(map(type, values)) - {type(None)}) > 1 or kinds & {list, dict}:
         _name_row(values, check)  # 1, True and 1.0 are one value to a set, and a list is none
     else:
         for value in set(values):

@@ -73,9 +73,9 @@ class Staging:
         """The same jobs, the large payloads of which lie elsewhere, as an enqueue does it."""
         largest = self._settings.payload_max
         every = jobs.payloads if isinstance(jobs.payloads, list) else [jobs.payloads] * len(jobs)
-        large = [row for row, payload in enumerate(every) if len(payload) > largest]
-        if not large:
+        if max(map(len, every)) <= largest:
             return jobs
+        large = [row for row, payload in enumerate(every) if len(payload) > largest]
         put = await self._blobs.put([JobSpec(jobs.ids[row], "", every[row]) for row in large])
         payloads: list[bytes] = list(every)
         blobs: list[str | None] = [None] * len(jobs) if jobs.blobs is None else list(jobs.blobs)
