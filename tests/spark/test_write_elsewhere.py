@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -62,19 +63,20 @@ def test_a_leader_that_fails_in_the_middle_of_a_bulk_enqueue_is_replaced_and_eac
         with serving(files.url, *FREE, *timing) as second:
             second.until("role +standby")
             stop = faults.stop("committing")
-            import threading
 
-            options = {**files.for_spark, "faults": str(faults.directory)}
-            given = {"url": files.url, "options": options, "rows": 40}
-            writing = threading.Thread(target=write, args=(spark, given))
-            writing.start()
-            stop.reached()
-            # It accepts connections and says nothing: whoever asks it now is in the middle of the call.
-            first.process.send_signal(signal.SIGSTOP)
-            stop.go()
-            second.until(r"leader, epoch \d+")
-            first.process.kill()
-            writing.join()
+            def fail_over() -> None:
+                stop.reached()
+                # It accepts connections and says nothing: whoever asks it now is in the middle of the call.
+                first.process.send_signal(signal.SIGSTOP)
+                stop.go()
+                second.until(r"leader, epoch \d+")
+                first.process.kill()
+
+            with ThreadPoolExecutor(1) as aside:  # Spark's sessions belong to threads, so this goes there
+                failing = aside.submit(fail_over)
+                options = {**files.for_spark, "faults": str(faults.directory)}
+                write(spark, {"url": files.url, "options": options, "rows": 40})
+                failing.result()
             assert files.payloads(via="broker") == sorted(b"%d" % n for n in range(40))
             assert second.end()[0] == 0
     assert files.kinds().count("admitted") == 1
