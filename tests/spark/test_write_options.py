@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from casque.errors import InvalidInputError
-from casque.spark.write_options import OnKnown, Via, WriteOptions, reference
+from casque.spark.write_options import OnKnown, Via, WriteOptions
 
 pytestmark = pytest.mark.xdist_group("spark")
-
-PAGE = Path(__file__).parents[2] / "docs" / "reference" / "spark-write-options.md"
-
-
-def test_the_reference_is_what_the_code_says() -> None:
-    assert reference() in PAGE.read_text(), "paste casque.spark.write_options.reference() into the page"
 
 
 def test_names_come_in_any_case_and_options_of_the_store_have_a_prefix() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from casque.client.scan.tables import COLUMNS, Table
 from casque.spark.options import STORE_PREFIX, about_options
+from casque.spark.write_options import ABOUT as WRITING
 
 MEANING = {
     "shard": "Which root of the queue it is of: 0, as long as a queue has one.",
@@ -79,15 +80,17 @@ HEAD = """\
 # Spark: tables and options
 
 Made from the code by `python -m casque.spark.reference`. How to use it:
-[read](../how-to/read-with-spark.md), [stream](../how-to/stream-with-spark.md).
+[read](../how-to/read-with-spark.md), [stream](../how-to/stream-with-spark.md),
+[enqueue](../how-to/enqueue-with-spark.md).
 
     spark.read.format("casque").option("table", "archive").load("s3://bucket/orders")
     spark.readStream.format("casque").option("table", "events").load("s3://bucket/orders")
+    df.write.format("casque").option("entrypoint", "send").mode("append").save("s3://bucket/orders")
 """
 
 
 def page() -> str:
-    parts = [HEAD, "\n## Options for reading\n", _options()]
+    parts = [HEAD, "\n## Options for reading\n", _options(), "\n## Options for writing\n", _writing()]
     for table in Table:
         rows = [(f"`{name}`", kind, _meaning(table, name)) for name, kind in COLUMNS[table].items()]
         parts += [f"\n## Table `{table}`\n\n{ABOUT[table]}\n", _listed(("column", "type", "meaning"), rows)]
@@ -106,6 +109,11 @@ def _options() -> str:
 Names may be written in any case. One that does not exist is refused. Times name their zone: `2026-02-15T10:00:00Z`.
 Values of `{STORE_PREFIX}` options are never shown: not in a plan, not in an error.
 {table}"""
+
+
+def _writing() -> str:
+    rows = [(f"`{name}`", about.takes, about.default, about.uses, about.says) for name, about in WRITING.items()]
+    return _listed(("option", "takes", "default", "for", "meaning"), rows)
 
 
 def _default(value: Any) -> str:

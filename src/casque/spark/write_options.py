@@ -284,17 +284,7 @@ ABOUT = {
     "rowsPerObject": About("number", "Rows in one staged object at the most.", default=f"{ROWS_MAX:,}"),
     "bytesPerObject": About("number", "Bytes of rows in one staged object, about.", default=f"{BYTES_MAX:,}"),
 }
-"""Every option."""
-
-
-def reference() -> str:
-    """All options as a table, for the documentation."""
-    lines = ["| option | takes | default | for | |", "|---|---|---|---|---|"]
-    for name, about in ABOUT.items():
-        lines.append(f"| `{name}` | {about.takes} | {about.default} | {about.uses} | {about.says} |")
-    return "\n".join(lines) + "\n"
-
-
+"""Every option, for the reference."""
 _NAMES = {name.lower(): name for name in ABOUT if not name.startswith(STORE_PREFIX)}
 
 
