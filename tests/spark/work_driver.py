@@ -22,11 +22,6 @@ from casque.spark.work import foreman, settling
 SEPARATE = {
     "spark.executor.memory": "512m",
     "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-    "spark.speculation": "true",
-    "spark.speculation.interval": "100ms",
-    "spark.speculation.quantile": "0.5",
-    "spark.speculation.multiplier": "1.0",
-    "spark.speculation.minTaskRuntime": "100ms",
     "spark.log.level": "OFF",
 }
 
@@ -54,22 +49,6 @@ def waiting(place: Path) -> Callable[[Job[bytes]], None]:
     return handler
 
 
-def slow_twin(place: Path) -> Callable[[Job[bytes]], None]:
-    """Whoever is first with job 0 waits for a second one, which only a task that runs twice brings."""
-
-    def handler(job: Job[bytes]) -> None:
-        import threading
-
-        noting(place)(job)
-        if job.payload == b"0":
-            if len((place / "ran-0").read_text()) > 1:
-                (place / "twin").touch()
-            while not (place / "twin").exists():
-                threading.Event().wait(0.01)
-
-    return handler
-
-
 def losing(place: Path) -> Callable[[Job[bytes]], None]:
     """The first one to come takes its whole executor with it, the Java of its Python."""
 
@@ -84,7 +63,7 @@ def losing(place: Path) -> Callable[[Job[bytes]], None]:
     return handler
 
 
-HANDLERS = {"noting": noting, "waiting": waiting, "slow_twin": slow_twin, "losing": losing}
+HANDLERS = {"noting": noting, "waiting": waiting, "losing": losing}
 
 
 def die(where: str) -> None:

@@ -71,8 +71,8 @@ def archive(
             raise InvalidInputError(f"there is no queue here: {KEY} is missing")
         console = Console(soft_wrap=True, highlight=False)
         jobs = Queue.open(store).archive(
-            since=_moment("--since", since),
-            until=_moment("--until", until),
+            since=moment("--since", since),
+            until=moment("--until", until),
             entrypoint=entrypoint,
             states=None if state is None else [JobState(one.value) for one in state],
         )
@@ -89,7 +89,7 @@ def archive(
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _moment(name: str, text: str | None) -> datetime | None:
+def moment(name: str, text: str | None) -> datetime | None:
     """A time, or how long ago."""
     if text is None:
         return None
@@ -97,12 +97,12 @@ def _moment(name: str, text: str | None) -> datetime | None:
         now = datetime.fromtimestamp(SystemClock().wall_ms() / 1000, tz=UTC)
         return now - timedelta(**{UNITS[text[-1]]: int(text[:-1])})
     try:
-        moment = datetime.fromisoformat(text)
+        found = datetime.fromisoformat(text)
     except ValueError:
         raise InvalidInputError(
             f"{name} takes a time such as 2026-02-15T10:00, or how long ago: 90m, 24h, 7d; not {text!r}"
         ) from None
-    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
+    return found.replace(tzinfo=UTC) if found.tzinfo is None else found
 
 
 def _line(job: ArchivedJob) -> str:

@@ -7,7 +7,19 @@ from typing import Annotated
 import typer
 
 from casque import __version__
-from casque.cli import archive, convert, release, report, serve, spark_doctor, spark_work, tail, token, verify
+from casque.cli import (
+    archive,
+    convert,
+    release,
+    report,
+    serve,
+    spark_doctor,
+    spark_replay,
+    spark_work,
+    tail,
+    token,
+    verify,
+)
 from casque.cli.demo import demo
 from casque.cli.doctor import doctor
 from casque.cli.running import help_of
@@ -28,6 +40,7 @@ tokens.command("list", help=help_of(token.list_))(token.list_)
 tokens.command(help=help_of(token.revoke))(token.revoke)
 sparks = typer.Typer(name="spark", help="Queues and Spark.", no_args_is_help=True, rich_markup_mode="rich")
 sparks.command(help=help_of(spark_doctor.doctor), epilog=spark_doctor.EXAMPLES)(spark_doctor.doctor)
+sparks.command(help=help_of(spark_replay.replay), epilog=spark_replay.EXAMPLES)(spark_replay.replay)
 sparks.command(help=help_of(spark_work.work), epilog=spark_work.EXAMPLES)(spark_work.work)
 app.command()(demo)
 app.command()(doctor)

@@ -16,11 +16,12 @@ _WHERE = {
     "Summary": "casque.spark.work",
     "process": "casque.spark.work",
     "register": "casque.spark.source",
+    "replay": "casque.spark.replaying",
     "results": "casque.spark.work",
 }
 """Where each public name lives. Imported when it is asked for: what looks for Java must not need PySpark."""
 
-__all__ = ["CasqueDataSource", "Summary", "process", "register", "results"]
+__all__ = ["CasqueDataSource", "Summary", "process", "register", "replay", "results"]
 
 
 def __getattr__(name: str) -> Any:
