@@ -24,7 +24,7 @@ def url(spark: SparkSession, tmp_path: Path) -> str:
             [
                 NewJob("mail", b"good", priority=2, headers={"a": "b"}, zone="north", key="k"),
                 NewJob("mail", b"bad"),
-                NewJob("print", b"good"),
+                NewJob("print", b"well"),
                 NewJob("print", b"fine"),
                 NewJob("print", b"bad" * 100),
             ]
