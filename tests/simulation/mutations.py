@@ -25,7 +25,7 @@ from casque.state.events import subject
 from casque.state.ready import Lane
 from casque.storage.port import LOST, Outcome, Unknown
 from casque.testing.world.bucket import Bucket
-from casque.types import Ending, JobRecord
+from casque.types import Admission, Ending, JobRecord
 
 Mutation = Callable[[pytest.MonkeyPatch], None]
 
@@ -100,6 +100,21 @@ def first_write_overwrites(patch: pytest.MonkeyPatch) -> None:
 
 def request_ids_not_remembered(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(State, "_answered", lambda self, c, verb: None)
+
+
+def batches_not_remembered(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(State, "admitted", lambda self, source, batch: None)
+
+
+def only_the_last_batch_counts_as_repeated(patch: pytest.MonkeyPatch) -> None:
+    """A batch that is asked for again after a later one is taken for a new one."""
+    admitted = State.admitted
+
+    def forgiving(self: State, source: str, batch: int) -> Admission | None:
+        last = self.admissions.get(source)
+        return admitted(self, source, batch) if last is not None and last.batch == batch else None
+
+    patch.setattr(State, "admitted", forgiving)
 
 
 def leases_judged_by_wall_clocks(patch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from casque.errors import CasqueError, JobNotFoundError, LeaseLostError
 from casque.testing.world.asked import Call, Request, Told, Verb
 from casque.testing.world.history import History
 from casque.testing.world.invariants import Invariant
-from casque.types import Ending, JobState
+from casque.types import Admission, Ending, JobState
 
 
 class Answers:
@@ -26,6 +26,8 @@ class Answers:
         match call.request.verb:
             case Verb.ENQUEUE:
                 self._enqueued(call.request, answer)
+            case Verb.ADMIT:
+                self._admitted(call.request, answer)
             case Verb.DEQUEUE:
                 self._dequeued(call.request, answer)
             case Verb.ACK | Verb.CANCEL:
@@ -109,6 +111,22 @@ class Answers:
                 lambda: f"{request} added {own} and was told {ids[index]}",  # noqa: B023  called at once
             )
         self._same_answer(request, ids)
+
+    def _admitted(self, request: Request, admission: Admission) -> None:
+        h = self._h
+        last = h.state.admissions.get(request.source)
+        h.demand(
+            last is not None and last.batch >= request.number,
+            Invariant.DURABLE,
+            lambda: f"{request} was answered {admission}, and the queue knows of {last}",
+        )
+        own = last is not None and last.batch == request.number
+        # A later batch of the source may have been faster: then an older one stays away for ever.
+        h.demand(
+            admission.jobs == len(request.effects) if own or not admission.repeated else not admission.jobs,
+            Invariant.ADMITTED,
+            lambda: f"{request} was answered {admission}, and brought {request.effects}",
+        )
 
     def _dequeued(self, request: Request, leases: tuple[tuple[str, int], ...]) -> None:
         h = self._h

@@ -15,6 +15,7 @@ Send: TypeAlias = Callable[["Life"], Awaitable[Any]]
 
 class Verb(StrEnum):
     ENQUEUE = "enqueue"
+    ADMIT = "admit"
     DEQUEUE = "dequeue"
     ACK = "ack"
     NACK = "nack"
@@ -54,6 +55,7 @@ class Request:
         "parts",
         "request_id",
         "send",
+        "source",
         "timeout_ms",
         "token",
         "verb",
@@ -72,6 +74,7 @@ class Request:
         items: int = 0,
         timeout_ms: int = 0,
         parts: Sequence[Request] = (),
+        source: str = "",
     ) -> None:
         self.number = number
         self.verb = verb
@@ -84,6 +87,8 @@ class Request:
         self.timeout_ms = timeout_ms
         self.parts = parts
         """The acks and nacks of a settle: each is held to account like one that was asked for by itself."""
+        self.source = source
+        """Of an admission, whose batch has the number of the request."""
         self.calls: list[Call] = []
         self.answer: Any = None
         """The first answer that was not empty."""

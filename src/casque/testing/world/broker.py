@@ -7,8 +7,8 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from casque.broker.broker import Broker
+from casque.client.opening import Parts
 from casque.clock import Random
-from casque.engine.committer import Committer
 from casque.errors import CasqueError
 from casque.service import QueueService, Role
 from casque.settings import BrokerSettings
@@ -29,16 +29,16 @@ SETTINGS = BrokerSettings(
 class SimulatedBroker:
     """A broker and the process around it, which ends when its broker cannot start."""
 
-    def __init__(self, life: Life, committer: Committer) -> None:
+    def __init__(self, life: Life, parts: Parts) -> None:
         self._life = life
-        self._committer = committer
         self._broker = Broker(
-            committer,
+            parts.committer(),
             address=life.node.name,
             queue=life.world.profile.settings,
             settings=SETTINGS,
             clock=life.clock,
             rng=Random(f"{life.world.seed}/{life.name}/broker"),
+            staging=parts.staging(),
         )
         self._ended = asyncio.Event()
 

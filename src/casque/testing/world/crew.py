@@ -12,6 +12,7 @@ from casque.client.job import Job
 from casque.client.queue import NewJob
 from casque.client.verbs import LeaseVerbs
 from casque.clock import Random
+from casque.codec.staged import StagedJobs
 from casque.errors import CasqueError, CorruptQueueError, LeaseLostError, UnknownOutcomeError
 from casque.service import Outcome
 from casque.settings import milliseconds
@@ -19,6 +20,7 @@ from casque.testing.world.asked import Call, Request, Send, Told, Verb
 from casque.testing.world.invariants import Invariant, Violation
 from casque.testing.world.profile import Fault
 from casque.testing.world.wire import CALL
+from casque.types import Admission
 
 if TYPE_CHECKING:
     from casque.testing.world.life import Life
@@ -56,7 +58,7 @@ class Crew:
 
     def begin(self) -> None:
         if not self._world.healed:
-            for loop in (self._produce, self._produce, self._operate, self._repeat, self._meddle):
+            for loop in (self._produce, self._produce, self._admit, self._operate, self._repeat, self._meddle):
                 self._start(loop(), "casque crew")
         for loop in (self._wander, self._work, self._work):
             self._start(loop(), "casque crew")
@@ -75,6 +77,10 @@ class Crew:
         while await self._pause(1.5):
             small = self._rng.random() < self._small
             await self._ask(self._small_enqueue_request() if small else self._enqueue_request())
+
+    async def _admit(self) -> None:
+        while await self._pause(2.5):
+            await self._ask(self._admit_request())
 
     async def _work(self) -> None:
         while True:
@@ -231,6 +237,39 @@ class Crew:
             return lambda life: life.queue.enqueue_many(jobs, request_id=request_id)
 
         return self._request(Verb.ENQUEUE, send, items=items)
+
+    def _admit_request(self) -> Request:
+        """Staged anew with every attempt, as a task that is run twice does it."""
+        rng = self._rng
+        parts = rng.choice((1, 1, 2))
+        items = parts * rng.choice((1, 2, 4))
+        names = [rng.choice(ENTRYPOINTS) for _ in range(items)]
+        keys = [rng.choice(KEYS) if rng.random() < 0.1 else None for _ in range(items)]
+        delays = [rng.uniform(0.1, 6.0) if rng.random() < 0.25 else None for _ in range(items)]
+        source = rng.choice((self._life.node.name, "everybody"))
+        number = len(self._world.history.requests)
+
+        async def admit(life: Life) -> Admission:
+            wall_ms = life.clock.wall_ms()
+            jobs = StagedJobs(
+                [f"a{number:06d}-{row}" for row in range(items)],
+                names,
+                [b"%d:%d" % (number, row) for row in range(items)],
+                rng.choice((0, 0, 1, 5)),
+                [None if delay is None else wall_ms + int(delay * 1000) for delay in delays],
+                3,
+                keys,
+            )
+            staging = life.staging()
+            size = items // parts
+            named = [await staging.put(jobs.rows(at, at + size), source) for at in range(0, items, size)]
+            return await life.queue.admit(source, number, named)
+
+        request = Request(
+            number, Verb.ADMIT, admit, request_id=f"batch {number} of {source}", items=items, source=source
+        )
+        self._world.history.add(request)
+        return request
 
     def _small_enqueue_request(self) -> Request:
         entrypoint, priority = self._rng.choice(ENTRYPOINTS), self._rng.choice((0, 1))

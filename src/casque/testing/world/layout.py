@@ -45,6 +45,8 @@ class Layout:
 
 
 def _recover_document(objects: Mapping[str, Stored]) -> State:
+    if KEY not in objects:
+        return State(LIMITS)
     return DocumentCodec(KEY, "").decode(objects[KEY].body, LIMITS)
 
 

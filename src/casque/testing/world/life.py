@@ -16,6 +16,7 @@ from casque.codec.head import Owner
 from casque.engine.committer import Committer, Decide
 from casque.engine.direct import DirectCommit
 from casque.engine.embedded import EmbeddedService
+from casque.engine.staging import Staging
 from casque.errors import CasqueError, UnknownOutcomeError
 from casque.journal.port import Sighting
 from casque.service import QueueService
@@ -106,14 +107,21 @@ class Life:
         self.queue = Queue(_WatchedParts(self, self.line, "queue", self.name), BytesCodec(), worker=self.name)
         self.broker: SimulatedBroker | None = None
         if world.layout.led:
-            self.broker = SimulatedBroker(self, _WatchedParts(self, self.line, "broker", ANYBODY).committer())
+            self.broker = SimulatedBroker(self, _WatchedParts(self, self.line, "broker", ANYBODY))
             self.queue._embedded = followed(self)  # noqa: SLF001
         self.direct: DirectCommit | None = None
         self.small = self._small_queue(self.line)
         self._opened = False
+        self._stagings = 0
         self._crew = Crew(self)
         self._context = copy_context()
         self._context.run(CURRENT.set, self)
+
+    def staging(self) -> Staging:
+        """For whoever stages jobs in this process."""
+        rng = Random(f"{self.world.seed}/{self.name}/staging/{self._stagings}")
+        self._stagings += 1
+        return Staging(self.line, settings=self.world.profile.settings, clock=self.clock, rng=rng)
 
     def _small_queue(self, line: Line) -> BrokerQueue | DirectQueue:
         """The small API in the same process, as another writer."""

@@ -94,6 +94,7 @@ class _Step:
         self._claimed: list[JobRecord] = []
         self._added = 0
         self._expired = 0
+        self._admitted: dict[int, Request] = {}
 
     def check(self) -> None:
         self._check_descent()
@@ -113,6 +114,7 @@ class _Step:
             Invariant.CONSERVED,
             lambda: f"{self._added} jobs appeared, and the counter says otherwise",
         )
+        self._check_admitted()
         if self._claimed:
             self._check_claims()
         if self._expired:
@@ -167,6 +169,8 @@ class _Step:
             lambda: f"{request} added {request.effects[index][:8]} and again {record.id[:8]}",
         )
         request.effects[index] = record.id
+        if request.verb is Verb.ADMIT:
+            self._admitted[request.number] = request
         h.demand(record.id not in h.fates, Invariant.CONSERVED, lambda: f"job {record.id[:8]} came back from its end")
         h.demand(
             self._old.counters.sequence < record.sequence <= self._new.counters.sequence,
@@ -176,6 +180,31 @@ class _Step:
         h.fates[record.id] = Fate(record.id)
         if record.state is JobState.RUNNING:
             self._note_claim(record, None)
+
+    def _check_admitted(self) -> None:
+        """Its rows came with this very commit, which says so; and what the commit says is what came."""
+        h, old, new = self._h, self._old.admissions, self._new.admissions
+        for source, last in new.items():
+            if old.get(source) == last:
+                continue
+            request = h.requests[last.batch]
+            before = old.get(source)
+            h.demand(
+                (request.source, last.position) == (source, self._new.position)
+                and (before is None or before.batch < last.batch)
+                and last.jobs == len(request.effects)
+                and last.jobs + last.skipped == request.items
+                and (last.batch in self._admitted or not last.jobs),
+                Invariant.ADMITTED,
+                lambda: f"{request} was admitted as {last}, and brought {request.effects}",  # noqa: B023  called at once
+            )
+        for request in self._admitted.values():
+            last_one = new.get(request.source)
+            h.demand(
+                last_one is not None and last_one.batch == request.number,
+                Invariant.ADMITTED,
+                lambda: f"jobs of {request} came, and the queue does not know of the batch: {last_one}",  # noqa: B023
+            )
 
     # --- A job that left ---
 
@@ -393,6 +422,7 @@ def same_content(a: State, b: State) -> bool:
         a.jobs == b.jobs
         and a.counters == b.counters
         and a.writers == b.writers
+        and a.admissions == b.admissions
         and (a.requests == b.requests or all(b.requests.get(i, seen) == seen for i, seen in a.requests.items()))
         and _same_finished(a, b)
     )
