@@ -142,11 +142,13 @@ def _line(event: QueueEvent) -> str:
 
 
 def _worth_showing(fields: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    return [(name, value) for name, value in fields.items() if value not in (None, False, ())]
+    return [(name, value) for name, value in fields.items() if value not in (None, False, (), [])]
 
 
 def _text(value: Any) -> str:
     if isinstance(value, bytes):
         text = repr(value)[1:]
         return text if len(text) <= PAYLOAD_SHOWN else f"{text[:PAYLOAD_SHOWN]}… ({len(value)} bytes)"
+    if isinstance(value, list) and value and isinstance(value[0], dict):
+        return str(len(value))  # the parts of an admission: what is in them follows
     return str(value)
