@@ -7,10 +7,12 @@ import json
 import zlib
 from datetime import UTC, datetime
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from typer.testing import CliRunner
 
 from casque import (
     CorruptQueueError,
@@ -21,9 +23,11 @@ from casque import (
     Queue,
     ReadOnlyError,
     StorageError,
+    SyncQueue,
     UnknownOutcomeError,
 )
-from casque.client.staging import StagedJobs
+from casque.cli.main import app
+from casque.client.staging import StagedJobs, Stager
 from casque.clock import Random, yield_once
 from casque.codec.staged import checked
 from casque.engine.staging import Staging
@@ -321,6 +325,20 @@ async def test_a_queue_with_admissions_is_converted_there_and_back() -> None:
         async with opened(store, layout) as q:
             assert (await q.admit("s", 4, parts[4:])).repeated
             assert (await q.stats()).totals.enqueued == 20
+
+
+def test_tail_shows_an_admission_and_then_its_jobs(tmp_path: Path) -> None:
+    url = f"file://{tmp_path}/queue"
+    with Stager(url) as stager:
+        part = stager.stage(jobs("first-job", "second-job"))
+    with SyncQueue.open(url) as q:
+        q.admit("nightly", 3, [part])
+    shown = CliRunner().invoke(app, ["tail", url, "--from", "start", "--no-follow"])
+    assert shown.exit_code == 0, shown.output
+    lines = shown.output.splitlines()
+    assert [line.split()[3] for line in lines] == ["admitted", "added", "added"]
+    assert "source=nightly batch=3 parts=1 added=2 first=1" in lines[0]
+    assert "first-job" in lines[1]
 
 
 # --- Damage ---

@@ -22,10 +22,13 @@ from casque.errors import (
 from casque.service import Outcome
 from casque.state import (
     Ack,
+    Admit,
+    Admitted,
     Cancel,
     Command,
     Dequeue,
     Enqueue,
+    Event,
     Expire,
     GiveBack,
     Heartbeat,
@@ -37,6 +40,7 @@ from casque.state import (
     Settle,
     State,
 )
+from casque.state.admission import added_events
 from casque.state.machine import LEASE_RAN_OUT
 from casque.types import Attempt, Backoff, JobRecord, JobSpec, JobState
 
@@ -73,6 +77,7 @@ class Model:
     tokens: int = 0
     sequence: int = 0
     answers: dict[str, Any] = field(default_factory=dict)
+    batches: dict[str, tuple[int, int, int]] = field(default_factory=dict)
 
     def run(self, command: Command, now: int) -> Any:
         request_id = getattr(command, "request_id", None)
@@ -114,6 +119,20 @@ class Model:
                         holder = spec.id
                     out.append(holder)
                 return out, True
+            case Admit(source=source, batch=batch, specs=specs, skip_known=skip_known):
+                last, jobs, skipped = self.batches.get(source, (-1, 0, 0))
+                if batch <= last:
+                    return (jobs, skipped, True) if batch == last else (0, 0, True), False
+                left: list[JobSpec] = []
+                for row in specs:
+                    if row.id in self.jobs or row.id in [one.id for one in left]:
+                        if not skip_known:
+                            raise InvalidInputError("id")
+                    elif self.holder_of(row.key) is None and (row.key or "") not in [one.key for one in left]:
+                        left.append(row)
+                self.act(Enqueue(tuple(left)), now)
+                self.batches[source] = batch, len(left), len(specs) - len(left)
+                return (len(left), len(specs) - len(left), False), True
             case Dequeue(entrypoints=entrypoints, limit=limit):
                 ready = [
                     j
@@ -234,6 +253,7 @@ class StateAgainstModel(RuleBasedStateMachine):
         self.batch = 0
         self.known: list[str] = []
         self.requests: dict[str, Command] = {}
+        self.staged: dict[tuple[str, int], list[JobSpec]] = {}
 
     # --- Time and batches ---
 
@@ -244,7 +264,11 @@ class StateAgainstModel(RuleBasedStateMachine):
 
     @rule()
     def commit(self) -> None:
-        events = self.state.events
+        events: list[Event] = []
+        for event in self.state.stored_events():
+            events.append(event)
+            if isinstance(event, Admitted):  # as whoever reads it does
+                events += added_events(event, self.staged[event.source, event.batch], self.now)
         self.batch += 1
         self.state.commit(writer="w", batch=self.batch, at_ms=self.now)
         self.replica.replay(events, writer="w", batch=self.batch, at_ms=self.now)
@@ -285,6 +309,49 @@ class StateAgainstModel(RuleBasedStateMachine):
             specs.append(JobSpec(job_id, name, b"p", priority, run_at, attempts, key))
         self.both(Enqueue(tuple(specs)), request)
         self.known.extend(spec.id for spec in specs)
+
+    @rule(
+        rows=st.lists(
+            st.tuples(
+                st.sampled_from(ENTRYPOINTS),
+                st.sampled_from([None, -5, 10]),
+                st.sampled_from([None, None, "k1", "k2"]),
+                st.booleans(),
+            ),
+            min_size=1,
+            max_size=4,
+        ),
+        source=st.sampled_from(["s", "t"]),
+        ahead=st.integers(-1, 2),
+        skip_known=st.booleans(),
+        then=st.sampled_from(["seen", "commit", "lost"]),
+    )
+    def admit(
+        self,
+        rows: list[tuple[str, int | None, str | None, bool]],
+        source: str,
+        ahead: int,
+        skip_known: bool,
+        then: str,
+    ) -> None:
+        specs = []
+        for name, delay, key, repeats in rows:
+            self.ids += 1
+            job_id = self.known[-1] if repeats and self.known and self.ids % 3 == 0 else f"j{self.ids}"
+            specs.append(JobSpec(job_id, name, b"p", 0, None if delay is None else self.now + delay, 2, key))
+        batch = max(self.model.batches.get(source, (0, 0, 0))[0] + ahead, 0)
+        if batch > self.model.batches.get(source, (-1, 0, 0))[0]:
+            self.staged[source, batch] = specs
+        ids = {spec.id for spec in specs}
+        keyed = any(spec.key is not None for spec in specs)
+        self.both(Admit(source, batch, (), specs, ids, keyed, skip_known), None)
+        self.known.extend(spec.id for spec in specs)
+        if then == "seen":
+            self.state.carry_out(self.now)
+        elif then == "commit":
+            self.commit()
+        else:
+            self.lose_the_race()
 
     @rule(
         entrypoints=st.one_of(st.none(), st.lists(st.sampled_from(ENTRYPOINTS), min_size=1, max_size=2, unique=True)),
@@ -368,6 +435,8 @@ class StateAgainstModel(RuleBasedStateMachine):
         match command:
             case Enqueue():
                 assert [job.id for job in answer] == expected
+            case Admit():
+                assert (answer.jobs, answer.skipped, answer.repeated) == expected
             case Dequeue():
                 assert [(job.id, job.token) for job in answer] == expected
             case Settle():
@@ -408,6 +477,7 @@ class StateAgainstModel(RuleBasedStateMachine):
         assert self.replica.jobs == self.state.jobs
         assert self.replica.counters == self.state.counters
         assert self.replica.keys == self.state.keys
+        assert list(self.replica.admissions.items()) == list(self.state.admissions.items())
         codec = DocumentCodec("queue.json", "q")
         codec.touch(self.state.jobs)
         body = codec.encode(self.state, version=self.state.position, writers=self.state.writers)
@@ -415,6 +485,7 @@ class StateAgainstModel(RuleBasedStateMachine):
         assert again.jobs == self.state.jobs
         assert again.counters == self.state.counters
         assert again.requests == self.state.requests
+        assert again.admissions == self.state.admissions
         assert again.position == self.state.position
         assert drained(again, self.now) == drained(copy_of(self.state), self.now)
 

@@ -490,6 +490,7 @@ class State:
         """What happened since the last commit, without what staged objects tell."""
         if self._sources_before is None:
             return self.events
+        pending = self._admitting[0] if self._admitting is not None else None
         left = iter(self.events)
         stored: list[Event] = []
         pending = self._admitting[0] if self._admitting is not None else None
