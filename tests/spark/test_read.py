@@ -6,6 +6,7 @@ import asyncio
 import subprocess
 import sys
 import textwrap
+import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -15,8 +16,10 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+from casque import SyncQueue
 from casque.client.scan import Scan, Table, ddl
 from casque.errors import InvalidInputError, NotInstalledError
+from casque.service import Outcome
 from casque.spark import register
 from casque.spark.options import SourceOptions, about_options
 from casque.testing.clock import ManualClock
@@ -149,6 +152,35 @@ def test_an_action_reads_and_never_writes(registered: SparkSession, place: Place
     assert cached.count() == cached.count() > 1
     cached.unpersist()
     assert objects(place) == before
+
+
+def test_a_read_beside_a_writer_sees_whole_commits_and_one_moment(registered: SparkSession, tmp_path: Path) -> None:
+    place: Place = (tmp_path / "busy").as_uri(), {}
+    stopped = threading.Event()
+
+    def write() -> None:
+        with SyncQueue.open(place[0]) as queue:
+            while not stopped.is_set():
+                queue.enqueue_many([("pair", b"left"), ("pair", b"right")])
+                if len(claimed := queue.dequeue("pair", batch_size=2)) == 2:
+                    queue.settle([Outcome(job.id, job.token) for job in claimed])
+
+    with SyncQueue.open(place[0]) as queue:
+        queue.enqueue_many([("pair", b"left"), ("pair", b"right")])
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        jobs = reading(registered, place, "jobs").toArrow().to_pylist()
+        events = reading(registered, place, "events").toArrow().to_pylist()
+    finally:
+        stopped.set()
+        writer.join()
+    assert len({row["position"] for row in jobs}) == 1
+    assert sorted(row["payload"] for row in jobs) == [b"left"] * (len(jobs) // 2) + [b"right"] * (len(jobs) // 2)
+    last = max(row["position"] for row in events)
+    with Scan(place[0]) as scan:
+        assert scan.extent().end > last
+        assert in_order(events) == in_order(scan.table(scan.plan_events(end=last), Table.EVENTS).to_pylist())
 
 
 # --- Less than everything ---

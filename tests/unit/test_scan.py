@@ -27,6 +27,7 @@ from casque import (
 )
 from casque.client.scan import Chosen, Scan, Split, Table, arrow_schema
 from casque.client.scan.base64 import decoded
+from casque.client.staging import StagedJobs, Stager
 from casque.clock import Random
 from casque.codec.archive import Range, archive_key
 from casque.codec.log import decode_head, encode_head, segment_key
@@ -93,6 +94,7 @@ def event_row(event: QueueEvent) -> Row:
     fields = dict(event.fields)
     row: Row = {name: fields.get(name) for name in arrow_schema(Table.EVENTS).names}
     row |= {"shard": 0, "position": event.position, "index": event.index, "at": event.at, "kind": event.kind.value}
+    row |= {"count": fields.get("added", fields.get("count"))}
     row |= {"job_id": event.job_id, "max_attempts": fields.get("attempts_max")}
     row |= {"due_at": moment(fields.get("due_ms")), "run_at": moment(fields.get("run_at_ms"))}
     if event.kind.value == "added":
@@ -344,6 +346,36 @@ def test_an_id_that_is_used_again_belongs_to_one_split(clock: ManualClock, monke
 def scan_end(store: Any, clock: ManualClock) -> int:
     with Scan(store, clock=clock) as scan:
         return scan.extent().end
+
+
+def test_jobs_that_were_admitted_in_bulk_are_told_like_any_other(clock: ManualClock) -> None:
+    store = MemoryStore()
+
+    async def admit() -> None:
+        async with opened(store, clock) as q:
+            await q.enqueue("send", b"one by one")
+            with Stager(store, clock=clock) as stager:
+                parts = await asyncio.to_thread(
+                    lambda: [
+                        stager.stage(StagedJobs([f"{n}-{m}" for m in range(4)], "bulk", b"x" * n)) for n in range(3)
+                    ]
+                )
+            await q.admit("nightly", 1, parts)
+            for job in await q.dequeue("bulk", batch_size=5):
+                await job.ack()
+
+    asyncio.run(admit())
+    expected = [event_row(event) for event in events_of(store, clock)]
+    assert [row["count"] for row in expected if row["kind"] == "admitted"] == [12]
+    with Scan(store, clock=clock) as scan:
+        found = rows(scan, scan.plan_events(), Table.EVENTS)
+        assert without({"epoch", "writer", "batch"}, found) == without({"epoch", "writer", "batch"}, expected)
+        position, records = jobs_then(store, clock, scan.extent().end)
+        shown = rows(scan, scan.plan_jobs(), Table.JOBS)
+        assert sorted(shown, key=lambda row: row["sequence"]) == [
+            job_row(job, position, clock.wall_ms()) for job in records
+        ]
+        assert len(shown) == 8
 
 
 def test_a_plan_is_not_changed_by_what_happens_after_it(scan: Scan, store: MemoryStore, clock: ManualClock) -> None:

@@ -158,7 +158,7 @@ class Restoring:
         return self._records
 
     def add(self, part: Part, body: bytes) -> None:
-        self._records += decode_part(self._ref, part, body, queue_id=self._queue_id)
+        self._records += _records(part.key, part_lines(self._ref, part, body, queue_id=self._queue_id))
 
     def finished(self, limits: Limits) -> tuple[State, Tip]:
         """The state, and the end of the log that it stands for."""
@@ -170,8 +170,8 @@ class Restoring:
         return state, s.tip
 
 
-def decode_part(ref: SnapshotRef, part: Part, body: bytes, *, queue_id: str) -> list[JobRecord]:
-    """The jobs of one part of a snapshot, for whoever needs only those.
+def part_lines(ref: SnapshotRef, part: Part, body: bytes, *, queue_id: str) -> list[msgspec.Raw]:
+    """The jobs of one part of a snapshot, each as the JSON that it is kept in.
 
     Raises:
         CorruptQueueError: these are not the bytes that the snapshot names.
@@ -182,7 +182,7 @@ def decode_part(ref: SnapshotRef, part: Part, body: bytes, *, queue_id: str) -> 
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise _unreadable(part.key, error) from error
     _check_belongs(ref, part.key, decoded, queue_id)
-    return _records(part.key, decoded.jobs)
+    return decoded.jobs
 
 
 def decode_snapshot(

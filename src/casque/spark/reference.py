@@ -44,7 +44,7 @@ MEANING = {
     "delayed": "Whether it has to wait until `due_at`.",
     "request_id": "Of `remembered`: the id of the call.",
     "verb": "Of `remembered`: what was asked.",
-    "count": "Of `remembered`: how many jobs, where the verb tells a number.",
+    "count": "How many jobs: that a batch added (`admitted`), or that a call was about (`remembered`).",
     "epoch": "The leadership under which the commit was made.",
     "writer": "Who made the commit.",
     "batch": "The number of the commit among those of its writer.",

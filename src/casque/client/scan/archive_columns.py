@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.json as pj
 
-from casque.client.scan.base64 import decoded
-from casque.client.scan.event_columns import column
+from casque.client.scan.json_columns import JsonColumns
 from casque.client.scan.splits import ArchiveObject, ArchiveSplit
 from casque.client.scan.tables import Table, arrow_schema, arrow_type
 from casque.codec.stored import to_ms
@@ -62,13 +61,6 @@ _ZERO = {"priority", "token"}
 """What is left out where it is 0."""
 
 
-class _Headers(msgspec.Struct):
-    headers: dict[str, str] | None = None
-
-
-_headers_decoder = msgspec.json.Decoder(_Headers)
-
-
 def archive_batch(split: ArchiveSplit, one: ArchiveObject, body: bytes, columns: Sequence[str]) -> Any:
     """The jobs of an object that a split asks for, as a `pyarrow.RecordBatch`.
 
@@ -87,21 +79,14 @@ class Lines:
 
     def __init__(self, one: ArchiveObject, body: bytes, columns: Sequence[str]) -> None:
         self._one = one
-        self._body = body
         fields = {"position", "finished_at"}
         for name in columns:
             fields.update(_NEEDS.get(name, (name,)))
-        schema = pa.schema([(name, kind) for name, kind in _STORED.items() if name in fields])
         try:
-            parsed = pj.read_json(
-                pa.BufferReader(body),
-                read_options=pj.ReadOptions(use_threads=False, block_size=len(body) + 1),
-                parse_options=pj.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore"),
-            )
-        except pa.ArrowInvalid as error:
+            self._fields = JsonColumns(body, {name: kind for name, kind in _STORED.items() if name in fields})
+        except ValueError as error:
             raise _no_archive(one.key, error) from error
-        self._fields = {name: _whole(parsed[name]) for name in schema.names}
-        self.rows = parsed.num_rows
+        self.rows = self._fields.rows
 
     def column(self, name: str) -> Any:
         match name:
@@ -112,16 +97,11 @@ class Lines:
             case "headers":
                 return self._headers()
             case "payload":
-                payload = decoded(self._fields["payload"])
-                blobs = self._fields["blob_bytes"]
-                # A payload that lay elsewhere is not an empty one.
-                nothing = pa.scalar(None, pa.binary())
-                return payload if blobs.null_count == self.rows else pc.if_else(blobs.is_null(), payload, nothing)
+                return self._fields.payload(self._fields["blob_bytes"].is_valid())
             case "payload_bytes":
-                sizes = _decoded_bytes(self._fields["payload"])
-                return pc.coalesce(self._fields["blob_bytes"], sizes)
+                return self._fields.payload_bytes(self._fields["blob_bytes"].is_valid())
             case "result":
-                return decoded(self._fields["result"])
+                return self._fields.bytes_of("result")
             case _ if name in _ZERO:
                 return pc.fill_null(self._fields[name], 0)
             case _:
@@ -143,31 +123,13 @@ class Lines:
         return whole
 
     def _headers(self) -> Any:
-        wanted = arrow_type("map<string,string>")
-        if b'"headers":' not in self._body:
-            return pa.nulls(self.rows, wanted)
         try:
-            lines = _headers_decoder.decode_lines(self._body)
+            return self._fields.headers()
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise _no_archive(self._one.key, error) from error
-        return column([line.headers for line in lines], wanted)
-
-
-def _whole(chunked: Any) -> Any:
-    """One block was parsed, so there is one chunk, or none at all."""
-    return chunked.chunk(0) if chunked.num_chunks == 1 else chunked.combine_chunks()
-
-
-def _decoded_bytes(text: Any) -> Any:
-    """How long base64 is once it is decoded."""
-    whole = pc.multiply(pc.divide(pc.binary_length(text), 4), 3)
-    padding = pc.count_substring(text, "=")
-    return pc.subtract(whole, padding).cast(pa.int64())
 
 
 def _hour(text: str) -> Any:
-    from datetime import UTC, datetime
-
     return _moment(to_ms(datetime.fromisoformat(f"{text}:00:00").replace(tzinfo=UTC)))
 
 

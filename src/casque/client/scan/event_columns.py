@@ -20,7 +20,7 @@ from casque.codec.log import Segment
 from casque.state import Added, Event
 from casque.types import JobSpec
 
-_RENAMED = {"due_ms": "due_at"}
+_RENAMED = {"due_ms": "due_at", "added": "count"}
 _OF_COMMIT = {"shard", "position", "index", "at", "epoch", "writer", "batch"}
 _MS = pa.timestamp("ms", tz="UTC")
 

@@ -114,7 +114,7 @@ async def events_within(
         async for some in commits:
             for placed in some:
                 rows += len(placed.segment.events)
-                size += len(placed.body)
+                size += placed.size
                 if position > after and (_more(rows, rows_max) or _more(size, bytes_max)):
                     return position
                 position = placed.segment.position

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Collection, Sequence
 from contextlib import aclosing
 from typing import Any, assert_never
 
@@ -13,8 +13,10 @@ from casque.client.scan.splits import ArchiveObject, ArchiveSplit, DocumentSplit
 from casque.client.scan.tables import Table, check_columns
 from casque.clock import yield_once
 from casque.codec.log import Segment
+from casque.codec.snapshot import Part
 from casque.errors import StorageError
 from casque.storage.port import Read, Stored
+from casque.types import JobRecord
 
 BATCH_ROWS = 32_768
 """A batch is closed once it has so many rows. One commit is never taken apart, and may have more."""
@@ -108,8 +110,39 @@ async def _objects(bucket: Bucket, objects: Sequence[ArchiveObject]) -> AsyncGen
 
 async def _jobs(bucket: Bucket, split: JobsSplit | DocumentSplit, columns: Sequence[str]) -> AsyncGenerator[Any]:
     from casque.client.scan.job_columns import job_batches
-    from casque.client.scan.standing import jobs_at
+    from casque.client.scan.standing import inline_jobs, replayed, tail_of, touched_by
 
-    for batch in job_batches(await jobs_at(bucket, split), split, columns, rows=BATCH_ROWS):
+    records = await inline_jobs(bucket, split)
+    if isinstance(split, JobsSplit):
+        tail = await tail_of(bucket, split)
+        async with aclosing(_parts(bucket, split, columns, touched_by(tail))) as parts:
+            async for batch, changed in parts:
+                records += changed
+                yield batch
+        records = replayed(records, tail, split)
+    for batch in job_batches(records, split, columns, rows=BATCH_ROWS):
         yield batch
-        await yield_once()
+
+
+async def _parts(
+    bucket: Bucket, split: JobsSplit, columns: Sequence[str], touched: Collection[str]
+) -> AsyncGenerator[tuple[Any, list[JobRecord]]]:
+    """Columns of the jobs that nothing has happened to since the snapshot, and the others as they were in it."""
+    from casque.client.scan.part_columns import part_columns
+    from casque.client.scan.standing import there
+
+    reading: deque[tuple[Part, asyncio.Task[bytes]]] = deque()
+    left = iter(split.parts)
+    try:
+        while True:
+            while len(reading) < OBJECTS_AHEAD and (part := next(left, None)) is not None:
+                reading.append((part, asyncio.create_task(there(bucket, split, part.key))))
+            if not reading:
+                return
+            await yield_once()
+            part, task = reading.popleft()
+            yield part_columns(split, part, await task, columns, touched)
+    finally:
+        for _, task in reading:
+            task.cancel()
+        await asyncio.gather(*(task for _, task in reading), return_exceptions=True)

@@ -6,7 +6,6 @@ itself, and none has to know all jobs.
 
 from __future__ import annotations
 
-import asyncio
 import zlib
 from collections.abc import Sequence
 from contextlib import aclosing
@@ -17,11 +16,10 @@ from casque.client.scan.bucket import Bucket
 from casque.client.scan.splits import DocumentSplit, JobsSplit
 from casque.codec.document import DocumentCodec
 from casque.codec.head import KEY
-from casque.codec.log import replay
-from casque.codec.snapshot import Part, Restoring, decode_part
+from casque.codec.log import Segment, replay
+from casque.codec.snapshot import Restoring
 from casque.errors import HistoryGoneError
 from casque.journal.log.past import oldest_of
-from casque.journal.log.reader import PARTS_AT_ONCE
 from casque.state import Added, Counters, Event, Limits, State
 from casque.state.events import subject
 from casque.storage.port import Stored
@@ -31,27 +29,41 @@ NOTHING_BESIDE = Limits(requests_max=0, requests_min=0, writers_max=1)
 """Only the jobs are asked for."""
 
 
-async def jobs_at(bucket: Bucket, split: JobsSplit | DocumentSplit) -> list[JobRecord]:
-    """In the order in which they were enqueued.
-
-    Raises:
-        HistoryGoneError: the snapshot, or what followed it, was collected since the plan was made.
-        CorruptQueueError: something is not what it must be.
-    """
+async def inline_jobs(bucket: Bucket, split: JobsSplit | DocumentSplit) -> list[JobRecord]:
+    """Those that lie in one object: a document, or a snapshot that is too small for parts."""
     if isinstance(split, DocumentSplit):
         return list(DocumentCodec(KEY, "").decode(zlib.decompress(split.packed), Limits()).listed())
-    records = await _recorded(bucket, split)
-    state = State(NOTHING_BESIDE)
+    if split.base is None or not split.inline:
+        return []
+    return Restoring(split.base, await there(bucket, split, split.base.key), queue_id=split.queue_id).records
+
+
+async def tail_of(bucket: Bucket, split: JobsSplit) -> list[Segment]:
+    """The commits after the snapshot.
+
+    Raises:
+        HistoryGoneError: they were collected since the plan was made.
+    """
     start = split.base.position if split.base is not None else 0
-    state.restore(records, Counters(enqueued=len(records)), start)
-    if split.position > start:
-        commits = bucket.segments(split.queue_id, start + 1, split.position, chain=split.chain)
-        async with aclosing(commits):
-            async for some in commits:
-                for placed in some:
-                    commit = placed.segment
-                    replay(state, msgspec.structs.replace(commit, events=_own(commit.events, state, split)))
+    if split.position == start:
+        return []
+    commits = bucket.segments(split.queue_id, start + 1, split.position, chain=split.chain)
+    async with aclosing(commits):
+        return [placed.segment async for some in commits for placed in some]
+
+
+def replayed(records: Sequence[JobRecord], tail: Sequence[Segment], split: JobsSplit) -> list[JobRecord]:
+    """These jobs, and those that were added to them, after all that has happened, in the order of enqueueing."""
+    state = State(NOTHING_BESIDE)
+    state.restore(records, Counters(enqueued=len(records)), split.position - len(tail))
+    for commit in tail:
+        replay(state, msgspec.structs.replace(commit, events=_own(commit.events, state, split)))
     return list(state.listed())
+
+
+def touched_by(tail: Sequence[Segment]) -> set[str]:
+    """The jobs that something has happened to."""
+    return {job_id for commit in tail for event in commit.events if (job_id := subject(event)) is not None}
 
 
 def owner(job_id: str, of: int) -> int:
@@ -80,27 +92,12 @@ def _own(events: Sequence[Event], state: State, split: JobsSplit) -> list[Event]
     return own
 
 
-async def _recorded(bucket: Bucket, split: JobsSplit) -> list[JobRecord]:
-    ref = split.base
-    if ref is None:
-        return []
-    if split.inline:
-        return Restoring(ref, await _there(bucket, split, ref.key), queue_id=split.queue_id).records
-    records: list[JobRecord] = []
-    for start in range(0, len(split.parts), PARTS_AT_ONCE):
-        some = split.parts[start : start + PARTS_AT_ONCE]
-        records += [
-            job for jobs in await asyncio.gather(*(_part(bucket, split, part) for part in some)) for job in jobs
-        ]
-    return records
+async def there(bucket: Bucket, split: JobsSplit, key: str) -> bytes:
+    """An object of the snapshot.
 
-
-async def _part(bucket: Bucket, split: JobsSplit, part: Part) -> list[JobRecord]:
-    assert split.base is not None
-    return decode_part(split.base, part, await _there(bucket, split, part.key), queue_id=split.queue_id)
-
-
-async def _there(bucket: Bucket, split: JobsSplit, key: str) -> bytes:
+    Raises:
+        HistoryGoneError: it was collected since the plan was made.
+    """
     read = await bucket.get(key)
     if isinstance(read, Stored):
         return read.body

@@ -1,0 +1,121 @@
+"""Parts of a snapshot as columns, straight from their JSON: for the jobs to which nothing has happened since."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from casque.client.scan.json_columns import JsonColumns
+from casque.client.scan.splits import JobsSplit
+from casque.client.scan.tables import Table, arrow_schema, arrow_type
+from casque.codec.snapshot import Part, part_lines
+from casque.codec.stored import decode_job, record_of
+from casque.errors import CorruptQueueError
+from casque.types import JobRecord
+
+_TIME = arrow_type("timestamp")
+_MS = pa.timestamp("ms", tz="UTC")
+_STORED = {
+    "id": pa.string(),
+    "entrypoint": pa.string(),
+    "payload": pa.string(),
+    "status": pa.string(),
+    "priority": pa.int32(),
+    "created_at": _TIME,
+    "heartbeat_at": _TIME,
+    "sequence": pa.int64(),
+    "due_ms": pa.int64(),
+    "delayed": pa.bool_(),
+    "token": pa.int64(),
+    "attempts": pa.int32(),
+    "worker": pa.string(),
+    "lease_ms": pa.int64(),
+    "claimed_ms": pa.int64(),
+    "error": pa.string(),
+    "run_at_ms": pa.int64(),
+    "max_attempts": pa.int32(),
+    "key": pa.string(),
+    "zone": pa.string(),
+    "blob": pa.string(),
+    "blob_bytes": pa.int64(),
+}
+_NEEDS = {
+    "state": ("status", "delayed", "due_ms", "created_at"),
+    "payload": ("payload", "blob"),
+    "payload_bytes": ("payload", "blob", "blob_bytes"),
+    "due_at": ("due_ms", "created_at"),
+    "run_at": ("run_at_ms",),
+    "claimed_at": ("claimed_ms",),
+    "beat_at": ("heartbeat_at",),
+}
+_ZERO = {"token", "attempts", "lease_ms"}
+"""What is left out where it is 0."""
+
+
+def part_columns(
+    split: JobsSplit, part: Part, body: bytes, columns: Sequence[str], touched: Collection[str]
+) -> tuple[Any, list[JobRecord]]:
+    """The jobs of a part as a `pyarrow.RecordBatch`, but for those that something has happened to: these as records.
+
+    Raises:
+        CorruptQueueError: these are not the bytes that the snapshot names.
+    """
+    assert split.base is not None
+    lines = part_lines(split.base, part, body, queue_id=split.queue_id)
+    fields = {"id", *(field for name in columns for field in _NEEDS.get(name, (name,)))}
+    try:
+        found = JsonColumns(b"\n".join(lines), {name: kind for name, kind in _STORED.items() if name in fields})
+        arrays = [_array(name, found, split) for name in columns]
+    except (ValueError, msgspec.DecodeError) as error:
+        raise CorruptQueueError(part.key, f"it cannot be read ({error}). Restore it from a backup") from error
+    batch = pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(Table.JOBS, columns))
+    if not touched:
+        return batch, []
+    changed = pc.is_in(found["id"], value_set=pa.array(touched, pa.string()))
+    records = [record_of(decode_job(lines[at]), 0) for at in pc.indices_nonzero(changed).to_pylist()]
+    return batch.filter(pc.invert(changed)), records
+
+
+def _array(name: str, found: JsonColumns, split: JobsSplit) -> Any:
+    match name:
+        case "shard":
+            return pa.repeat(pa.scalar(0, pa.int32()), found.rows)
+        case "position":
+            return pa.repeat(pa.scalar(split.position, pa.int64()), found.rows)
+        case "state":
+            return _state(found, split.now_ms)
+        case "payload":
+            return found.payload(found["blob"].is_valid())
+        case "payload_bytes":
+            return found.payload_bytes(found["blob"].is_valid())
+        case "headers":
+            return found.headers()
+        case "due_at":
+            return _due(found)
+        case "run_at" | "claimed_at":
+            return found[name.replace("_at", "_at_ms" if name == "run_at" else "_ms")].cast(_MS).cast(_TIME)
+        case "beat_at":
+            return found["heartbeat_at"]
+        case _ if name in _ZERO:
+            return pc.fill_null(found[name], 0)
+        case _:
+            return found[name]
+
+
+def _due(found: JsonColumns) -> Any:
+    """Left out where it is the time of the enqueueing."""
+    return pc.coalesce(found["due_ms"].cast(_MS).cast(_TIME), found["created_at"])
+
+
+def _state(found: JsonColumns, now_ms: int) -> Any:
+    late = pc.greater(_due(found), pa.scalar(now_ms, _MS).cast(_TIME))
+    delayed = pc.and_(pc.fill_null(found["delayed"], False), late)
+    waiting = pc.if_else(delayed, "delayed", "ready")
+    status = found["status"]
+    return pc.case_when(
+        pc.make_struct(pc.equal(status, "in_progress"), pc.equal(status, "dead")), "running", "dead", waiting
+    )
