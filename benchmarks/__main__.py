@@ -22,6 +22,7 @@ from benchmarks import (
     machine,
     over_grpc,
     plot,
+    spark_pipeline,
     spark_read,
     spark_write,
     state,
@@ -40,6 +41,7 @@ SECTIONS: dict[str, Callable[[Scale, Steps], Section]] = {
     "grpc": over_grpc.measure,
     "spark-read": spark_read.measure,
     "spark-write": spark_write.measure,
+    "spark-pipeline": spark_pipeline.measure,
 }
 
 

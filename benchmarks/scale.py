@@ -32,6 +32,8 @@ class Scale:
     spark_read_jobs: int = 300_000
     bulk_jobs: int = 200_000
     with_jqueue: bool = True
+    spark_jobs: int = 1_000_000
+    """Finished jobs in the archive that a pipeline starts from."""
 
 
 FULL = Scale()
@@ -56,6 +58,7 @@ QUICK = Scale(
     spark_batches=10,
     spark_read_jobs=60_000,
     bulk_jobs=50_000,
+    spark_jobs=100_000,
 )
 TINY = Scale(
     repetitions=1,
@@ -77,6 +80,7 @@ TINY = Scale(
     spark_sample=50,
     spark_batches=4,
     spark_read_jobs=1_000,
+    spark_jobs=2_000,
     with_jqueue=False,  # making its environment may need a network
     bulk_jobs=2_000,
 )

@@ -84,6 +84,14 @@ PRINTED = {
         r"the slowest is report.render",
         r"the page has \d+ kB",
     ],
+    "spark/pipeline": [
+        r"finished jobs: 20, attempts: 20",
+        r"new in the second run: 10",
+        r"new in the third run: 0",
+        r"acme: 19 enqueued, 15 done, 4 dead",
+        r"globex: 11 enqueued, 9 done, 2 dead",
+        r"died of ValueError: 6",
+    ],
     "spark/process": [
         r"resized: 20 done, 1 failed",
         r"counted: 10 done",

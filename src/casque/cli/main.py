@@ -10,6 +10,7 @@ from casque import __version__
 from casque.cli import (
     archive,
     convert,
+    pipeline,
     release,
     report,
     serve,
@@ -42,6 +43,10 @@ sparks = typer.Typer(name="spark", help="Queues and Spark.", no_args_is_help=Tru
 sparks.command(help=help_of(spark_doctor.doctor), epilog=spark_doctor.EXAMPLES)(spark_doctor.doctor)
 sparks.command(help=help_of(spark_replay.replay), epilog=spark_replay.EXAMPLES)(spark_replay.replay)
 sparks.command(help=help_of(spark_work.work), epilog=spark_work.EXAMPLES)(spark_work.work)
+pipelines = typer.Typer(
+    name="pipeline", help="A queue's history as tables.", no_args_is_help=True, rich_markup_mode="rich"
+)
+pipelines.command(help=help_of(pipeline.run), epilog=pipeline.EXAMPLES)(pipeline.run)
 app.command()(demo)
 app.command()(doctor)
 app.command(help=help_of(tail.tail), epilog=tail.EXAMPLES)(tail.tail)
@@ -51,6 +56,7 @@ app.command(help=help_of(serve.serve), epilog=serve.EXAMPLES)(serve.serve)
 app.command(help=help_of(report.report), epilog=report.EXAMPLES)(report.report)
 app.add_typer(queue)
 app.add_typer(tokens)
+app.add_typer(pipelines)
 app.add_typer(sparks)
 
 

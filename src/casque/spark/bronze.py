@@ -24,6 +24,8 @@ def happened(segments: Sequence[Segment], *, payloads: bool) -> Any:
     """Rows of `bronze/events`; without payloads and results unless they are wanted."""
     rows = [(segment, index, event) for segment in segments for index, event in enumerate(segment.events)]
     columns: dict[str, list[Any]] = {name: [] for name in _TYPES}
+    operations = {segment.position: sum(subject(event) is not None for event in segment.events) for segment in segments}
+    columns["operations"] = [operations[segment.position] for segment, _, _ in rows]
     for segment, index, event in rows:
         for name, value in _row(segment, index, event, payloads).items():
             columns[name].append(value)
@@ -32,7 +34,7 @@ def happened(segments: Sequence[Segment], *, payloads: bool) -> Any:
 
 
 def _row(segment: Segment, index: int, event: Event, payloads: bool) -> dict[str, Any]:
-    row: dict[str, Any] = dict.fromkeys(_TYPES)
+    row: dict[str, Any] = dict.fromkeys(name for name in _TYPES if name != "operations")
     row.update(
         shard=0,
         position=segment.position,

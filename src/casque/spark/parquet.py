@@ -25,6 +25,9 @@ from casque.storage.port import Store
 PARTITION = "date"
 FLUSH_BYTES = 128 * 1024 * 1024
 """How much of Arrow a task gathers before it writes a file: some tens of megabytes of Parquet."""
+HOUR_US = 3_600_000_000
+ADDED = "_added"
+EPOCH = "1970-01-01"
 ROW_GROUP = 128 * 1024
 READ_AHEAD = 4
 FILES_DDL = "tag string, file string"
@@ -39,8 +42,18 @@ class File(msgspec.Struct, frozen=True, omit_defaults=True):
     rows: int
     bytes: int
     first: int | None = None
-    """The first and the last position of the queue that it speaks of, if it is made of a range of them."""
+    """The first and the last position of the queue that it speaks of, if it is made of a range of them; of a table by
+    minute the hour, counted from 1970."""
     last: int | None = None
+
+
+class Added(msgspec.Struct, frozen=True):
+    """An object that says what is to be added to a table, for the run that wrote it and nobody else."""
+
+    table: str
+    file: File
+    hours: tuple[int, ...]
+    """The hours that it speaks of, counted from 1970."""
 
 
 class Writer(msgspec.Struct, frozen=True):
@@ -50,17 +63,24 @@ class Writer(msgspec.Struct, frozen=True):
     table: str
     stamp: str
     """Part of each name: when the run began, so that files that nobody names can be told by their age."""
+    minute: str | None = None
+    """The column of a table by minute. Each hour gets files of its own, so that it can be replaced by itself."""
 
     def key(self, date_: str) -> str:
         return f"{self.table}/{PARTITION}={date_}/part-{self.stamp}-{new_nonce(system_random())}.parquet"
+
+    async def write_added(self, store: Store, rows: Any, hours: Iterable[int]) -> Added:
+        """Beside the table's partitions, in a place that other readers pass over."""
+        body = _parquet(rows)
+        key = f"{self.table}/{ADDED}/part-{self.stamp}-{new_nonce(system_random())}.parquet"
+        await create_new(store, key, body)
+        return Added(self.table, File(key, EPOCH, rows.num_rows, len(body)), tuple(hours))
 
     async def write(
         self, store: Store, date_: str, rows: Any, *, first: int | None = None, last: int | None = None
     ) -> File:
         """Write a table of Arrow, without its partition column, as one file."""
-        sink = pa.BufferOutputStream()
-        pq.write_table(rows, sink, compression="zstd", row_group_size=ROW_GROUP)
-        body = sink.getvalue().to_pybytes()
+        body = _parquet(rows)
         key = self.key(date_)
         await create_new(store, key, body)
         return File(key, date_, rows.num_rows, len(body), first, last)
@@ -72,16 +92,23 @@ class Writer(msgspec.Struct, frozen=True):
 
     async def _write_all(self, store: Store, batches: Iterable[Any]) -> list[File]:
         files: list[File] = []
-        held: dict[str, list[Any]] = {}
+        held: dict[tuple[str, int | None], list[Any]] = {}
         size = 0
         for batch in batches:
-            for date_, rows in by_date(pa.Table.from_batches([batch])):
-                held.setdefault(date_, []).append(rows)
-                size += rows.nbytes
+            for date_, some in by_date(pa.Table.from_batches([batch])):
+                for hour, rows in [(None, some)] if self.minute is None else by_hour(some, self.minute):
+                    held.setdefault((date_, hour), []).append(rows)
+                    size += rows.nbytes
             if size >= FLUSH_BYTES:
-                files += [await self.write(store, date_, pa.concat_tables(rows)) for date_, rows in held.items()]
+                files += await self._flush(store, held)
                 held, size = {}, 0
-        return files + [await self.write(store, date_, pa.concat_tables(rows)) for date_, rows in held.items()]
+        return files + await self._flush(store, held)
+
+    async def _flush(self, store: Store, held: Mapping[tuple[str, int | None], list[Any]]) -> list[File]:
+        return [
+            await self.write(store, date_, pa.concat_tables(rows), first=hour, last=hour)
+            for (date_, hour), rows in held.items()
+        ]
 
 
 class Reader(msgspec.Struct, frozen=True):
@@ -106,6 +133,12 @@ class Reader(msgspec.Struct, frozen=True):
 
     async def _gather(self, store: Store, files: Sequence[File]) -> list[Any]:
         return list(await asyncio.gather(*(read(store, file, self.columns) for file in files)))
+
+
+def _parquet(rows: Any) -> bytes:
+    sink = pa.BufferOutputStream()
+    pq.write_table(rows, sink, compression="zstd", row_group_size=ROW_GROUP)
+    return bytes(sink.getvalue())
 
 
 async def read(store: Store, file: File, columns: Mapping[str, str]) -> Any:
@@ -148,6 +181,12 @@ def by_date(rows: Any) -> Iterator[tuple[str, Any]]:
         yield str(day.as_py()), rest.filter(pc.equal(days, day))
 
 
+def by_hour(rows: Any, minute: str) -> Iterator[tuple[int, Any]]:
+    hours = pc.divide(rows.column(minute).cast(pa.int64()), HOUR_US)
+    for hour in pc.unique(hours):
+        yield hour.as_py(), rows.filter(pc.equal(hours, hour))
+
+
 def in_utc(rows: Any) -> Any:
     """Spark hands out instants in the session's time zone, as a label; the instants are the same."""
     fields = [
@@ -157,8 +196,8 @@ def in_utc(rows: Any) -> Any:
     return rows.cast(pa.schema(fields))
 
 
-def answer(files: Iterable[tuple[str, File]]) -> Any:
-    """What a task has to say: which files it wrote, each with a word about what for."""
+def answer(files: Iterable[tuple[str, File | Added]]) -> Any:
+    """What a task has to say: which objects it wrote, each with a word about what for."""
     said = list(files)
     return pa.RecordBatch.from_pydict(
         {"tag": [tag for tag, _ in said], "file": [msgspec.json.encode(file).decode() for _, file in said]},

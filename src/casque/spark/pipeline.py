@@ -10,22 +10,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
+from datetime import UTC, datetime
 from enum import StrEnum
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from casque.clock import Clock, SystemClock
+from casque.codec.stored import to_ms
 from casque.errors import HistoryGoneError, InvalidInputError
-from casque.spark import gold
-from casque.spark.gold import News, columns
+from casque.spark import combine, gold
+from casque.spark.gold import columns
 from casque.spark.horizon import ArchiveObject, Horizon, archived_between, look
-from casque.spark.parquet import FILES_DDL, File
+from casque.spark.parquet import ADDED, FILES_DDL, Added, File
 from casque.spark.place import Place
 from casque.spark.tables import TABLES
-from casque.spark.tasks import COMPACTED, GONE, Compaction, FromArchive, FromLog, FromState, Task, Tasks
+from casque.spark.tasks import COMPACTED, GONE, Compaction, FromArchive, FromLog, FromSilver, FromState, Task, Tasks
+from casque.spark.told import as_raised
 from casque.spark.warehouse import Change, Snapshot, Warehouse, frame
 
 if TYPE_CHECKING:
@@ -42,6 +45,7 @@ SMALL_BYTES = 16 * 1024 * 1024
 COMPACTED_BYTES = 128 * 1024 * 1024
 KEPT_GAPS = 100
 WRITES_AT_ONCE = 4
+BY_MINUTE = frozenset({"gold/minutes", "gold/depth", "gold/workers"})
 GOLD = tuple(table for table in TABLES if table.startswith("gold/"))
 
 Progress = Callable[[str, int, int], None]
@@ -83,7 +87,7 @@ class Summary(msgspec.Struct, frozen=True):
     queued: int = 0
     """Jobs in the queue as of the position, dead ones too."""
     partitions: int = 0
-    """Partitions of gold tables written."""
+    """Files of gold tables written."""
     files: int = 0
     bytes: int = 0
     stretches: int = 0
@@ -135,7 +139,8 @@ def run(
     place = Place(url, options)
     to = warehouse if isinstance(warehouse, Warehouse) else Warehouse(warehouse)
     one = _Run(spark, place, to, settings or Settings(), progress or (lambda *_: None))
-    summary = one.run()
+    with as_raised():
+        summary = one.run()
     return msgspec.structs.replace(summary, elapsed_ms=clock.monotonic_ms() - begun_ms)
 
 
@@ -242,24 +247,27 @@ class _Run:
 
     def _stretch(self, change: Change, plan: _Plan, horizon: Horizon, summary: Summary, *, rebuild: bool) -> Summary:
         self._say("bronze and silver")
-        tasks: list[Task] = [*_archive_tasks(plan.objects), *self._log_tasks(plan, horizon), *_compactions(change)]
-        if plan.is_last:
-            tasks.append(FromState(plan.to, horizon.has_log))
-        written = self._perform(change, tasks)
+        queue = change.manifest("silver/queue").files
+        state = FromState(plan.to if plan.is_last else None, horizon.has_log, () if rebuild else queue)
+        tasks: list[Task] = [state, *_archive_tasks(plan.objects), *self._log_tasks(plan, horizon)]
+        compactions = list(_compactions(change))
+        tasks += compactions
+        if rebuild:
+            tasks += _silver_tasks(change)
+        written, added = self._perform(change, tasks)
         if gone := written.pop(GONE, []):
             first, last = min(file.first or 0 for file in gone), max(file.last or 0 for file in gone)
             self._gone(first, last)
             summary = msgspec.structs.replace(summary, gaps=(*summary.gaps, (first, last)))
-        news = _Newly(change, written, rebuild=rebuild)
+        self._say("gold")
+        partitions = self._gold(change, written, added, rebuild=rebuild)
+        merged = {file.key for task in compactions for file in task.files}
         for table in ("bronze/events", "silver/jobs", "silver/attempts"):
-            merged = {file.key for task in tasks if isinstance(task, Compaction) for file in task.files}
             files = [*written.get(table, []), *written.get(COMPACTED + table, [])]
             change.add(table, columns(table), files, instead=merged)
         change.replace("silver/queue", columns("silver/queue"), written.get("silver/queue", []))
-        self._say("gold")
-        partitions = self._gold(change, news, rebuild=rebuild)
         rows = {table: sum(file.rows for file in files) for table, files in written.items()}
-        everything = [file for files in written.values() for file in files]
+        everything = [file for files in written.values() for file in files] + partitions
         return Summary(
             summary.before,
             plan.to,
@@ -267,11 +275,11 @@ class _Run:
             summary.jobs + rows.get("silver/jobs", 0),
             summary.attempts + rows.get("silver/attempts", 0),
             rows.get("silver/queue", 0),
-            summary.partitions + partitions,
-            summary.files + len(everything) + partitions,
+            summary.partitions + len(partitions),
+            summary.files + len(everything),
             summary.bytes + sum(file.bytes for file in everything),
             summary.stretches + 1,
-            summary.compacted + sum(len(task.files) for task in tasks if isinstance(task, Compaction)),
+            summary.compacted + len(merged),
             (*summary.gaps, *plan.cursor.gaps[len(_cursor_of(change.base).gaps) :]),
             summary.notes,
         )
@@ -284,63 +292,112 @@ class _Run:
         for start in range(first, last + 1, size):
             yield FromLog(horizon.queue_id, start, min(start + size - 1, last), self._settings.payloads)
 
-    def _perform(self, change: Change, tasks: Sequence[Task]) -> dict[str, list[File]]:
-        if not tasks:
-            return {}
+    def _perform(self, change: Change, tasks: Sequence[Task]) -> tuple[dict[str, list[File]], list[Added]]:
+        """Have tasks done; answers the files they wrote, by what for, and what they add to gold."""
         work = Tasks(self._queue, self._warehouse.place, change.stamp, tasks)
         numbers = self._spark.range(0, len(tasks), 1, len(tasks))
         written: dict[str, list[File]] = {}
+        added: list[Added] = []
         for row in numbers.mapInArrow(work, FILES_DDL).collect():
-            written.setdefault(row.tag, []).append(msgspec.json.decode(row.file, type=File))
-        return written
+            if row.tag == ADDED:
+                added.append(msgspec.json.decode(row.file, type=Added))
+            else:
+                written.setdefault(row.tag, []).append(msgspec.json.decode(row.file, type=File))
+        return written, added
 
     # --- Gold ---
 
-    def _gold(self, change: Change, newly: _Newly, *, rebuild: bool) -> int:
+    def _gold(
+        self, change: Change, written: Mapping[str, list[File]], added: Sequence[Added], *, rebuild: bool
+    ) -> list[File]:
         """Few actions, and those beside each other: a small run would otherwise mostly wait for Spark to begin."""
         spark = self._spark
-        with ExitStack() as held, newly.frames(spark, self._warehouse.place) as news:
+        with ExitStack() as held:
 
             def keep(df: DataFrame) -> DataFrame:
                 held.callback(df.unpersist)
                 return df.persist()
 
-            additive = [one for one in self._additive() if newly.has_events or one.table != "gold/requests"]
-            added = {one.table: keep(one.added(spark, news)) for one in additive}
-            dates = gold.dates({one.table: (added[one.table], one.unit) for one in additive})
-            frames = {
-                one.table: one.summed(spark, added[one.table], self._old(change, one.table, dates, rebuild=rebuild))
-                for one in additive
-            }
-            minutes = frames["gold/minutes"] = keep(frames["gold/minutes"])
-            hours = frames["gold/hours"] = keep(gold.hours(spark, minutes))
-            frames["gold/fairness"] = gold.fairness(spark, hours)
-            dates["gold/hours"] = dates["gold/fairness"] = dates["gold/minutes"]
+            news = self._news(change, written, added, keep, rebuild=rebuild)
+            hours = {table: some for table, (_, some) in news.items()}
+            frames: dict[str, DataFrame] = {}
+            for table, (df, _) in news.items():
+                frames[table] = self._summed(table, df, self._old(change, table, hours[table], rebuild=rebuild))
+            if "gold/minutes" in frames:
+                minutes = frames["gold/minutes"] = keep(frames["gold/minutes"])
+                by_hour = keep(gold.hours(spark, minutes))
+                for table, df in (("gold/hours", by_hour), ("gold/fairness", gold.fairness(spark, by_hour))):
+                    touched = hours[table] = hours["gold/minutes"]
+                    old = self._old(change, table, touched, rebuild=rebuild)
+                    frames[table] = gold.in_columns(df, table).union(gold.but_for(old, touched))
             with ThreadPoolExecutor(WRITES_AT_ONCE) as threads:
-                written = {
-                    table: threads.submit(self._write, change, table, df, dates[table]) for table, df in frames.items()
+                writes = {
+                    table: threads.submit(self._write, change, table, df, hours[table]) for table, df in frames.items()
                 }
-            for table in GOLD:
-                files = written[table].result() if table in written else []
-                change.replace(table, columns(table), files, dates=None if rebuild else dates.get(table, ()))
-        return sum(len(one.result()) for one in written.values())
+        done = {table: write.result() for table, write in writes.items()}
+        for table in GOLD:
+            if rebuild:
+                change.replace(table, columns(table), done.get(table, []))
+            else:
+                replaced = {file.key for file in _touched(change, table, hours.get(table, []))}
+                change.add(table, columns(table), done.get(table, []), instead=replaced)
+        return [file for some in done.values() for file in some]
 
-    def _additive(self) -> list[_Additive]:
-        requests = partial(gold.requests, put_dollars=self._settings.put_dollars)
-        return [
-            _Additive("gold/minutes", gold.minutes_added, gold.minutes, gold.MINUTE_MS),
-            _Additive("gold/dead_letters", gold.dead_letters_added, gold.dead_letters, gold.HOUR_MS),
-            _Additive("gold/depth", gold.depth_added, gold.depth, gold.MINUTE_MS),
-            _Additive("gold/workers", gold.workers_added, gold.workers, gold.MINUTE_MS),
-            _Additive("gold/requests", gold.requests_added, requests, gold.HOUR_MS),
-        ]
-
-    def _old(self, change: Change, table: str, dates: Mapping[str, list[str]], *, rebuild: bool) -> DataFrame:
-        files = [] if rebuild else change.manifest(table).of(dates[table])
+    def _old(self, change: Change, table: str, hours: Sequence[int], *, rebuild: bool) -> DataFrame:
+        files = [] if rebuild else _touched(change, table, hours)
         return frame(self._spark, self._warehouse.place, files, columns(table))
 
-    def _write(self, change: Change, table: str, df: DataFrame, dates: list[str]) -> list[File]:
-        files = change.write(gold.in_order(df, table, len(dates)), table) if dates else []
+    def _news(
+        self,
+        change: Change,
+        written: Mapping[str, list[File]],
+        added: Sequence[Added],
+        keep: Callable[[DataFrame], DataFrame],
+        *,
+        rebuild: bool,
+    ) -> dict[str, tuple[DataFrame, list[int]]]:
+        """What is to be added to each table, and to which hours."""
+        spark, place = self._spark, self._warehouse.place
+        news: dict[str, tuple[DataFrame, list[int]]] = {}
+        for table, types in combine.ADDED.items():
+            mine = [one for one in added if one.table == table]
+            if mine:
+                df = frame(spark, place, [one.file for one in mine], types)
+                news[table] = df, sorted({hour for one in mine for hour in one.hours})
+        if "gold/depth" in news:
+            # Jobs that stay in the queue cancel out, so that only this tells which minutes really change.
+            levels = keep(gold.levels(spark, news["gold/depth"][0]))
+            news["gold/depth"] = levels, gold.hours_of(levels)
+        before = change.manifest
+        events = [*(before("bronze/events").files if rebuild else ()), *written.get("bronze/events", [])]
+        if events:
+            jobs = [*(before("silver/jobs").files if rebuild else ()), *written.get("silver/jobs", [])]
+            queue = [*written.get("silver/queue", []), *before("silver/queue").files]
+            known = [
+                frame(spark, place, files, {name: TABLES[table].columns[name].type for name in gold.WHOSE})
+                for table, files in (("silver/jobs", jobs), ("silver/queue", queue))
+            ]
+            chosen = {name: TABLES["bronze/events"].columns[name].type for name in gold.EVENTS}
+            requests = gold.requests_added(spark, frame(spark, place, events, chosen), known)
+            news["gold/requests"] = requests, sorted(_first_hour(file.date) for file in events)
+        return {table: (df, hours) for table, (df, hours) in news.items() if hours}
+
+    def _summed(self, table: str, added: DataFrame, old: DataFrame) -> DataFrame:
+        match table:
+            case "gold/minutes":
+                return gold.minutes(self._spark, added, old)
+            case "gold/depth":
+                return gold.depth(self._spark, added, old)
+            case "gold/workers":
+                return gold.workers(self._spark, added, old)
+            case "gold/dead_letters":
+                return gold.dead_letters(self._spark, added, old)
+            case _:
+                return gold.requests(self._spark, added, old, self._settings.put_dollars)
+
+    def _write(self, change: Change, table: str, df: DataFrame, hours: Sequence[int]) -> list[File]:
+        ordered = gold.in_order(df, table, len(combine.dates(hours)))
+        files = change.write(ordered, table, minute="minute" if table in BY_MINUTE else None)
         self._say(table)
         return files
 
@@ -349,48 +406,16 @@ class _Run:
         self._step += 1
 
 
-class _Additive(NamedTuple):
-    """How a table is made of what is new and what it has already."""
+def _touched(change: Change, table: str, hours: Sequence[int]) -> list[File]:
+    """The files that hours are in: of tables by minute each hour has its own, of others each date."""
+    if table in BY_MINUTE:
+        wanted = set(hours)
+        return [file for file in change.manifest(table).files if file.first in wanted]
+    return change.manifest(table).of(combine.dates(hours))
 
-    table: str
-    added: Callable[[SparkSession, News], DataFrame]
-    summed: Callable[[SparkSession, DataFrame, DataFrame], DataFrame]
-    unit: int
 
-
-class _Newly:
-    """Which files say what is new."""
-
-    def __init__(self, change: Change, written: Mapping[str, list[File]], *, rebuild: bool) -> None:
-        self._files = {
-            table: [*(change.manifest(table).files if rebuild else ()), *written.get(table, [])]
-            for table in ("silver/jobs", "silver/attempts", "bronze/events")
-        }
-        self._files["silver/queue"] = list(written.get("silver/queue", []))
-        self._before = [] if rebuild else list(change.manifest("silver/queue").files)
-        self.has_events = bool(self._files["bronze/events"])
-
-    @contextmanager
-    def frames(self, spark: SparkSession, place: Place) -> Iterator[News]:
-        """Held by Spark while several tables are made of them."""
-
-        def held(table: str, files: list[File]) -> DataFrame:
-            chosen = {name: TABLES[table].columns[name].type for name in gold.NEEDED[table]}
-            return frame(spark, place, files, chosen)
-
-        frames = {table: held(table, files).persist() for table, files in self._files.items()}
-        before = held("silver/queue", self._before).persist()
-        try:
-            yield News(
-                frames["silver/jobs"],
-                frames["silver/attempts"],
-                frames["silver/queue"],
-                before,
-                frames["bronze/events"],
-            )
-        finally:
-            for each in (*frames.values(), before):
-                each.unpersist()
+def _first_hour(date: str) -> int:
+    return to_ms(datetime.fromisoformat(date).replace(tzinfo=UTC)) // combine.HOUR_MS
 
 
 def _archive_tasks(objects: Sequence[ArchiveObject]) -> Iterator[FromArchive]:
@@ -404,6 +429,14 @@ def _archive_tasks(objects: Sequence[ArchiveObject]) -> Iterator[FromArchive]:
             part = some[start : start + size]
             first, last = min(one.range.first for one in part), max(one.range.last for one in part)
             yield FromArchive(date, [one.key for one in part], first, last)
+
+
+def _silver_tasks(change: Change) -> Iterator[FromSilver]:
+    """Jobs and attempts each by themselves: what they add is added up anyway."""
+    for file in change.manifest("silver/jobs").files:
+        yield FromSilver([file], [])
+    for file in change.manifest("silver/attempts").files:
+        yield FromSilver([], [file])
 
 
 def _compactions(change: Change) -> Iterator[Compaction]:

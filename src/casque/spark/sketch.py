@@ -103,7 +103,9 @@ def sql_merged(sketch_: str) -> str:
     """An aggregate: all sketches of a group as one. For a few thousand rows in a group; more are better exploded."""
     start = "CAST(map() AS MAP<INT, BIGINT>)"
     add = "(k, x, y) -> coalesce(x, 0L) + coalesce(y, 0L)"
-    return f"aggregate(collect_list({sketch_}), {start}, (a, s) -> map_zip_with(a, s, {add}))"
+    merged = f"aggregate(collect_list({sketch_}), {start}, (a, s) -> map_zip_with(a, s, {add}))"
+    # What was counted and taken off again leaves no trace.
+    return f"map_filter({merged}, (k, c) -> c != 0)"
 
 
 def percentile(column: str, q: float) -> Column:

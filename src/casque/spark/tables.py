@@ -126,6 +126,7 @@ TABLES: dict[str, Relation] = {
             epoch=("bigint", "of the leadership that committed it"),
             writer=("string", "who committed it"),
             batch=("bigint", "which of the writer's commits it was"),
+            operations=("int", "how many events of its commit are about jobs: what the commit's cost is shared among"),
         ),
     ),
     "silver/jobs": Relation(

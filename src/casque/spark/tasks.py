@@ -21,9 +21,11 @@ from casque.codec.stored import from_ms
 from casque.errors import HistoryGoneError, StorageError
 from casque.journal.log.past import Past
 from casque.settings import QueueSettings
-from casque.spark import bronze, silver
-from casque.spark.parquet import PARTITION, File, Writer, answer, read
+from casque.spark import bronze, combine, silver
+from casque.spark.arrow_types import arrow_schema
+from casque.spark.parquet import ADDED, PARTITION, Added, File, Writer, answer, read
 from casque.spark.place import Place, body_of
+from casque.spark.tables import TABLES
 from casque.state import Limits, State
 from casque.storage.port import Store
 
@@ -31,6 +33,9 @@ ROWS_MAX = 250_000
 """How many rows a task gathers before it writes a file."""
 AT_ONCE = 8
 """Objects asked for at once."""
+
+Told: TypeAlias = tuple[str, File | Added]
+"""What a task wrote, and what for."""
 
 
 class FromArchive(msgspec.Struct, frozen=True):
@@ -41,7 +46,7 @@ class FromArchive(msgspec.Struct, frozen=True):
     first: int
     last: int
 
-    async def run(self, context: Context) -> AsyncIterator[tuple[str, File]]:
+    async def run(self, context: Context) -> AsyncIterator[Told]:
         jobs: list[Any] = []
         attempts: list[Any] = []
         rows = 0
@@ -59,16 +64,36 @@ class FromArchive(msgspec.Struct, frozen=True):
         for told in await self._write(context, jobs, attempts):
             yield told
 
-    async def _write(self, context: Context, jobs: list[Any], attempts: list[Any]) -> list[tuple[str, File]]:
-        told = []
-        for table, parts in (("silver/jobs", jobs), ("silver/attempts", attempts)):
-            rows = pa.concat_tables(parts) if parts else None
-            if rows is not None and rows.num_rows:
-                file = await context.writer(table).write(
-                    context.warehouse, self.date, rows, first=self.first, last=self.last
-                )
+    async def _write(self, context: Context, jobs: list[Any], attempts: list[Any]) -> list[Told]:
+        if not jobs:
+            return []
+        told: list[Told] = []
+        tables = {"silver/jobs": pa.concat_tables(jobs), "silver/attempts": pa.concat_tables(attempts)}
+        for table, rows in tables.items():
+            if rows.num_rows:
+                writer = context.writer(table)
+                file = await writer.write(context.warehouse, self.date, rows, first=self.first, last=self.last)
                 told.append((table, file))
+        told += await context.add(combine.of_finished(tables["silver/jobs"], tables["silver/attempts"]))
         return told
+
+
+class FromSilver(msgspec.Struct, frozen=True):
+    """What files of silver say to gold, once more."""
+
+    jobs: Sequence[File]
+    attempts: Sequence[File]
+
+    async def run(self, context: Context) -> AsyncIterator[Told]:
+        jobs = [await read(context.warehouse, file, _types("silver/jobs")) for file in self.jobs]
+        attempts = [await read(context.warehouse, file, _types("silver/attempts")) for file in self.attempts]
+        empty = {table: arrow_schema(_types(table)).empty_table() for table in ("silver/jobs", "silver/attempts")}
+        some, tried = (
+            pa.concat_tables([empty["silver/jobs"], *jobs]),
+            pa.concat_tables([empty["silver/attempts"], *attempts]),
+        )
+        for told in await context.add(combine.of_finished(some, tried)):
+            yield told
 
 
 class FromLog(msgspec.Struct, frozen=True):
@@ -79,7 +104,7 @@ class FromLog(msgspec.Struct, frozen=True):
     last: int
     payloads: bool = False
 
-    async def run(self, context: Context) -> AsyncIterator[tuple[str, File]]:
+    async def run(self, context: Context) -> AsyncIterator[Told]:
         by_date: dict[str, list[Segment]] = {}
         position = self.first
         gone = 0
@@ -107,20 +132,29 @@ GONE = "gone"
 
 
 class FromState(msgspec.Struct, frozen=True):
-    """The queue as of a position, or as it is if that is gone or there is no log, to `silver/queue`."""
+    """The queue as of a position, or as it is if that is gone or there is no log, to `silver/queue`; without a position
+    nothing, so that what was there before is taken off again."""
 
-    position: int
+    position: int | None
     has_log: bool
+    before: Sequence[File]
+    """What `silver/queue` says now."""
 
-    async def run(self, context: Context) -> AsyncIterator[tuple[str, File]]:
-        state, at_ms = await self._state(context.queue)
-        if state.jobs:
-            date = str(from_ms(at_ms).date())
-            rows = silver.waiting(list(state.jobs.values()), at_ms)
-            file = await context.writer("silver/queue").write(context.warehouse, date, rows)
-            yield "silver/queue", file
+    async def run(self, context: Context) -> AsyncIterator[Told]:
+        columns = _types("silver/queue")
+        now = arrow_schema({name: kind for name, kind in columns.items() if name != PARTITION}).empty_table()
+        if self.position is not None:
+            state, at_ms = await self._state(context.queue, self.position)
+            now = silver.waiting(list(state.jobs.values()), at_ms)
+            if now.num_rows:
+                date = str(from_ms(at_ms).date())
+                yield "silver/queue", await context.writer("silver/queue").write(context.warehouse, date, now)
+        files = [await read(context.warehouse, file, columns) for file in self.before]
+        before = pa.concat_tables([arrow_schema(columns).empty_table(), *files])
+        for told in await context.add(combine.of_queue(now, before)):
+            yield told
 
-    async def _state(self, store: Store) -> tuple[State, int]:
+    async def _state(self, store: Store, position: int) -> tuple[State, int]:
         if not self.has_log:
             body = await body_of(store, KEY)
             if body is None:
@@ -130,7 +164,7 @@ class FromState(msgspec.Struct, frozen=True):
             return state, max(latest, default=0)
         past = Past(store, settings=QueueSettings(), clock=SystemClock(), rng=system_random())
         try:
-            moment = await past.at_position(self.position)
+            moment = await past.at_position(position)
         except HistoryGoneError:
             moment = await past.at_position(None)
         return moment.state, moment.at_ms
@@ -144,7 +178,7 @@ class Compaction(msgspec.Struct, frozen=True):
     files: Sequence[File]
     columns: Mapping[str, str]
 
-    async def run(self, context: Context) -> AsyncIterator[tuple[str, File]]:
+    async def run(self, context: Context) -> AsyncIterator[Told]:
         columns = {name: kind for name, kind in self.columns.items() if name != PARTITION}
         parts = [await read(context.warehouse, file, columns) for file in self.files]
         rows = pa.concat_tables(parts)
@@ -159,7 +193,7 @@ class Compaction(msgspec.Struct, frozen=True):
 
 COMPACTED = "compacted:"
 
-Task: TypeAlias = FromArchive | FromLog | FromState | Compaction
+Task: TypeAlias = FromArchive | FromSilver | FromLog | FromState | Compaction
 
 
 class Context:
@@ -173,6 +207,15 @@ class Context:
 
     def writer(self, table: str) -> Writer:
         return Writer(self._place, table, self._stamp)
+
+    async def add(self, added: Mapping[str, Any]) -> list[Told]:
+        """Write down what is to be added to gold tables."""
+        told: list[Told] = []
+        for table, rows in added.items():
+            if rows.num_rows:
+                hours = combine.hours(table, rows)
+                told.append((ADDED, await self.writer(table).write_added(self.warehouse, rows, hours)))
+        return told
 
 
 class Tasks(msgspec.Struct, frozen=True):
@@ -188,8 +231,8 @@ class Tasks(msgspec.Struct, frozen=True):
             for number in batch.column(0).to_pylist():
                 yield answer(self._run(self.tasks[number]))
 
-    def _run(self, task: Task) -> list[tuple[str, File]]:
-        async def inside(warehouse: Store) -> list[tuple[str, File]]:
+    def _run(self, task: Task) -> list[Told]:
+        async def inside(warehouse: Store) -> list[Told]:
             from casque.storage.url import open_store
 
             queue = open_store(self.queue.url, options=self.queue.options)
@@ -218,3 +261,7 @@ async def _bodies(store: Store, keys: Sequence[str]) -> AsyncIterator[tuple[str,
         for _, reading in ahead:
             reading.cancel()
         await asyncio.gather(*(reading for _, reading in ahead), return_exceptions=True)
+
+
+def _types(table: str) -> dict[str, str]:
+    return {name: column.type for name, column in TABLES[table].columns.items()}

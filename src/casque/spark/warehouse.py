@@ -256,12 +256,13 @@ class Change:
         """As it will be."""
         return self._manifests.get(table) or self.base.manifest(table)
 
-    def writer(self, table: str) -> Writer:
-        return Writer(self._place, table, self.stamp)
+    def writer(self, table: str, *, minute: str | None = None) -> Writer:
+        return Writer(self._place, table, self.stamp, minute)
 
-    def write(self, df: DataFrame, table: str) -> list[File]:
-        """Have a frame written by the executors. Its files are part of nothing yet."""
-        answered = df.mapInArrow(self.writer(table), FILES_DDL).collect()
+    def write(self, df: DataFrame, table: str, *, minute: str | None = None) -> list[File]:
+        """Have a frame written by the executors, each hour by itself if it has a column `minute`. Its files are part of
+        nothing yet."""
+        answered = df.mapInArrow(self.writer(table, minute=minute), FILES_DDL).collect()
         return sorted((msgspec.json.decode(row.file, type=File) for row in answered), key=lambda file: file.key)
 
     def check_columns(self, table: str, columns: Mapping[str, str]) -> None:

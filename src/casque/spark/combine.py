@@ -1,0 +1,395 @@
+"""What some finished jobs, or a change of the queue, add to the gold tables: added up on the executor that has them.
+
+Spark then only merges what many tasks say, which is little however many jobs there were. Every figure can be added up;
+what is no longer so counts for less (`sign` is -1). Rows come out by minute, or by hour for dead letters, and carry
+what they are about; percentiles and levels follow from the sums and are computed there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from casque.spark.arrow_types import arrow_schema
+from casque.spark.sketch import GAMMA, NOTHING
+
+MINUTE_MS = 60_000
+HOUR_MS = 3_600_000
+DAY_MS = 86_400_000
+COUNTERS = (
+    "enqueued",
+    "finished",
+    "done",
+    "dead",
+    "cancelled",
+    "retried",
+    "attempts",
+    "failed",
+    "wait_count",
+    "wait_ms_sum",
+    "wait_ms_max",
+    "run_count",
+    "run_ms_sum",
+    "run_ms_max",
+)
+LEVELS = ("s", "d", "r", "s_ms", "d_ms", "r_ms")
+"""Of scheduled, due and running jobs: how many more there are after the points of a minute, and for how much of it."""
+ADDED: dict[str, dict[str, str]] = {
+    "gold/minutes": {
+        "m": "bigint",
+        "entrypoint": "string",
+        "zone": "string",
+        **dict.fromkeys(COUNTERS, "bigint"),
+        "wait_sketch": "map<int,bigint>",
+        "run_sketch": "map<int,bigint>",
+    },
+    "gold/depth": {"m": "bigint", "entrypoint": "string", "zone": "string", **dict.fromkeys(LEVELS, "bigint")},
+    "gold/workers": {"m": "bigint", "worker": "string", "busy_ms": "bigint", "attempts": "bigint", "failed": "bigint"},
+    "gold/dead_letters": {
+        "h": "bigint",
+        "entrypoint": "string",
+        "zone": "string",
+        "error_class": "string",
+        "jobs": "bigint",
+        "first_ms": "bigint",
+        "sample_job": "string",
+        "sample_error": "string",
+        "last_ms": "bigint",
+    },
+}
+"""The columns of what is added to each table."""
+UNITS = {"gold/minutes": MINUTE_MS, "gold/depth": MINUTE_MS, "gold/workers": MINUTE_MS, "gold/dead_letters": HOUR_MS}
+_FAILED = ("failed", "expired", "dead")
+_SPAN = 1 << 12
+"""More than there are buckets: a span of a thousand years has number 1,550."""
+
+
+class Jobs:
+    """Jobs as arrays: finished ones, or what is in the queue as of a moment."""
+
+    def __init__(self, rows: Any, *, finished: bool, sign: int = 1) -> None:
+        self.rows = rows
+        self.sign = sign
+        self.created = _ms(rows, "created_at")
+        self.due = _ms(rows, "first_due_at")
+        self.claimed = _ms(rows, "first_claimed_at")
+        self.ended = _ms(rows, "finished_at" if finished else "as_of")
+        self.revived = _bools(rows, "revived")
+        self.state = rows.column("state").to_numpy()
+
+
+class Attempts:
+    """Attempts that are over, or under way up to a moment, as arrays."""
+
+    def __init__(self, rows: Any, began: Any, ended: Any, *, failed: Any, sign: Any, over: bool = True) -> None:
+        self.rows = rows
+        self.began = began
+        """-1 if nobody knows."""
+        self.ended = ended
+        self.failed = failed
+        self.sign = sign
+        self.over = over
+
+    @classmethod
+    def of(cls, rows: Any) -> Attempts:
+        failed = np.isin(rows.column("outcome").to_numpy(), _FAILED).astype(np.int64)
+        ones = np.ones(rows.num_rows, np.int64)
+        return cls(rows, _ms(rows, "claimed_at"), _ms(rows, "ended_at"), failed=failed, sign=ones)
+
+
+def of_finished(jobs: Any, attempts: Any) -> dict[str, Any]:
+    """What rows of `silver/jobs` and `silver/attempts` add, by table."""
+    some = Jobs(jobs, finished=True)
+    tried = [Attempts.of(attempts)]
+    return {
+        "gold/minutes": _minutes([_finishes(some), _creations(some, ~some.revived), *map(_ends, tried)]),
+        "gold/depth": _depth([*_coming_and_going(some), *_running(tried)]),
+        "gold/workers": _workers(tried),
+        "gold/dead_letters": _dead_letters(some),
+    }
+
+
+def of_queue(now: Any, before: Any) -> dict[str, Any]:
+    """What the jobs in the queue add, and those that were in it the last time take away."""
+    sides = [_Side(rows, sign) for rows, sign in ((now, 1), (before, -1))]
+    over = [tried for side in sides for tried in side.tried]
+    under_way = [side.running for side in sides]
+    return {
+        "gold/minutes": _minutes([*(_creations(side.jobs, ~side.jobs.revived) for side in sides), *map(_ends, over)]),
+        "gold/depth": _depth(
+            [*(p for side in sides for p in _coming_and_going(side.jobs)), *_running(over + under_way)]
+        ),
+        "gold/workers": _workers(over + under_way),
+    }
+
+
+def hours(table: str, rows: Any) -> list[int]:
+    """The hours that rows fall into, counted from 1970."""
+    found: list[int] = np.unique(rows.column(0).to_numpy() * UNITS[table] // HOUR_MS).tolist()
+    return found
+
+
+def dates(hours_: Iterable[int]) -> list[str]:
+    """The partitions that hours belong to."""
+    days = np.unique(np.fromiter(hours_, np.int64) * HOUR_MS // DAY_MS)
+    return [str(day) for day in days.astype("datetime64[D]")]
+
+
+class _Side:
+    """The queue at one of two moments. What is dead has been told by its end."""
+
+    def __init__(self, rows: Any, sign: int) -> None:
+        alive = rows.filter(pa.array(rows.column("state").to_numpy() != "dead"))
+        self.jobs = Jobs(alive, finished=False, sign=sign)
+        as_of = _ms(alive, "as_of")
+        at_work = (self.jobs.state == "running") & (_ms(alive, "claimed_at") < as_of) & (_ms(alive, "claimed_at") >= 0)
+        chosen = alive.filter(pa.array(at_work))
+        nothing = np.zeros(chosen.num_rows, np.int64)
+        signs = np.full(chosen.num_rows, sign, np.int64)
+        self.running = Attempts(
+            chosen, _ms(chosen, "claimed_at"), _ms(chosen, "as_of"), failed=nothing, sign=signs, over=False
+        )
+        self.tried = list(self._tried(alive, sign))
+
+    def _tried(self, alive: Any, sign: int) -> Iterator[Attempts]:
+        tried = alive.column("tried").combine_chunks()
+        values = tried.flatten()
+        if not len(values):
+            return
+        lengths = np.array([len(some or ()) for some in tried.to_pylist()], np.int64)
+        jobs = alive.select(["entrypoint", "zone"]).take(pa.array(np.repeat(np.arange(alive.num_rows), lengths)))
+        rows = jobs.append_column("worker", values.field("worker"))
+        ones = np.ones(len(values), np.int64)
+        began = values.field("claimed_ms").fill_null(-1).to_numpy(zero_copy_only=False)
+        yield Attempts(rows, began, values.field("ended_ms").to_numpy(), failed=ones, sign=ones * sign)
+
+
+# --- Minutes ---
+
+
+def _finishes(jobs: Jobs) -> dict[str, Any]:
+    waits = jobs.rows.column("wait_ms")
+    known = waits.is_valid().to_numpy()
+    wait = waits.fill_null(0).to_numpy()
+    return {
+        "rows": jobs.rows,
+        "m": jobs.ended // MINUTE_MS,
+        "finished": np.ones(len(wait), np.int64),
+        **{state: (jobs.state == state).astype(np.int64) for state in ("done", "dead", "cancelled")},
+        "retried": (jobs.rows.column("attempts").to_numpy() > 1).astype(np.int64),
+        "wait_count": known.astype(np.int64),
+        "wait_ms_sum": wait,
+        "wait_ms_max": wait,
+        "wait": wait,
+        "wait_known": known,
+        "sign": np.ones(len(wait), np.int64),
+    }
+
+
+def _creations(jobs: Jobs, counted: Any) -> dict[str, Any]:
+    return {"rows": jobs.rows, "m": jobs.created // MINUTE_MS, "enqueued": counted.astype(np.int64) * jobs.sign}
+
+
+def _ends(tried: Attempts) -> dict[str, Any]:
+    known = tried.began >= 0
+    run = np.where(known, np.maximum(tried.ended - tried.began, 0), 0)
+    return {
+        "rows": tried.rows,
+        "m": tried.ended // MINUTE_MS,
+        "attempts": tried.sign,
+        "failed": tried.failed * tried.sign,
+        "run_count": known * tried.sign,
+        "run_ms_sum": run * tried.sign,
+        "run_ms_max": run,
+        "run": run,
+        "run_known": known,
+        "sign": tried.sign,
+    }
+
+
+def _minutes(parts: Sequence[Mapping[str, Any]]) -> Any:
+    groups = _Groups([(part["m"], part["rows"]) for part in parts], ("entrypoint", "zone"))
+    columns: dict[str, Any] = {"m": groups.minutes, **groups.names}
+    for name in COUNTERS:
+        told = [(groups.of[number], part[name]) for number, part in enumerate(parts) if name in part]
+        columns[name] = groups.largest(told) if name.endswith("_max") else groups.sums(told)
+    for span in ("wait", "run"):
+        spans = []
+        for number, part in enumerate(parts):
+            if span in part:
+                known = part[f"{span}_known"]
+                spans.append((groups.of[number][known], part[span][known], part["sign"][known]))
+        columns[f"{span}_sketch"] = groups.sketches(spans)
+    something = (columns["enqueued"] != 0) | (columns["finished"] != 0) | (columns["attempts"] != 0)
+    return _table("gold/minutes", columns).filter(pa.array(something))
+
+
+# --- Depth ---
+
+
+def _coming_and_going(jobs: Jobs) -> list[tuple[Any, Any, dict[str, Any]]]:
+    """Points in time at which the number of scheduled (`s`) or due (`d`) jobs changes."""
+    end = np.maximum(jobs.ended, jobs.created)
+    due = np.minimum(jobs.due, end)
+    # Clocks differ: a job that was claimed was due.
+    due = np.where(jobs.claimed >= 0, np.minimum(due, jobs.claimed), due)
+    put_off = ((due > jobs.created) & ~jobs.revived).astype(np.int64) * jobs.sign
+    one = np.full(len(end), jobs.sign, np.int64)
+    return [
+        (jobs.created, jobs.rows, {"s": put_off}),
+        (due, jobs.rows, {"s": -put_off, "d": one}),
+        (end, jobs.rows, {"d": -one}),
+    ]
+
+
+def _running(tried: Sequence[Attempts]) -> Iterator[tuple[Any, Any, dict[str, Any]]]:
+    for some in tried:
+        counted = ((some.began >= 0) & (some.began < some.ended)) * some.sign
+        yield np.maximum(some.began, 0) + (some.began < 0) * some.ended, some.rows, {"r": counted}
+        yield some.ended, some.rows, {"r": -counted}
+
+
+def _depth(points: Sequence[tuple[Any, Any, dict[str, Any]]]) -> Any:
+    groups = _Groups([(at // MINUTE_MS, rows) for at, rows, _ in points], ("entrypoint", "zone"))
+    columns: dict[str, Any] = {"m": groups.minutes, **groups.names}
+    for name in ("s", "d", "r"):
+        told = [(groups.of[number], changes[name]) for number, (_, _, changes) in enumerate(points) if name in changes]
+        columns[name] = groups.sums(told)
+        lasted = [
+            (groups.of[number], changes[name] * (MINUTE_MS - at % MINUTE_MS))
+            for number, (at, _, changes) in enumerate(points)
+            if name in changes
+        ]
+        columns[f"{name}_ms"] = groups.sums(lasted)
+    something = np.any([columns[name] != 0 for name in LEVELS], axis=0)
+    return _table("gold/depth", columns).filter(pa.array(something))
+
+
+# --- Workers and dead letters ---
+
+
+def _workers(tried: Sequence[Attempts]) -> Any:
+    parts: list[tuple[Any, Any]] = []
+    figures: list[dict[str, Any]] = []
+    for some in tried:
+        began = np.where(some.began >= 0, np.minimum(some.began, some.ended), some.ended)
+        first, last = began // MINUTE_MS, some.ended // MINUTE_MS
+        times = last - first + 1
+        which = np.repeat(np.arange(len(began)), times)
+        minute = np.arange(len(which)) - np.repeat(np.cumsum(times) - times, times) + first[which]
+        end = np.minimum(some.ended[which], (minute + 1) * MINUTE_MS)
+        busy = (end - np.maximum(began[which], minute * MINUTE_MS)) * some.sign[which]
+        is_last = (minute == last[which]) * some.sign[which] * some.over
+        parts.append((minute, some.rows.select(["worker"]).take(pa.array(which))))
+        figures.append({"busy_ms": busy, "attempts": is_last, "failed": is_last * some.failed[which]})
+    groups = _Groups(parts, ("worker",))
+    columns: dict[str, Any] = {"m": groups.minutes, **groups.names}
+    for name in ("busy_ms", "attempts", "failed"):
+        columns[name] = groups.sums([(groups.of[number], each[name]) for number, each in enumerate(figures)])
+    return _table("gold/workers", columns).filter(pa.array((columns["busy_ms"] != 0) | (columns["attempts"] != 0)))
+
+
+def _dead_letters(jobs: Jobs) -> Any:
+    """Few, so one by one."""
+    found: dict[tuple[Any, ...], list[tuple[int, str, str | None]]] = {}
+    names = ["id", "entrypoint", "zone", "error_class", "error"]
+    dead = np.flatnonzero(jobs.state == "dead")
+    for row, at in zip(
+        jobs.rows.select(names).take(pa.array(dead)).to_pylist(), jobs.ended[dead].tolist(), strict=True
+    ):
+        key = at // HOUR_MS, row["entrypoint"], row["zone"], row["error_class"]
+        found.setdefault(key, []).append((at, row["id"], row["error"]))
+    rows = []
+    for key, deaths in found.items():
+        first = min(deaths, key=lambda death: death[:2])
+        rows.append((*key, len(deaths), *first, max(at for at, _, _ in deaths)))
+    schema = arrow_schema(ADDED["gold/dead_letters"])
+    return pa.table([pa.array([row[n] for row in rows], f.type) for n, f in enumerate(schema)], schema=schema)
+
+
+# --- Adding up ---
+
+
+class _Groups:
+    """Rows of several parts that are about the same: the same minute and the same names."""
+
+    def __init__(self, parts: Sequence[tuple[Any, Any]], names: Sequence[str]) -> None:
+        codes = np.concatenate([np.zeros(0, np.int64), *(np.asarray(minutes, np.int64) for minutes, _ in parts)])
+        shift = int(codes.min(initial=0))
+        codes = codes - shift
+        dictionaries = []
+        for name in names:
+            column = pa.chunked_array(
+                [chunk for _, rows in parts for chunk in rows.column(name).chunks], type=pa.string()
+            )
+            encoded = column.combine_chunks().dictionary_encode()
+            dictionaries.append(encoded.dictionary.to_pylist())
+            # Nothing is a name too.
+            codes = codes * (len(encoded.dictionary) + 1) + (
+                encoded.indices.fill_null(len(encoded.dictionary)).to_numpy(zero_copy_only=False)
+            )
+        different, place = np.unique(codes, return_inverse=True)
+        self.size = len(different)
+        sizes = [len(minutes) for minutes, _ in parts]
+        self.of = np.split(place.reshape(-1), np.cumsum(sizes)[:-1]) if parts else []
+        """For each part, to which group each of its rows belongs."""
+        self.names: dict[str, Any] = {}
+        for name, known in reversed(list(zip(names, dictionaries, strict=True))):
+            self.names[name] = pa.array([*known, None], pa.string()).take(pa.array(different % (len(known) + 1)))
+            different = different // (len(known) + 1)
+        self.minutes = different + shift
+
+    def sums(self, told: Sequence[tuple[Any, Any]]) -> Any:
+        total = np.zeros(self.size, np.int64)
+        for place, values in told:
+            np.add.at(total, place, values)
+        return total
+
+    def largest(self, told: Sequence[tuple[Any, Any]]) -> Any:
+        found = np.zeros(self.size, np.int64)
+        for place, values in told:
+            np.maximum.at(found, place, values)
+        return found
+
+    def sketches(self, told: Sequence[tuple[Any, Any, Any]]) -> Any:
+        """Of groups, spans and signs: a sketch for each group."""
+        keys = np.concatenate(
+            [np.zeros(0, np.int64), *(place * _SPAN + _buckets(spans) - NOTHING for place, spans, _ in told)]
+        )
+        signs = np.concatenate([np.zeros(0, np.int64), *(sign for _, _, sign in told)])
+        different, place = np.unique(keys, return_inverse=True)
+        counts = np.zeros(len(different), np.int64)
+        np.add.at(counts, place.reshape(-1), signs)
+        different, counts = different[counts != 0], counts[counts != 0]
+        offsets = np.searchsorted(different, np.arange(self.size + 1) * _SPAN).astype(np.int32)
+        return pa.MapArray.from_arrays(
+            pa.array(offsets), pa.array((different % _SPAN + NOTHING).astype(np.int32)), pa.array(counts)
+        )
+
+
+def _buckets(spans: Any) -> Any:
+    logs = np.log(np.maximum(spans, 1)) / np.log(GAMMA)
+    return np.where(spans <= 0, NOTHING, np.ceil(logs)).astype(np.int64)
+
+
+def _table(name: str, columns: Mapping[str, Any]) -> Any:
+    schema = arrow_schema(ADDED[name])
+    arrays = [
+        column
+        if isinstance(column := columns[field.name], pa.Array | pa.ChunkedArray)
+        else pa.array(column, field.type)
+        for field in schema
+    ]
+    return pa.table(arrays, schema=schema)
+
+
+def _ms(rows: Any, name: str) -> Any:
+    """Milliseconds; -1 for none."""
+    return rows.column(name).cast(pa.int64()).fill_null(-1_000).to_numpy() // 1000
+
+
+def _bools(rows: Any, name: str) -> Any:
+    return rows.column(name).fill_null(False).to_numpy()
