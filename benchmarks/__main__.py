@@ -24,6 +24,7 @@ from benchmarks import (
     plot,
     spark_pipeline,
     spark_read,
+    spark_work,
     spark_write,
     state,
 )
@@ -42,6 +43,7 @@ SECTIONS: dict[str, Callable[[Scale, Steps], Section]] = {
     "spark-read": spark_read.measure,
     "spark-write": spark_write.measure,
     "spark-pipeline": spark_pipeline.measure,
+    "spark-work": spark_work.measure,
 }
 
 

@@ -53,7 +53,8 @@ def test_an_unknown_section_is_refused_with_the_names_there_are() -> None:
         [sys.executable, "-m", "benchmarks", "--only", "speed"], cwd=ROOT, capture_output=True, text=True
     )
     assert done.returncode == 2
-    assert "state, document, log, deep, bulk, latency, cost, grpc, spark-read, spark-write" in done.stderr
+    names = "state, document, log, deep, bulk, latency, cost, grpc, spark-read, spark-write, spark-pipeline, spark-work"
+    assert names in done.stderr
 
 
 def test_the_grpc_section_measures_rates_the_wait_and_the_idle_fleet(tmp_path: Path) -> None:
