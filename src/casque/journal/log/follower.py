@@ -10,13 +10,15 @@ from __future__ import annotations
 from casque.clock import Clock, Random
 from casque.codec.head import KEY, read_layout
 from casque.codec.log import LAYOUT, START, LogHead, Segment, digest, previous, segment_key
-from casque.errors import HistoryGoneError, InvalidInputError, NoHistoryError, StorageError
+from casque.errors import CorruptQueueError, HistoryGoneError, InvalidInputError, NoHistoryError, StorageError
 from casque.journal.log.reader import READ_AHEAD, Bodies, Reader, linked, lost
 from casque.journal.log.register import HeadRegister
 from casque.journal.patience import Patience
 from casque.settings import QueueSettings
 from casque.storage.port import Store, Stored
 
+STAGED_MAX = 100_000
+"""Staged jobs in one read, beyond which the next is a small one."""
 STARTS_MAX = 20
 """How often a start is tried again because the log was collected meanwhile."""
 
@@ -104,7 +106,9 @@ class Follower:
     async def _bodies(self) -> Bodies:
         """More at once the more there turn out to be, and never more than fit into memory."""
         read = await self._reader.window(self.position, self._ahead)
-        if len(read.bodies) == self._ahead:
+        if sum(len(jobs) for jobs in read.staged.values() if not isinstance(jobs, CorruptQueueError)) > STAGED_MAX:
+            self._ahead = 1  # admissions: one of them is enough at a time
+        elif len(read.bodies) == self._ahead:
             self._ahead = min(self._ahead * 2, READ_AHEAD)
         else:
             self._ahead = 1 if read.gap is None else 2  # at a gap, look once more at what lies behind it
