@@ -178,6 +178,15 @@ def test_many_jobs_become_several_parts() -> None:
     assert [spec.id for part in parts for spec in decode_staged(part, _body(store, part))] == ids
 
 
+def test_jobs_that_are_too_large_for_one_part_become_several() -> None:
+    store = MemoryStore()
+    payloads = [b"x" * 200_000 for _ in range(400)]
+    with Stager(store) as stager:
+        parts = stager.stage_all(StagedJobs([str(row) for row in range(400)], "send", payloads))
+    assert [part.jobs for part in parts] == [100, 100, 100, 100]
+    assert [spec.id for part in parts for spec in decode_staged(part, _body(store, part))] == list(map(str, range(400)))
+
+
 def test_a_row_is_named_by_its_place_among_all() -> None:
     ids = [str(i) for i in range(100_001)]
     payloads: list[bytes] = [b""] * 100_000 + ["text"]  # type: ignore[list-item]

@@ -26,7 +26,7 @@ __all__ = ["StagedJobs", "StagedPart", "Stager"]
 R = TypeVar("R")
 
 _ROOM = PART_BYTES_MAX // 2
-"""Of payloads in one of several parts; ids, keys and headers come on top."""
+"""Of payloads, ids and keys in one of several parts; headers come on top."""
 
 
 class Stager:
@@ -141,20 +141,20 @@ def _apart(call: Callable[[], R]) -> R:
 
 
 def _portions(jobs: StagedJobs) -> Iterator[StagedJobs]:
-    payloads = jobs.payloads
-    if not isinstance(payloads, list):
-        rows = max(1, min(PART_JOBS_MAX, _ROOM // max(1, len(payloads))))
-        yield from (jobs.rows(start, start + rows) for start in range(0, len(jobs), rows))
+    for start in range(0, len(jobs), PART_JOBS_MAX):
+        yield from _fitting(jobs.rows(start, start + PART_JOBS_MAX))
+
+
+def _fitting(jobs: StagedJobs) -> Iterator[StagedJobs]:
+    """All of them if they fit into one part, and otherwise halves that do."""
+    size = len(jobs.payloads) if not isinstance(jobs.payloads, list) else sum(map(len, jobs.payloads))
+    size += sum(map(len, jobs.ids)) + sum(len(key) for key in jobs.keys or () if key is not None)
+    if size <= _ROOM or len(jobs) == 1:
+        yield jobs
         return
-    start = size = 0
-    for row, payload in enumerate(payloads):
-        length = len(payload)
-        if row > start and (size + length > _ROOM or row - start == PART_JOBS_MAX):
-            yield jobs.rows(start, row)
-            start, size = row, 0
-        size += length
-    if start < len(jobs):
-        yield jobs.rows(start, len(jobs))
+    half = len(jobs) // 2
+    yield from _fitting(jobs.rows(0, half))
+    yield from _fitting(jobs.rows(half, len(jobs)))
 
 
 def _anew(url: str | Store, options: Mapping[str, str], settings: QueueSettings, txn: str) -> Stager:
