@@ -28,6 +28,7 @@ from casque.storage.local import LocalStore
 from casque.storage.port import Store, Stored
 from casque.storage.url import open_store
 from casque.testing.servers import Server
+from tests.spark.servers import connect_server
 
 pytestmark = pytest.mark.xdist_group("spark")
 
@@ -258,19 +259,20 @@ def kill(tmp_path: Path, url: str, at: int) -> list[str]:
 # --- The command ---
 
 
-def test_the_command_runs_and_says_what_it_did(tmp_path: Path) -> None:
+def test_the_command_runs_on_a_connect_server_and_says_what_it_did(tmp_path: Path) -> None:
     url = (tmp_path / "queue").as_uri()
     asyncio.run(something_happens(url, 4))
     command = [sys.executable, "-m", "casque.cli", "pipeline", "run", url, (tmp_path / "warehouse").as_uri()]
-    ended = subprocess.run(
-        [*command, "--json", "--delta", "--master", "local[2]", "--put-price", "0.004"],
-        capture_output=True,
-        text=True,
-        timeout=280,
-    )
+    with connect_server() as remote:
+        ended = subprocess.run(
+            [*command, "--json", "--delta", "--remote", remote, "--put-price", "0.004"],
+            capture_output=True,
+            text=True,
+            timeout=280,
+        )
     assert ended.returncode == 0, ended.stderr
     summary = msgspec.json.decode(ended.stdout)
-    assert (summary["jobs"], summary["queued"]) == (2, 4)
+    assert (summary["jobs"], summary["queued"]) == (2, 3)
     deltalake = pytest.importorskip("deltalake")
     table = deltalake.DeltaTable((tmp_path / "warehouse" / "gold" / "requests").as_uri()).to_pyarrow_table()
     commits, dollars = sum(table["commits"].to_pylist()), sum(table["dollars"].to_pylist())
