@@ -10,7 +10,7 @@ help: ## Show what there is to run
 setup: ## Create .venv with the locked dependencies, and the Azure test server
 	@bash scripts/setup
 
-run: setup ## The main job: enqueue, process, crash a worker, recover, show what is on disk
+run: setup ## The main job: enqueue, process, crash a worker, recover, show what is on disk, and a report of it
 	@$(PY) -m casque.cli demo --data ./data
 
 test: lint types layers pytest ## Everything that has to hold: ruff, mypy, import-linter, pytest
@@ -64,4 +64,4 @@ lock: setup ## Write requirements/dev.lock anew from pyproject.toml
 	@bash scripts/lock
 
 clean: ## Remove what setup and the runs created
-	rm -rf .venv .venv-jqueue .cache data tools/azurite/node_modules .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-jqueue .cache data data-warehouse tools/azurite/node_modules .mypy_cache .ruff_cache .hypothesis

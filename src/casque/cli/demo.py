@@ -19,6 +19,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from casque import NewJob, Queue
+from casque.cli.demo_history import tell_history
 from casque.clock import SystemClock
 
 LEASE = timedelta(seconds=2)
@@ -29,15 +30,21 @@ def demo(
     data: Annotated[Path, typer.Option(help="Where the queue lives; created if it is not there.")] = Path("data"),
     jobs: Annotated[int, typer.Option(min=1, max=100_000, help="How many jobs to enqueue.")] = 300,
     workers: Annotated[int, typer.Option(min=2, max=16, help="How many worker processes to start.")] = 3,
+    report: Annotated[
+        bool, typer.Option(help="Make tables and a report of it in the end, with Spark if that is installed.")
+    ] = True,
 ) -> None:
     """Enqueue some hundred jobs, process them in several processes, kill one of them, and show what is left.
 
     No service is needed: the queue is a directory. The worker that is killed holds a job at that moment; its lease
-    runs out, and another worker finishes the job.
+    runs out, and another worker finishes the job. In the end the pipeline turns the queue's history into tables in a
+    directory beside it, and a report about them is written there.
     """
     console = Console()
-    shown = asyncio.run(_Demo(data.absolute(), jobs, workers, console).run())
-    raise typer.Exit(0 if shown else 1)
+    done = asyncio.run(_Demo(data.absolute(), jobs, workers, console).run())
+    if report:
+        done = tell_history(data.absolute(), console) and done
+    raise typer.Exit(0 if done else 1)
 
 
 class _Demo:
