@@ -38,7 +38,7 @@ def _tables_and_page(queue: Path, warehouse: Path, console: Console) -> Path:
         spark = local_session("casque demo", settings={"spark.log.level": "ERROR"})
         try:
             from casque.spark.pipeline import run
-            from casque.spark.report.build import build
+            from casque.spark.report import build
 
             told = run(
                 spark,
