@@ -15,9 +15,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from casque.cli.doctor import parse_options
-from casque.cli.running import EXIT_CANNOT_TELL, EXIT_FAILED, Json, StoreOptions, Url
+from casque.cli.running import EXIT_CANNOT_TELL, Json, StoreOptions, Url, clear_ends
 from casque.clock import SystemClock
-from casque.errors import CASConflictError, CasqueError, CorruptQueueError, InvalidInputError
+from casque.errors import CASConflictError, InvalidInputError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -105,49 +105,40 @@ def run(
     """
     console = Console(stderr=True)
     try:
-        every = None if trigger is None or once else _span(trigger)
-        job = _Job(
-            url,
-            parse_options(option or []),
-            warehouse,
-            parse_options(warehouse_option or []),
-            delta=delta,
-            json=json,
-            console=console,
-        )
-        # Imported here: without PySpark every other command works.
-        from casque.spark.pipeline import OnGone, Settings
-        from casque.spark.session import local_session
-
-        job.check()  # a wrong URL is better heard of before Spark has been started
-
-        settings = Settings(payloads=payloads, on_gone=OnGone(on_gone.value), adopt=adopt, rebuild=rebuild)
-        if put_price is not None:
-            settings = msgspec.structs.replace(settings, put_dollars=put_price / 1000)
-        quiet = {"spark.log.level": "ERROR"} if remote is None else {}
-        with console.status("starting Spark") if not json else _Nothing():
-            session = local_session(
-                "casque pipeline", master=master, remote=remote, settings={**quiet, **parse_options(conf or [])}
+        with clear_ends(console):
+            every = None if trigger is None or once else _span(trigger)
+            job = _Job(
+                url,
+                parse_options(option or []),
+                warehouse,
+                parse_options(warehouse_option or []),
+                delta=delta,
+                json=json,
+                console=console,
             )
-        try:
-            asyncio.run(_repeat(job, session, settings, every))
-        finally:
-            session.stop()
+            # Imported here: without PySpark every other command works.
+            from casque.spark.pipeline import OnGone, Settings
+            from casque.spark.session import local_session
+
+            job.check()  # a wrong URL is better heard of before Spark has been started
+
+            settings = Settings(payloads=payloads, on_gone=OnGone(on_gone.value), adopt=adopt, rebuild=rebuild)
+            if put_price is not None:
+                settings = msgspec.structs.replace(settings, put_dollars=put_price / 1000)
+            quiet = {"spark.log.level": "ERROR"} if remote is None else {}
+            with console.status("starting Spark") if not json else _Nothing():
+                session = local_session(
+                    "casque pipeline", master=master, remote=remote, settings={**quiet, **parse_options(conf or [])}
+                )
+            try:
+                asyncio.run(_repeat(job, session, settings, every))
+            finally:
+                session.stop()
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] not in ("pyspark", "pyarrow", "deltalake"):
             raise
         missing = "casque[delta]" if error.name.startswith("deltalake") else "casque[spark]"
         console.print(f'{error.name} is not installed: pip install "{missing}"', markup=False, style="red")
-        raise typer.Exit(EXIT_CANNOT_TELL) from None
-    except CorruptQueueError as error:
-        console.print("[bold red]damaged[/]", error.key, highlight=False, soft_wrap=True)
-        console.print(error.problem, markup=False, highlight=False, soft_wrap=True)
-        raise typer.Exit(EXIT_FAILED) from None
-    except CASConflictError as error:
-        console.print(str(error), markup=False, style="red", highlight=False, soft_wrap=True)
-        raise typer.Exit(EXIT_FAILED) from None
-    except CasqueError as error:
-        console.print(str(error), markup=False, style="red", highlight=False, soft_wrap=True)
         raise typer.Exit(EXIT_CANNOT_TELL) from None
     except KeyboardInterrupt:
         raise typer.Exit(0) from None

@@ -10,8 +10,8 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from casque.cli.doctor import parse_options
-from casque.cli.running import EXIT_CANNOT_TELL, EXIT_FAILED, Json
-from casque.errors import CasqueError, CorruptQueueError, InvalidInputError
+from casque.cli.running import Json, clear_ends
+from casque.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from casque.spark.report import Report
@@ -65,18 +65,12 @@ def report(
     Exit code 0: written. 1: the warehouse is damaged. 2: there is none, or the question makes no sense.
     """
     console = Console(stderr=True)
-    try:
+    with clear_ends(console):
         if output is None and not json:
             raise InvalidInputError("say where the page goes with -o report.html, or ask for the numbers with --json")
         made = _make(warehouse, begin, end, as_of, compare, option, master, remote, console)
         if output is not None:
             _write(output, made.html())
-    except CorruptQueueError as error:
-        console.print(str(error), markup=False, style="red", highlight=False, soft_wrap=True)
-        raise typer.Exit(EXIT_FAILED) from None
-    except CasqueError as error:
-        console.print(str(error), markup=False, style="red", highlight=False, soft_wrap=True)
-        raise typer.Exit(EXIT_CANNOT_TELL) from None
     if json:
         typer.echo(made.json().decode())
     elif output is not None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import Annotated, TypeVar
 
 import typer
@@ -49,7 +50,17 @@ def on_store(url: str, option: list[str] | None, work: Callable[[Store], Awaitab
             await store.close()
 
     try:
-        return asyncio.run(run())
+        with clear_ends(console):
+            return asyncio.run(run())
+    except KeyboardInterrupt:
+        raise typer.Exit(0) from None
+
+
+@contextmanager
+def clear_ends(console: Console) -> Iterator[None]:
+    """Whatever goes wrong in here ends the command with a clear word and the exit code that says what it was."""
+    try:
+        yield
     except CorruptQueueError as error:
         console.print("[bold red]damaged[/]", error.key, highlight=False, soft_wrap=True)
         console.print(error.problem, markup=False, highlight=False, soft_wrap=True)
@@ -60,5 +71,3 @@ def on_store(url: str, option: list[str] | None, work: Callable[[Store], Awaitab
     except CasqueError as error:
         console.print(str(error), markup=False, style="red", highlight=False, soft_wrap=True)
         raise typer.Exit(EXIT_CANNOT_TELL) from None
-    except KeyboardInterrupt:
-        raise typer.Exit(0) from None

@@ -11,9 +11,8 @@ from rich.table import Table
 
 from casque.cli.archive import moment
 from casque.cli.doctor import parse_options
-from casque.cli.running import EXIT_CANNOT_TELL, EXIT_FAILED, Json, StoreOptions, Url
+from casque.cli.running import Json, StoreOptions, Url, clear_ends
 from casque.cli.spark_work import Master, Remote, Way, session
-from casque.errors import CasqueError, CorruptQueueError
 
 EXAMPLES = """
 [bold]Examples[/]
@@ -64,8 +63,7 @@ def replay(
 
     Exit code 0: done. 1: the archive is damaged. 2: the question makes no sense, payloads are gone, or no access.
     """
-    console = Console(stderr=True)
-    try:
+    with clear_ends(Console(stderr=True)):
         first, last = moment("--since", since), moment("--until", until)
         options, others = parse_options(option or []), parse_options(into_option or [])
         with session("casque spark replay", master, remote) as spark:
@@ -88,12 +86,6 @@ def replay(
                 options=options,
                 into_options=others,
             )
-    except CorruptQueueError as error:
-        console.print(str(error), markup=False, style="red", highlight=False, soft_wrap=True)
-        raise typer.Exit(EXIT_FAILED) from None
-    except CasqueError as error:
-        console.print(str(error), markup=False, style="red", highlight=False, soft_wrap=True)
-        raise typer.Exit(EXIT_CANNOT_TELL) from None
     if json:
         whole = {**msgspec.to_builtins(found), "jobs": found.jobs, "without_payload": found.without_payload}
         typer.echo(msgspec.json.encode(whole).decode())
