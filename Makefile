@@ -1,6 +1,6 @@
 # casque: everything starts here. `make run` and `make test` set up what they need themselves.
 .DEFAULT_GOAL := help
-.PHONY: help setup run test lint types layers pytest soak chaos failover bench sim model proto browser lock clean
+.PHONY: help setup run test lint types layers pytest soak proof chaos failover bench sim model proto browser lock clean
 
 PY := .venv/bin/python
 
@@ -30,6 +30,10 @@ pytest: setup browser
 KILLS ?= 2000
 soak: setup ## The kill test for longer: make soak KILLS=5000
 	@CASQUE_KILLS=$(KILLS) .venv/bin/pytest --timeout 7200 tests/acceptance/test_processes.py
+
+proof: setup ## The tests that take long: drivers, executors and pipelines killed, Connect servers, clusters
+	@bash scripts/browser
+	@CASQUE_LONG=1 .venv/bin/pytest -n 2 --dist loadgroup -m long
 
 MINUTES ?= 1
 STORE ?= all

@@ -16,6 +16,14 @@ from casque.testing import servers
 from casque.testing.servers import Server, ServerMissingError
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that start Spark again and again, to kill it, are worth their minutes before a release, not every time."""
+    if os.environ.get("CASQUE_LONG") != "1":
+        for item in items:
+            if item.get_closest_marker("long") is not None:
+                item.add_marker(pytest.mark.skip(reason="takes long: make proof"))
+
+
 @pytest.fixture(scope="session")
 def s3_server() -> Iterator[Server]:
     """SeaweedFS."""

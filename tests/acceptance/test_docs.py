@@ -27,6 +27,8 @@ from casque.storage import cloud_options
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
+LONG = ("how-to/replay-jobs.md", "how-to/run-the-pipeline.md", "how-to/read-the-report.md")
+"""Pages whose code starts Spark and takes a while: `make proof` runs them."""
 PAGES = sorted(str(path.relative_to(DOCS)) for path in DOCS.rglob("*.md") if "decisions" not in path.parts)
 TEXTS = [*(DOCS / page for page in PAGES), ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md"]
 
@@ -67,7 +69,15 @@ def blocks(page: Path) -> Iterator[Block]:
         number += 1
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if any(b.language == "python" for b in blocks(DOCS / page))])
+def told_in_code(page: str) -> Any:
+    marks = [pytest.mark.long] if page in LONG else []
+    return pytest.param(page, marks=marks)
+
+
+@pytest.mark.parametrize(
+    "page",
+    [told_in_code(page) for page in PAGES if any(b.language == "python" for b in blocks(DOCS / page))],
+)
 def test_the_code_on_a_page_runs(page: str, tmp_path: Path) -> None:
     found = list(blocks(DOCS / page))
     for block in found:

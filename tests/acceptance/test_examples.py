@@ -13,6 +13,8 @@ import pytest
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
+LONG = ("spark/pipeline", "spark/report", "spark/stream_events")
+
 PRINTED = {
     "archive": [
         r"2 -> 4",
@@ -136,7 +138,8 @@ def test_there_is_no_example_without_a_test() -> None:
 
 def one_by_one(name: str) -> Any:
     """Those with Spark one after the other: each has a Java of its own."""
-    return pytest.param(name, marks=[pytest.mark.xdist_group("spark")] if name.startswith("spark/") else [])
+    marks = [pytest.mark.xdist_group("spark")] if name.startswith("spark/") else []
+    return pytest.param(name, marks=[*marks, pytest.mark.long] if name in LONG else marks)
 
 
 @pytest.mark.parametrize("name", map(one_by_one, PRINTED))

@@ -69,6 +69,7 @@ def objects(warehouse: Warehouse) -> dict[str, str]:
     return warehouse.place.run(listed)
 
 
+@pytest.mark.long
 def test_portions_add_up_to_what_one_run_makes(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -190,7 +191,9 @@ import os, signal
 at, count, driver = int(os.environ["KILL_AT"]), os.environ["KILL_COUNT"], os.environ["KILL_PID"]
 
 def patch():
-        def counted(verb):
+    from casque.storage.local import LocalStore
+
+    def counted(verb):
         async def write(self, key, body, **kwargs):
             outcome = await verb(self, key, body, **kwargs)
             with open(count, "ab") as file:
@@ -206,6 +209,7 @@ patch()
 """
 
 
+@pytest.mark.long
 def test_a_run_that_is_killed_anywhere_heals_with_the_next_one(spark: SparkSession, tmp_path: Path) -> None:
     url = (tmp_path / "queue").as_uri()
     clean, killed = Warehouse((tmp_path / "clean").as_uri()), Warehouse((tmp_path / "killed").as_uri())
@@ -255,6 +259,7 @@ def kill(tmp_path: Path, url: str, at: int) -> list[str]:
 # --- The command ---
 
 
+@pytest.mark.long
 def test_the_command_runs_on_a_connect_server_and_says_what_it_did(tmp_path: Path) -> None:
     url = (tmp_path / "queue").as_uri()
     asyncio.run(something_happens(url, 4))

@@ -193,6 +193,7 @@ def keeps_the_session(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(type(spark), "stop", lambda self: None)
 
 
+@pytest.mark.long
 def test_the_command_compares_two_periods_to_the_minute_on_a_connect_server(
     known_warehouse: Made, tmp_path: Path
 ) -> None:

@@ -92,6 +92,7 @@ def test_a_driver_killed_anywhere_leaves_every_job_to_be_done_once(tmp_path: Pat
     assert max(job.attempts for job in jobs.values()) > 1
 
 
+@pytest.mark.long
 def test_the_jobs_of_an_executor_that_is_lost_are_settled_once(tmp_path: Path) -> None:
     """Executors are processes of their own here; the first call takes its executor with it."""
     url = (tmp_path / "queue").as_uri()

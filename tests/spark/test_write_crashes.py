@@ -43,6 +43,7 @@ def test_a_stream_whose_driver_is_killed_before_and_after_its_commit_enqueues_ea
     assert files.kinds().count("admitted") == 2
 
 
+@pytest.mark.long
 def test_a_batch_whose_driver_is_killed_before_and_after_its_commit_is_run_again_and_enqueues_each_row_once(
     spark: SparkSession, on_s3: Place, faults: Faults, tmp_path: Path
 ) -> None:
@@ -59,6 +60,7 @@ def test_a_batch_whose_driver_is_killed_before_and_after_its_commit_is_run_again
     assert on_s3.kinds().count("admitted") == 1
 
 
+@pytest.mark.long
 def test_two_drivers_on_one_checkpoint_enqueue_each_row_once_and_one_of_them_ends(
     spark: SparkSession, files: Place, faults: Faults, tmp_path: Path
 ) -> None:

@@ -20,6 +20,7 @@ from tests.spark.test_write_stream import Feed
 pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(600)]
 
 
+@pytest.mark.long
 def test_a_task_that_runs_twice_because_it_is_slow_enqueues_its_rows_once(
     faults: Faults, files: Place, tmp_path: Path
 ) -> None:
@@ -33,6 +34,7 @@ def test_a_task_that_runs_twice_because_it_is_slow_enqueues_its_rows_once(
     assert files.payloads() == sorted(b"%d" % n for n in range(20))
 
 
+@pytest.mark.long
 def test_a_connect_server_writes_batches_and_streams(spark: SparkSession, files: Place, tmp_path: Path) -> None:
     feed = Feed(tmp_path / "input")
     feed.add()
@@ -54,6 +56,7 @@ def test_a_connect_server_writes_batches_and_streams(spark: SparkSession, files:
     assert streamed.payloads() == feed.all()
 
 
+@pytest.mark.long
 def test_a_leader_that_fails_in_the_middle_of_a_bulk_enqueue_is_replaced_and_each_row_is_there_once(
     spark: SparkSession, files: Place, faults: Faults
 ) -> None:

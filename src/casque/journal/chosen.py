@@ -9,13 +9,15 @@ from casque.clock import Clock, Random
 from casque.codec.document import LAYOUT as DOCUMENT
 from casque.codec.head import KEY, Head, Owner, check_layout, check_same_queue, read_layout
 from casque.codec.log import LAYOUT as LOG
-from casque.errors import CorruptQueueError
+from casque.errors import CorruptQueueError, QueueReplacedError
 from casque.journal.document import DocumentJournal
 from casque.journal.log import LogJournal
 from casque.journal.port import Appended, Batch, Journal, Refreshed, Sighting
 from casque.settings import QueueSettings
 from casque.state import State
 from casque.storage.port import Store, Stored
+
+OPENINGS_MAX = 3
 
 JOURNALS: dict[str, type[DocumentJournal | LogJournal]] = {DOCUMENT: DocumentJournal, LOG: LogJournal}
 
@@ -38,6 +40,18 @@ class ChosenJournal:
         return self._chosen.whole
 
     async def load(self) -> State:
+        for _ in range(OPENINGS_MAX):
+            first = self._seen is None
+            try:
+                return await self._load()
+            except QueueReplacedError:
+                # Somebody converted it while it was opened for the first time: nobody has seen the other one.
+                if not first:
+                    raise
+                self._seen = None
+        return await self._load()
+
+    async def _load(self) -> State:
         read = await self._store.get(KEY)
         if not isinstance(read, Stored) and (leftover := await self._leftover()) is not None:
             # Somebody may have made the queue since the first look.

@@ -121,9 +121,10 @@ class Answers:
             lambda: f"{request} was answered {admission}, and the queue knows of {last}",
         )
         own = last is not None and last.batch == request.number
-        # A later batch of the source may have been faster: then an older one stays away for ever.
+        # A later batch of the source may have been faster: then an older one stays away for ever. Or it came between
+        # the answer and now: then the answer still tells of this one.
         h.demand(
-            admission.jobs == len(request.effects) if own or not admission.repeated else not admission.jobs,
+            admission.jobs == len(request.effects) or (admission.repeated and not own and not admission.jobs),
             Invariant.ADMITTED,
             lambda: f"{request} was answered {admission}, and brought {request.effects}",
         )
