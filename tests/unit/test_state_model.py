@@ -123,12 +123,14 @@ class Model:
                 last, jobs, skipped = self.batches.get(source, (-1, 0, 0))
                 if batch <= last:
                     return (jobs, skipped, True) if batch == last else (0, 0, True), False
+                ids = [row.id for row in specs]
+                if not skip_known and (len(set(ids)) < len(ids) or any(one in self.jobs for one in ids)):
+                    raise InvalidInputError("id")
                 left: list[JobSpec] = []
                 for row in specs:
                     if row.id in self.jobs or row.id in [one.id for one in left]:
-                        if not skip_known:
-                            raise InvalidInputError("id")
-                    elif self.holder_of(row.key) is None and (row.key or "") not in [one.key for one in left]:
+                        continue
+                    if self.holder_of(row.key) is None and (row.key or "") not in [one.key for one in left]:
                         left.append(row)
                 self.act(Enqueue(tuple(left)), now)
                 self.batches[source] = batch, len(left), len(specs) - len(left)
