@@ -27,7 +27,9 @@ from casque.storage import cloud_options
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-LONG = ("how-to/replay-jobs.md", "how-to/run-the-pipeline.md", "how-to/read-the-report.md")
+LONG = tuple(
+    f"how-to/{page}.md" for page in ("process-with-spark", "read-the-report", "replay-jobs", "run-the-pipeline")
+)
 """Pages whose code starts Spark and takes a while: `make proof` runs them."""
 PAGES = sorted(str(path.relative_to(DOCS)) for path in DOCS.rglob("*.md") if "decisions" not in path.parts)
 TEXTS = [*(DOCS / page for page in PAGES), ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md"]

@@ -13,7 +13,7 @@ import pytest
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
-LONG = ("spark/pipeline", "spark/report", "spark/stream_events")
+LONG = ("spark/pipeline", "spark/process", "spark/read_tables", "spark/report", "spark/stream_events")
 
 PRINTED = {
     "archive": [
