@@ -96,6 +96,7 @@ def test_portions_add_up_to_what_one_run_makes(
     assert_same(often, once)
 
 
+@pytest.mark.long
 def test_late_jobs_go_to_their_hour_and_a_document_has_no_bronze(spark: SparkSession, tmp_path: Path) -> None:
     history = History(tmp_path / "queue")
     asyncio.run(history.grow(60, hours=30))
@@ -112,6 +113,7 @@ def test_late_jobs_go_to_their_hour_and_a_document_has_no_bronze(spark: SparkSes
     assert rows(late, "gold/hours")[0][:2] == begin
 
 
+@pytest.mark.long
 def test_of_two_runs_at_once_one_loses_and_the_tables_are_right(spark: SparkSession, tmp_path: Path) -> None:
     url, warehouse = (tmp_path / "queue").as_uri(), Warehouse((tmp_path / "warehouse").as_uri())
     asyncio.run(something_happens(url, 4))
@@ -126,6 +128,7 @@ def test_of_two_runs_at_once_one_loses_and_the_tables_are_right(spark: SparkSess
     assert len(rows(warehouse, "silver/jobs")) == 2
 
 
+@pytest.mark.long
 def test_a_log_that_is_gone_stops_the_run_or_leaves_a_gap(spark: SparkSession, tmp_path: Path) -> None:
     url, warehouse = (tmp_path / "queue").as_uri(), Warehouse((tmp_path / "warehouse").as_uri())
     asyncio.run(something_happens(url, 4))

@@ -19,6 +19,7 @@ from casque.spark.doctor import Finding, Health
 pytestmark = pytest.mark.xdist_group("spark")
 
 
+@pytest.mark.long
 def test_a_machine_that_has_everything_is_well(tmp_path: Path) -> None:
     ended = subprocess.run(
         [sys.executable, "-m", "casque.cli", "spark", "doctor", tmp_path.as_uri(), "--json"],

@@ -29,6 +29,7 @@ def command(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "casque.cli", "spark", "work", *arguments, "--master", "local[2]"]
 
 
+@pytest.mark.long
 def test_it_follows_a_queue_until_it_is_told_to_stop_and_tells_what_it_did(tmp_path: Path) -> None:
     url = (tmp_path / "queue").as_uri()
     filled(url, b"good", b"bad")

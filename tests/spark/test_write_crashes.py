@@ -22,6 +22,7 @@ def told(place: Place, faults: Faults, **more: Any) -> dict[str, Any]:
     return {"url": place.url, "options": options}
 
 
+@pytest.mark.long
 def test_a_stream_whose_driver_is_killed_before_and_after_its_commit_enqueues_each_row_once(
     spark: SparkSession, files: Place, faults: Faults, tmp_path: Path
 ) -> None:
