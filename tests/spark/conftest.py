@@ -34,7 +34,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             "spark.log.level": "ERROR",
         },
     )
+    java = session.sparkContext._gateway.proc  # type: ignore[union-attr]
     yield session
+    assert java.poll() is None, f"Java ended before the session, with exit code {java.returncode}"
     session.stop()
 
 

@@ -21,7 +21,8 @@ from casque.codec.head import KEY
 from casque.codec.log import decode_head
 from casque.errors import CASConflictError, CorruptQueueError, HistoryGoneError, InvalidInputError
 from casque.spark import pipeline
-from casque.spark.pipeline import OnGone, Settings, run
+from casque.spark.options import OnGone
+from casque.spark.pipeline import Settings, run
 from casque.spark.tables import TABLES
 from casque.spark.warehouse import Warehouse
 from casque.storage.port import Store, Stored

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from casque.client.scan.tables import Table, ddl
 from casque.errors import NotInstalledError
 from casque.spark.java import find_java
-from casque.spark.schemas import Table, ddl
 
 pytestmark = pytest.mark.xdist_group("spark")
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from casque.errors import InvalidInputError
-from casque.spark.write_options import OnKnown, Via, WriteOptions
+from casque.spark.reach import Via
+from casque.spark.write_options import OnKnown, WriteOptions
 
 pytestmark = pytest.mark.xdist_group("spark")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
 from itertools import count
 from typing import Any
@@ -54,8 +54,16 @@ def first_write() -> int:
 
 @asynccontextmanager
 async def opened(store: Store, clock: ManualClock | None = None, **settings: Any) -> AsyncIterator[Queue[bytes]]:
-    async with Queue.open(store, layout=LAYOUT, clock=clock, rng=Random(next(SEEDS)), **settings) as queue:
-        yield queue
+    stack = AsyncExitStack()
+    try:
+        yield await stack.enter_async_context(
+            Queue.open(store, layout=LAYOUT, clock=clock, rng=Random(next(SEEDS)), **settings)
+        )
+    finally:
+        closing = asyncio.ensure_future(stack.aclose())
+        if clock is not None:
+            await drive(clock, closing)  # a queue that closes may have to wait for its turn
+        await closing
 
 
 async def drive(clock: ManualClock, work: asyncio.Future[Any], seconds: float = 120.0) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from contextlib import nullcontext
 from datetime import timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
@@ -117,7 +118,8 @@ def run(
                 console=console,
             )
             # Imported here: without PySpark every other command works.
-            from casque.spark.pipeline import OnGone, Settings
+            from casque.spark.options import OnGone
+            from casque.spark.pipeline import Settings
             from casque.spark.session import local_session
 
             job.check()  # a wrong URL is better heard of before Spark has been started
@@ -126,7 +128,7 @@ def run(
             if put_price is not None:
                 settings = msgspec.structs.replace(settings, put_dollars=put_price / 1000)
             quiet = {"spark.log.level": "ERROR"} if remote is None else {}
-            with console.status("starting Spark") if not json else _Nothing():
+            with console.status("starting Spark") if not json else nullcontext():
                 session = local_session(
                     "casque pipeline", master=master, remote=remote, settings={**quiet, **parse_options(conf or [])}
                 )
@@ -247,9 +249,3 @@ def _span(text: str) -> timedelta:
     if text[-1:] in UNITS and text[:-1].isascii() and text[:-1].isdecimal() and int(text[:-1]) > 0:
         return timedelta(seconds=int(text[:-1]) * UNITS[text[-1]])
     raise InvalidInputError(f"--trigger takes a span such as 30s, 1m or 1h, not {text!r}")
-
-
-class _Nothing:
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, *_: object) -> None: ...

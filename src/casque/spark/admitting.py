@@ -27,8 +27,8 @@ from casque.errors import (
     StorageError,
     UnknownOutcomeError,
 )
-from casque.journal.discovery import find_leader
-from casque.spark.write_options import Via, WriteOptions
+from casque.spark.reach import Via, is_led
+from casque.spark.write_options import WriteOptions
 from casque.storage.port import Lost, Store, Stored, Unknown
 from casque.storage.url import open_store
 from casque.telemetry import logger
@@ -109,7 +109,7 @@ def _let_go(options: WriteOptions) -> None:
 def _opened(options: WriteOptions) -> SyncQueue[bytes]:
     by_broker = options.via is Via.BROKER or options.broker is not None
     if not by_broker and options.via is Via.AUTO:
-        by_broker = asyncio.run(_is_led(options))
+        by_broker = asyncio.run(is_led(options.url, options.store))
     if options.broker is not None:
         return SyncQueue(Queue.open(options.broker, token=options.token, tls=options.tls))
     if by_broker:
@@ -117,14 +117,6 @@ def _opened(options: WriteOptions) -> SyncQueue[bytes]:
             Queue.open(options.url, options=options.store, via="broker", token=options.token, tls=options.tls)
         )
     return SyncQueue(Queue.open(options.url, options=options.store))
-
-
-async def _is_led(options: WriteOptions) -> bool:
-    store = open_store(options.url, options=options.store)
-    try:
-        return await find_leader(store) is not None
-    finally:
-        await store.close()
 
 
 # --- A writer's name belongs to one checkpoint ---

@@ -7,10 +7,14 @@ the queue, and none in both.
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import msgspec
 
+from casque.client.scan import ArchiveObject
+from casque.client.scan.bucket import Bucket
 from casque.clock import SystemClock, system_random
-from casque.codec.archive import ARCHIVE, HOUR_MS, Range, hour_of, parse_key
+from casque.codec.archive import HOUR_MS
 from casque.codec.document import DocumentCodec
 from casque.codec.head import KEY, read_layout
 from casque.codec.log import LAYOUT, decode_head, decode_segment, previous
@@ -43,16 +47,6 @@ class Horizon(msgspec.Struct, frozen=True):
     """False if looking further would have taken too long: there is more."""
 
 
-class ArchiveObject(msgspec.Struct, frozen=True):
-    key: str
-    hour: str
-    range: Range
-
-    @property
-    def date(self) -> str:
-        return self.hour[:10]
-
-
 async def look(store: Store, known: int) -> Horizon:
     """`known` is where the last look ended: nothing up to there is looked at again.
 
@@ -73,7 +67,7 @@ async def look(store: Store, known: int) -> Horizon:
     reader = Reader(store, _patience)
     start = position = max(log.archived_to, known)
     while position - start < LOOKED_AT_MAX:
-        bodies = (await reader.window(position, READ_AHEAD)).bodies
+        bodies = (await reader.slots(position, READ_AHEAD)).bodies
         for segment in bodies:
             decoded = decode_segment(segment, queue_id=log.queue_id, position=position + 1, prev=previous(segment))
             if any(isinstance(event, Acked | Died | Cancelled) for event in decoded.events):
@@ -90,22 +84,12 @@ async def archived_between(store: Store, after: int, upto: int, since_hour: str 
     What is told by the position at which a range ends: it may begin before `after`, with commits that finished nothing.
     `since_hour` is the latest hour seen so far: what lies far before it is not listed again.
     """
-    start = None
+    since_ms = None
     if since_hour is not None:
-        start = f"{ARCHIVE}{_hours_before(since_hour, CLOCKS_DIFFER_HOURS)}/"
-    found = []
-    async for key in store.list(ARCHIVE, after=start):
-        parsed = parse_key(key)
-        if parsed is not None and after < parsed[1].last <= upto:
-            found.append(ArchiveObject(key, *parsed))
-    return sorted(found, key=lambda one: (one.range, one.hour))
-
-
-def _hours_before(hour: str, hours: int) -> str:
-    from datetime import UTC, datetime
-
-    moment = datetime.fromisoformat(f"{hour}:00:00").replace(tzinfo=UTC)
-    return hour_of(max(0, to_ms(moment) - hours * HOUR_MS))
+        moment = datetime.fromisoformat(f"{since_hour}:00:00").replace(tzinfo=UTC)
+        since_ms = max(0, to_ms(moment) - CLOCKS_DIFFER_HOURS * HOUR_MS)
+    bucket = Bucket(store, settings=QueueSettings(), clock=SystemClock(), rng=system_random())
+    return await bucket.archive_objects(after=after, upto=upto, since_ms=since_ms)
 
 
 def _patience() -> Patience:

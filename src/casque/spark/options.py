@@ -35,7 +35,7 @@ SQL_FIX = (
 
 
 class OnGone(StrEnum):
-    """What a stream does when what it was to read next is deleted already."""
+    """What a stream or the pipeline does when what it was to read next is deleted already."""
 
     FAIL = "fail"
     SKIP = "skip"

@@ -12,18 +12,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from datetime import UTC, datetime
-from enum import StrEnum
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from casque.client.scan import ArchiveObject
 from casque.clock import Clock, SystemClock
 from casque.codec.stored import to_ms
 from casque.errors import HistoryGoneError, InvalidInputError
 from casque.spark import combine, gold
 from casque.spark.gold import columns
-from casque.spark.horizon import ArchiveObject, Horizon, archived_between, look
+from casque.spark.horizon import Horizon, archived_between, look
+from casque.spark.options import OnGone
 from casque.spark.parquet import ADDED, FILES_DDL, Added, File
 from casque.spark.place import Place
 from casque.spark.tables import TABLES
@@ -51,13 +52,6 @@ GOLD = tuple(table for table in TABLES if table.startswith("gold/"))
 Progress = Callable[[str, int, int], None]
 """Told what is being done, which step that is, and of how many."""
 STEPS = ("look at the queue", "bronze and silver", "gold", *GOLD, "save the cursor")
-
-
-class OnGone(StrEnum):
-    """What to do about commits that were collected before they could be read."""
-
-    FAIL = "fail"
-    SKIP = "skip"
 
 
 class Cursor(msgspec.Struct, frozen=True):
@@ -209,8 +203,8 @@ class _Run:
         to = horizon.position
         if len(objects) > settings.stretch_objects:
             # Objects of one range stay together: they are told apart by positions.
-            to = objects[settings.stretch_objects - 1].range.last
-            objects = [one for one in objects if one.range.last <= to]
+            to = objects[settings.stretch_objects - 1].last
+            objects = [one for one in objects if one.last <= to]
         gaps = list(cursor.gaps)
         bronze: tuple[int, int] | None = None
         if horizon.has_log:
@@ -222,7 +216,7 @@ class _Run:
                     gaps.append((first, horizon.floor))
                 first = horizon.floor + 1
             to = min(to, max(first - 1, cursor.position) + STRETCH_COMMITS)
-            objects = [one for one in objects if one.range.last <= to]
+            objects = [one for one in objects if one.last <= to]
             bronze = (first, to) if first <= to else None
         reached = Cursor(
             horizon.queue_id,
@@ -422,12 +416,12 @@ def _archive_tasks(objects: Sequence[ArchiveObject]) -> Iterator[FromArchive]:
     """Objects of one date together, as many as are worth a file."""
     by_date: dict[str, list[ArchiveObject]] = {}
     for one in objects:
-        by_date.setdefault(one.date, []).append(one)
+        by_date.setdefault(one.hour[:10], []).append(one)
     size = max(1, min(OBJECTS_PER_TASK, -(-len(objects) // TASKS_WANTED)))
     for date, some in sorted(by_date.items()):
         for start in range(0, len(some), size):
             part = some[start : start + size]
-            first, last = min(one.range.first for one in part), max(one.range.last for one in part)
+            first, last = min(one.first for one in part), max(one.last for one in part)
             yield FromArchive(date, [one.key for one in part], first, last)
 
 

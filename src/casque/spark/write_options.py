@@ -18,24 +18,16 @@ import msgspec
 from casque import checks
 from casque.client.reaching import ClientTlsFiles, is_address
 from casque.errors import InvalidInputError
+from casque.spark.options import STORE_PREFIX
+from casque.spark.reach import Via
 from casque.storage.url import open_store
 
 C = TypeVar("C", bound=StrEnum)
 
-STORE_PREFIX = "store."
 SPARKS_OWN = frozenset({"checkpointlocation", "queryname"})
 """Options that Spark reads itself and hands on all the same."""
 ROWS_MAX = 50_000
 BYTES_MAX = 32 * 1024 * 1024
-
-
-class Via(StrEnum):
-    """Who makes the commit."""
-
-    AUTO = "auto"
-    """The broker that leads the queue if one does, else the driver itself."""
-    EMBEDDED = "embedded"
-    BROKER = "broker"
 
 
 class PayloadFrom(StrEnum):

@@ -99,14 +99,7 @@ class Bucket:
         low = max(head.snapshot.position if head.snapshot is not None else 0, head.floor)
         if self._end[0] == head.queue_id:
             low = max(low, self._end[1])  # a log only grows
-        step = 1
-        while await self._is_full(low + step):
-            low += step
-            step *= 2
-        high = low + step
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (middle, high) if await self._is_full(middle) else (low, middle)
+        low = await self.reader.end(low)
         self._end = head.queue_id, low
         return low
 
@@ -188,7 +181,7 @@ class Bucket:
         """Position and time of each commit between two positions."""
         position = first - 1
         while position < last:
-            read = await self._window(position, last)
+            read = await self.reader.slots(position, min(READ_AHEAD, last - position))
             if not read.bodies:
                 raise await self._missing(position + 1)
             for body in read.bodies:
@@ -202,9 +195,6 @@ class Bucket:
         """Why a segment is not there: it was collected, or it is damage."""
         floor = (await self.head.read()).floor
         return _gone(position - 1, floor) if floor >= position else lost(position)
-
-    async def _is_full(self, slot: int) -> bool:
-        return isinstance(await self.get(segment_key(slot)), Stored)
 
     def _patience(self) -> Patience:
         return Patience(self._settings, self.clock, self._rng)

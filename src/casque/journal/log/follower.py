@@ -135,18 +135,7 @@ class Follower:
         """The last full slot. Above the floor they are full without a gap, so that a few reads find it in a log of any
         length."""
         low = max(head.snapshot.position if head.snapshot is not None else 0, head.floor)
-        step = 1
-        while await self._is_full(low + step):
-            low += step
-            step *= 2
-        high = low + step
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (middle, high) if await self._is_full(middle) else (low, middle)
-        return low
-
-    async def _is_full(self, slot: int) -> bool:
-        return isinstance(await self._reader.get(segment_key(slot)), Stored)
+        return await self._reader.end(low)
 
     def _patience(self) -> Patience:
         return Patience(self._settings, self._clock, self._rng)

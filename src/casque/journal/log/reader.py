@@ -79,8 +79,30 @@ class Reader:
                 return Bodies(bodies, some.gap, staged)
             ahead = min(ahead * 2, READ_AHEAD)
 
+    async def end(self, low: int) -> int:
+        """The last full slot, from one on that is full or the floor: above the floor they are full without a gap, so
+        that a few reads find it in a log of any length."""
+        step = 1
+        while await self._is_full(low + step):
+            low += step
+            step *= 2
+        high = low + step
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if await self._is_full(middle) else (low, middle)
+        return low
+
+    async def _is_full(self, slot: int) -> bool:
+        return isinstance(await self.get(segment_key(slot)), Stored)
+
     async def window(self, position: int, count: int) -> Bodies:
-        """So many slots after a position, asked for at once."""
+        """So many slots after a position, asked for at once, with the jobs that they name."""
+        read = await self.slots(position, count)
+        read.staged = await self.staged(read.bodies)
+        return read
+
+    async def slots(self, position: int, count: int) -> Bodies:
+        """The same for whoever does not need the jobs."""
         first = position + 1
         reads = await asyncio.gather(*(self.get(segment_key(first + n)) for n in range(count)))
         bodies: list[bytes] = []
@@ -88,9 +110,9 @@ class Reader:
             if not isinstance(read, Stored):
                 later = any(isinstance(read, Stored) for read in reads[len(bodies) :])
                 gap = first + len(bodies) if later else None
-                return Bodies(bodies, gap, await self.staged(bodies))
+                return Bodies(bodies, gap)
             bodies.append(read.body)
-        return Bodies(bodies, None, await self.staged(bodies))
+        return Bodies(bodies)
 
     async def staged(self, bodies: Iterable[bytes]) -> Staged:
         """The jobs that these segments name. Nobody waits for longer than one object takes."""

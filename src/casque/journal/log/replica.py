@@ -57,7 +57,7 @@ class Replica:
         # Whatever this process was before: somebody who starts again is one of many.
         self._stance = Stance.OPEN
         for _ in range(LOADS_MAX):
-            head = self._head.adopt(found) if found is not None else await self._head.find()
+            head = self._head.adopt(found) if found is not None else await self._patience().insist(self._head.find)
             found = None
             if head is None:
                 self._tip, self._verified = Tip(), 0

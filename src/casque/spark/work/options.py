@@ -35,14 +35,6 @@ class Until(StrEnum):
     EMPTY = "empty"
 
 
-class Via(StrEnum):
-    """How the driver reaches the queue: itself, through the broker that leads it, or whichever it takes."""
-
-    AUTO = "auto"
-    EMBEDDED = "embedded"
-    BROKER = "broker"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkOptions:
     """One run. Checked when it is made: an InvalidInputError names the argument and what it takes."""

@@ -9,17 +9,16 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Unpack
 
-from casque.client.opening import as_store
 from casque.client.queue import DEFAULTS, Queue
 from casque.client.reaching import ClientTlsFiles, is_address
 from casque.clock import SystemClock, new_nonce, system_random
 from casque.errors import InvalidInputError
-from casque.journal.discovery import find_leader
 from casque.settings import SettingsChanges
+from casque.spark.reach import Via, is_led
 from casque.spark.work.calling import Calling, Loading, by_name
 from casque.spark.work.courier import Courier
 from casque.spark.work.foreman import Foreman
-from casque.spark.work.options import LEASE, TIMEOUT, Kind, Until, Via, WorkOptions, checked, choice
+from casque.spark.work.options import LEASE, TIMEOUT, Kind, Until, WorkOptions, checked, choice
 from casque.spark.work.results import ResultsTable
 from casque.spark.work.summary import Summary
 
@@ -222,14 +221,6 @@ async def _open(
 ) -> Queue[bytes]:
     if is_address(url):
         return Queue.open(url, token=token, tls=tls, worker=worker, **settings)
-    if via is Via.BROKER or (via is Via.AUTO and await _is_led(url, options)):
+    if via is Via.BROKER or (via is Via.AUTO and await is_led(url, options)):
         return Queue.open(url, via="broker", options=options, token=token, tls=tls, worker=worker, **settings)
     return Queue.open(url, options=options, worker=worker, **settings)
-
-
-async def _is_led(url: str, options: Mapping[str, str] | None) -> bool:
-    store = as_store(url, options)
-    try:
-        return await find_leader(store) is not None
-    finally:
-        await store.close()

@@ -1,0 +1,26 @@
+"""How the driver reaches a queue: itself, or through the broker that leads it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+
+from casque.client.opening import as_store
+from casque.journal.discovery import find_leader
+
+
+class Via(StrEnum):
+    """Who makes the commits."""
+
+    AUTO = "auto"
+    """The broker that leads the queue if one does, else the driver itself."""
+    EMBEDDED = "embedded"
+    BROKER = "broker"
+
+
+async def is_led(url: str, options: Mapping[str, str] | None) -> bool:
+    store = as_store(url, options)
+    try:
+        return await find_leader(store) is not None
+    finally:
+        await store.close()
