@@ -121,10 +121,10 @@ def leases_judged_by_wall_clocks(patch: pytest.MonkeyPatch) -> None:
     def due(self: Reaper) -> tuple[Observed, ...]:
         clock: Clock = self._clock
         return tuple(
-            watch.lease
-            for length_ms, watches in self._by_length.items()
-            for watch in watches.values()
-            if clock.wall_ms() - (watch.lease.beat_ms or 0) >= length_ms
+            Observed(job.spec.id, job.token, job.beat_ms)
+            for seen in self._all()
+            for job in seen.leases.values()
+            if clock.wall_ms() - (job.beat_ms or 0) >= seen.length
         )
 
     patch.setattr(Reaper, "due", due)

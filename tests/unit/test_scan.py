@@ -246,7 +246,7 @@ def test_a_missing_or_changed_segment_is_damage_and_not_an_empty_one(scan: Scan,
 def jobs_then(store: Any, clock: ManualClock, as_of: Any) -> tuple[int, list[JobRecord]]:
     async def look() -> tuple[int, list[JobRecord]]:
         async with opened(store, clock, as_of=as_of) as q:
-            records = [job._record for job in await q.jobs()]
+            records = [job.record for job in await q.jobs()]
             return (await q.stats()).position, records
 
     return asyncio.run(look())
@@ -403,7 +403,7 @@ def test_the_jobs_of_a_document(clock: ManualClock) -> None:
 
         async def look() -> tuple[int, list[JobRecord]]:
             async with opened(store, clock, layout="document") as q:
-                return (await q.stats()).position, [job._record for job in await q.jobs()]
+                return (await q.stats()).position, [job.record for job in await q.jobs()]
 
         position, records = asyncio.run(look())
         expected = [job_row(_bare(job), position, clock.wall_ms()) for job in records]

@@ -9,6 +9,8 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, Generic, Protocol, TypeVar
 
+import msgspec
+
 from casque.client.payloads import BytesCodec, PayloadCodec
 from casque.codec.blobs import missing_blob
 from casque.errors import InvalidInputError
@@ -38,7 +40,7 @@ class LeaseHolder(Protocol):
     async def heartbeat(self, job_id: str, token: int | None = None) -> None: ...
 
 
-class Job(Generic[T]):
+class Job(msgspec.Struct, Generic[T], frozen=True, gc=False, eq=False):
     """One job, frozen as it was when the call that returned it was committed.
 
     A claimed job carries the token of its lease, and `ack`, `nack` and `heartbeat` send it along: once the lease is
@@ -56,45 +58,40 @@ class Job(Generic[T]):
     b'hello' 5 1
     """
 
-    __slots__ = ("_codec", "_holder", "_payload", "_record")
-
-    def __init__(self, record: JobRecord, codec: PayloadCodec[T], holder: LeaseHolder | None = None) -> None:
-        self._record = record
-        self._codec = codec
-        self._holder = holder
-        self._payload: Any = None
-
-    @property
-    def record(self) -> JobRecord:
-        """Everything that is known about it, as the queue keeps it."""
-        return self._record
+    # A struct that the garbage collector leaves alone: a worker may be given many thousands at once.
+    record: JobRecord
+    """Everything that is known about it, as the queue keeps it."""
+    _codec: PayloadCodec[T]
+    _holder: LeaseHolder | None = None
+    _payload: tuple[T] | None = None
 
     @property
     def id(self) -> str:
-        return self._record.spec.id
+        return self.record.spec.id
 
     @property
     def entrypoint(self) -> str:
-        return self._record.spec.entrypoint
+        return self.record.spec.entrypoint
 
     @property
     def payload(self) -> T:
         """The payload, decoded and validated. Raises InvalidInputError if it does not fit the queue's type."""
-        if self._payload is None:
-            self._payload = (self._codec.decode(self.raw_payload),)
-        value: T = self._payload[0]
-        return value
+        decoded = self._payload
+        if decoded is None:
+            decoded = (self._codec.decode(self.raw_payload),)
+            msgspec.structs.force_setattr(self, "_payload", decoded)
+        return decoded[0]
 
     @property
     def raw_payload(self) -> bytes:
         """The payload as it is stored. Raises CorruptQueueError if it lay in an object of its own that is gone."""
-        if self._record.spec.blob is not None:
-            raise missing_blob(self._record)
-        return self._record.spec.payload
+        if self.record.spec.blob is not None:
+            raise missing_blob(self.record)
+        return self.record.spec.payload
 
     @property
     def status(self) -> JobStatus:
-        match self._record.state:
+        match self.record.state:
             case JobState.RUNNING:
                 return JobStatus.IN_PROGRESS
             case JobState.DEAD:
@@ -104,67 +101,67 @@ class Job(Generic[T]):
 
     @property
     def state(self) -> JobState:
-        return self._record.state
+        return self.record.state
 
     @property
     def priority(self) -> int:
-        return self._record.spec.priority
+        return self.record.spec.priority
 
     @property
     def created_at(self) -> datetime:
-        return _moment(self._record.created_ms)
+        return _moment(self.record.created_ms)
 
     @property
     def heartbeat_at(self) -> datetime | None:
-        return None if self._record.beat_ms is None else _moment(self._record.beat_ms)
+        return None if self.record.beat_ms is None else _moment(self.record.beat_ms)
 
     @property
     def due_at(self) -> datetime:
         """When it became due, or will."""
-        return _moment(self._record.due_ms)
+        return _moment(self.record.due_ms)
 
     @property
     def attempts(self) -> int:
         """How often it has been claimed, this time included."""
-        return self._record.attempts
+        return self.record.attempts
 
     @property
     def max_attempts(self) -> int | None:
-        return self._record.spec.attempts_max
+        return self.record.spec.attempts_max
 
     @property
     def token(self) -> int:
-        return self._record.token
+        return self.record.token
 
     @property
     def lease(self) -> timedelta:
         """How long the claim holds without a heartbeat."""
-        return timedelta(milliseconds=self._record.lease_ms)
+        return timedelta(milliseconds=self.record.lease_ms)
 
     @property
     def worker(self) -> str | None:
-        return self._record.worker
+        return self.record.worker
 
     @property
     def last_error(self) -> str | None:
-        return self._record.error
+        return self.record.error
 
     @property
     def tries(self) -> tuple[Attempt, ...]:
         """The attempts that came to nothing, oldest first, the last 50 at most."""
-        return self._record.tries
+        return self.record.tries
 
     @property
     def key(self) -> str | None:
-        return self._record.spec.key
+        return self.record.spec.key
 
     @property
     def zone(self) -> str | None:
-        return self._record.spec.zone
+        return self.record.spec.zone
 
     @property
     def headers(self) -> Mapping[str, str]:
-        return MappingProxyType(self._record.spec.headers or {})
+        return MappingProxyType(self.record.spec.headers or {})
 
     async def ack(self, *, result: bytes | None = None) -> None:
         """The job is done; `result`, up to 256 KiB, goes to the archive with it.
@@ -183,12 +180,12 @@ class Job(Generic[T]):
 
     def lease_holder(self) -> LeaseHolder:
         """The queue that this claim was made through. Raises InvalidInputError for a job that was not claimed."""
-        if self._holder is None or self._record.state is not JobState.RUNNING:
+        if self._holder is None or self.record.state is not JobState.RUNNING:
             raise InvalidInputError(f"job {self.id!r} was not claimed by this queue: dequeue it first")
         return self._holder
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Job) and self._record == other._record
+        return isinstance(other, Job) and self.record == other.record
 
     def __hash__(self) -> int:
         return hash((self.id, self.token))

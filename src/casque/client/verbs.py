@@ -98,7 +98,7 @@ def _outcome(one: Any, parts: Surroundings) -> Outcome:
     """Made whole, and checked: whatever is no number or no text would reach the queue itself."""
     if isinstance(one, Job):
         one.lease_holder()
-        return Outcome(one.id, one.token)
+        return Outcome(one.record.spec.id, one.record.token)
     if type(one) is not Outcome:
         raise InvalidInputError(f"settle takes claimed jobs and outcomes, not {type(one).__name__}")
     checks.job_id(one.job_id)

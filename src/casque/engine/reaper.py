@@ -7,7 +7,8 @@ another machine wrote is ever compared with a clock here; a lease seen late is m
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, count, groupby, islice
 
 import msgspec
 
@@ -24,17 +25,13 @@ TICK_MS = 1_000
 LATE_MS = 2_000
 
 
-class _Watch(msgspec.Struct, frozen=True, gc=False):
-    """A lease as it was seen, in one piece: there may be many thousands."""
+class _Seen(msgspec.Struct, eq=False):
+    """Leases of one length that were seen at one moment: those of one commit, as a rule."""
 
-    job_id: str
-    token: int
-    beat_ms: int | None
+    number: int
+    length: int
     deadline_ms: int
-
-    @property
-    def lease(self) -> Observed:
-        return Observed(self.job_id, self.token, self.beat_ms)
+    leases: dict[str, JobRecord]
 
 
 class Reaper:
@@ -44,7 +41,10 @@ class Reaper:
         self._clock = clock
         self._rng = rng
         self._lease_ms = lease_ms
-        self._by_length: dict[int, OrderedDict[str, _Watch]] = {}
+        self._by_length: dict[int, OrderedDict[int, _Seen]] = {}
+        self._with: dict[str, _Seen] = {}
+        """For each lease, what it was seen with."""
+        self._numbers = count()
         self._awake_ms = clock.monotonic_ms()
 
     def awake(self) -> None:
@@ -54,54 +54,50 @@ class Reaper:
         late_ms = now_ms - self._awake_ms - TICK_MS
         self._awake_ms = now_ms
         if late_ms > LATE_MS:
-            for length, watches in self._by_length.items():
-                self._by_length[length] = OrderedDict(
-                    (job_id, msgspec.structs.replace(watch, deadline_ms=watch.deadline_ms + late_ms))
-                    for job_id, watch in watches.items()
-                )
+            for seen in self._all():
+                seen.deadline_ms += late_ms
 
     def observe(self, events: Iterable[Event], state: State) -> None:
         """Take note of commits of this process."""
         jobs, now_ms, running = state.jobs, self._clock.monotonic_ms(), JobState.RUNNING
-        for event in events:
-            kind = type(event)
+        # Most commits do one thing to many jobs.
+        for kind, alike in groupby(events, type):
             if kind in _ENDED:
-                self._drop(event.job_id)  # type: ignore[union-attr]
+                self._drop_all([event.job_id for event in alike])  # type: ignore[union-attr]
             elif kind in _BEGUN:
-                job = jobs.get(event.job_id)  # type: ignore[union-attr]
-                if job is not None and job.state is running:
-                    self._watch(job, now_ms)
+                begun = [jobs.get(event.job_id) for event in alike]  # type: ignore[union-attr]
+                self._watch_all([job for job in begun if job is not None and job.state is running], now_ms)
 
     def resync(self, state: State) -> None:
         """Take note of a state that came from elsewhere: leases that look as before keep their deadline."""
-        known = {job_id: watch for watches in self._by_length.values() for job_id, watch in watches.items()}
-        self._by_length = {}
-        kept: list[tuple[int, _Watch]] = []
+        known = {job_id: (seen.deadline_ms, job) for seen in self._all() for job_id, job in seen.leases.items()}
+        self._by_length, self._with = {}, {}
+        kept: list[tuple[int, JobRecord]] = []
         fresh: list[JobRecord] = []
         for job in state.leases():
-            watch = known.get(job.spec.id)
-            if watch is not None and (watch.token, watch.beat_ms) == (job.token, job.beat_ms):
-                kept.append((job.lease_ms or self._lease_ms, watch))
+            deadline_ms, then = known.get(job.spec.id, (0, None))
+            if then is not None and (then.token, then.beat_ms) == (job.token, job.beat_ms):
+                kept.append((deadline_ms, job))
             else:
                 fresh.append(job)
-        for length, watch in sorted(kept, key=lambda item: item[1].deadline_ms):
-            self._by_length.setdefault(length, OrderedDict())[watch.job_id] = watch
+        for deadline_ms, job in sorted(kept, key=lambda item: item[0]):
+            self._add(self._length(job), deadline_ms, {job.spec.id: job})
         now_ms = self._clock.monotonic_ms()
         for job in fresh:
             # Somebody else's worker: a little later than they would themselves, so that not all rush at once.
-            length = job.lease_ms or self._lease_ms
-            self._watch(job, now_ms + int(length * 0.1 * self._rng.random()))
+            self._watch_all([job], now_ms + int(self._length(job) * 0.1 * self._rng.random()))
 
     def due(self) -> tuple[Observed, ...]:
         """Leases that have gone their full length without a change."""
         self.awake()
         now_ms = self._clock.monotonic_ms()
         out: list[Observed] = []
-        for watches in self._by_length.values():
-            for watch in watches.values():
-                if watch.deadline_ms > now_ms or len(out) >= TAKEN_BACK_AT_ONCE:
+        for several in self._by_length.values():
+            for seen in several.values():
+                if seen.deadline_ms > now_ms or len(out) >= TAKEN_BACK_AT_ONCE:
                     break
-                out.append(watch.lease)
+                some = islice(seen.leases.values(), TAKEN_BACK_AT_ONCE - len(out))
+                out += [Observed(job.spec.id, job.token, job.beat_ms) for job in some]
         return tuple(out)
 
     def acted_on(self, leases: Iterable[Observed], state: State) -> None:
@@ -110,28 +106,41 @@ class Reaper:
         for lease in leases:
             job = state.jobs.get(lease.job_id)
             if job is not None and job.state is JobState.RUNNING:
-                self._watch(job, now_ms)
+                self._watch_all([job], now_ms)
             else:
-                self._drop(lease.job_id)
+                self._drop_all([lease.job_id])
 
     def next_deadline_ms(self) -> int | None:
         """When, on the monotonic clock, the next lease runs out."""
-        firsts = [next(iter(w.values())).deadline_ms for w in self._by_length.values() if w]
+        firsts = [next(iter(several.values())).deadline_ms for several in self._by_length.values() if several]
         return min(firsts, default=None)
 
-    def _watch(self, job: JobRecord, from_ms: int) -> None:
-        length = job.lease_ms or self._lease_ms
-        by_length, job_id = self._by_length, job.spec.id
-        watches = by_length.get(length)
-        if watches is None:
-            watches = by_length[length] = OrderedDict()
-        if len(by_length) > 1:
-            self._drop(job_id)
-        else:
-            watches.pop(job_id, None)  # whoever is watched anew goes to the end
-        watches[job_id] = _Watch(job_id, job.token, job.beat_ms, from_ms + length)
+    def _watch_all(self, jobs: Sequence[JobRecord], from_ms: int) -> None:
+        for length, alike in groupby(jobs, self._length):
+            leases = {job.spec.id: job for job in alike}
+            if not self._with.keys().isdisjoint(leases):
+                self._drop_all(leases)  # whoever is watched anew goes to the end
+            self._add(length, from_ms + length, leases)
 
-    def _drop(self, job_id: str) -> None:
-        for watches in self._by_length.values():
-            if watches.pop(job_id, None) is not None:
-                return
+    def _add(self, length: int, deadline_ms: int, leases: dict[str, JobRecord]) -> None:
+        several = self._by_length.setdefault(length, OrderedDict())
+        seen = next(reversed(several.values()), None)
+        if seen is not None and seen.deadline_ms == deadline_ms:
+            seen.leases.update(leases)
+        else:
+            number = next(self._numbers)
+            seen = several[number] = _Seen(number, length, deadline_ms, leases)
+        self._with.update(dict.fromkeys(leases, seen))
+
+    def _drop_all(self, job_ids: Iterable[str]) -> None:
+        for job_id in job_ids:
+            if (seen := self._with.pop(job_id, None)) is not None:
+                del seen.leases[job_id]
+                if not seen.leases:
+                    del self._by_length[seen.length][seen.number]
+
+    def _all(self) -> Iterator[_Seen]:
+        return chain.from_iterable(several.values() for several in self._by_length.values())
+
+    def _length(self, job: JobRecord) -> int:
+        return job.lease_ms or self._lease_ms

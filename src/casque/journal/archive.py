@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Sequence
+from itertools import groupby
 
 from casque.clock import Clock, Random, yield_once
-from casque.codec.archive import ARCHIVE, Range, agree, archive_key, encode_archived, hour_of, parse_key
+from casque.codec.archive import ARCHIVE, HOUR_MS, Range, agree, archive_key, encode_archived, hour_of, parse_key
 from casque.errors import CorruptQueueError, StorageError
 from casque.journal.patience import Patience
 from casque.journal.tries import Tries
@@ -126,21 +128,39 @@ async def write_range(
         CorruptQueueError: something else lies there.
         UnknownOutcomeError, StorageError: the store failed for too long. Try again later.
     """
-    by_hour: dict[str, list[Finished]] = {}
-    for one in finished:
-        if range_.first <= one.position <= range_.last:
-            by_hour.setdefault(hour_of(one.at_ms), []).append(one)
-    for hour, some in by_hour.items():
+    over = between(finished, range_)
+    for hour, some in _by_hour(over):
         pieces: list[bytes] = []
         for piece in encode_archived(some):
             pieces.append(piece)
             await yield_once()
         await _create(store, patience, archive_key(hour, range_), b"".join(pieces))
     # Their large payloads go with them, but for what is dead: that stays in the queue, and may be given fresh attempts.
-    over = [one for some in by_hour.values() for one in some if one.state is not JobState.DEAD]
-    blobs = [one.job.spec.blob for one in over if one.job.spec.blob is not None]
+    blobs = [one.job.spec.blob for one in over if one.job.spec.blob is not None and one.state is not JobState.DEAD]
     for start in range(0, len(blobs), DELETED_AT_ONCE):
         await asyncio.gather(*map(store.delete, blobs[start : start + DELETED_AT_ONCE]))
+
+
+def between(finished: Sequence[Finished], range_: Range) -> Sequence[Finished]:
+    """Of jobs in the order in which they were finished, those of a range."""
+    first = bisect_left(finished, range_.first, key=position_of)
+    return finished[first : bisect_right(finished, range_.last, first, key=position_of)]
+
+
+def _by_hour(finished: Iterable[Finished]) -> list[tuple[str, list[Finished]]]:
+    """Clocks differ, so that an hour may come again."""
+    found: dict[int, list[Finished]] = {}
+    for hour, some in groupby(finished, _hour):
+        found.setdefault(hour, []).extend(some)
+    return [(hour_of(hour * HOUR_MS), some) for hour, some in found.items()]
+
+
+def _hour(one: Finished) -> int:
+    return one.at_ms // HOUR_MS
+
+
+def position_of(one: Finished) -> int:
+    return one.position
 
 
 async def _create(store: Store, patience: Callable[[], Patience], key: str, body: bytes) -> None:

@@ -10,6 +10,7 @@ from pyspark.sql.types import StructType
 
 from casque.client.scan import Chosen, Scan, Split, Table
 from casque.spark.arrow import fitted, wanted_schema
+from casque.spark.executor import settle_in
 from casque.spark.options import SourceOptions
 from casque.spark.pruning import pruned, within
 
@@ -85,6 +86,7 @@ def plan(scan: Scan, options: SourceOptions, bounds: Chosen) -> Sequence[Split]:
 
 def read_batches(options: SourceOptions, partition: InputPartition, schema: Any) -> Iterator[Any]:
     """What a task does."""
+    settle_in()
     if partition.value is None:  # Spark's own idea of a table without splits
         return
     with options.scan() as scan:

@@ -21,6 +21,7 @@ from casque.clock import new_id, system_random
 from casque.errors import InvalidInputError
 from casque.spark.admitting import admit
 from casque.spark.columns import JobColumns
+from casque.spark.executor import settle_in
 from casque.spark.write_options import WriteOptions
 from casque.telemetry import logger
 from casque.types import StagedPart
@@ -74,6 +75,7 @@ class BatchWriter(DataSourceArrowWriter):
 
 def stage(batches: Iterable[pa.RecordBatch], columns: JobColumns, options: WriteOptions) -> list[StagedPart]:
     """In a task: rows in, staged objects out. Holds the rows of one object in memory and no more."""
+    settle_in()
     with Stager(options.url, options=options.store, txn="spark") as stager:
         parts: list[StagedPart] = []
         for portion in _portions(batches, rows_max=options.rows_max, bytes_max=options.bytes_max):

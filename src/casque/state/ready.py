@@ -53,6 +53,10 @@ class Run:
             self._blocks.append(tuple(back))
             self._back = []
 
+    def unshift(self, record: JobRecord) -> None:
+        """Put one before the first."""
+        self._front.append(record)
+
     def extend(self, records: list[JobRecord]) -> None:
         self.last = records[-1]
         back = self._back
@@ -132,6 +136,10 @@ class Lane:
             last = run.last
             if due_ms > last.due_ms or (due_ms == last.due_ms and record.sequence >= last.sequence):
                 run.append(record)
+                return
+            first = run.first
+            if due_ms < first.due_ms or (due_ms == first.due_ms and record.sequence < first.sequence):
+                run.unshift(record)  # a claim that was undone or given back: the last ones come first
                 return
         heappush(self.heap, (priority, due_ms, record.sequence, stamp, record))
 

@@ -8,12 +8,14 @@ log says what is in it, so both write the same.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
+from itertools import islice
 
 from casque.codec.archive import Range
 from casque.codec.log import LogHead
 from casque.journal import archive
-from casque.journal.archive import write_range
+from casque.journal.archive import position_of, write_range
 from casque.journal.log.register import HeadRegister
 from casque.journal.patience import Patience
 from casque.state import State
@@ -82,9 +84,7 @@ def claim(finished: Sequence[Finished], begin: int, position: int) -> int | None
     """Where the next range ends, at `position` or before it; None if there is nothing to archive."""
     jobs = size = 0
     last = begin
-    for one in finished:
-        if one.position <= begin:
-            continue
+    for one in islice(finished, bisect_right(finished, begin, key=position_of), None):
         if one.position > last and (jobs >= RANGE_JOBS or size >= RANGE_BYTES):
             return last
         jobs += 1

@@ -25,6 +25,7 @@ from casque import checks
 from casque.client.job import Job
 from casque.client.payloads import codec_for
 from casque.errors import InvalidInputError
+from casque.spark.executor import settle_in
 from casque.spark.parquet import File
 from casque.spark.work.options import Kind
 from casque.spark.work.parcels import OUTCOMES, jobs_of, outcomes_of, packed, pieces, unpacked
@@ -55,6 +56,7 @@ class Calling(msgspec.Struct, frozen=True):
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """For `DataFrame.mapInArrow`: parcels in, parcels out."""
+        settle_in()
         kept: list[pa.Table] = []
         for batch in batches:
             for cell in batch.column("parcel"):

@@ -42,6 +42,8 @@ the attempt before."""
 OUTCOMES = pa.schema([("id", pa.string()), ("token", pa.int64()), ("error", pa.string()), ("result", pa.binary())])
 """`error` is null for a job that is done."""
 _RUNNING = JobState.RUNNING
+_SMALL = pa.ipc.IpcWriteOptions(compression="lz4")
+"""Spark copies a parcel several times on its way: to make it smaller takes less than that."""
 
 
 def jobs_table(jobs: Sequence[Job[bytes]]) -> pa.Table:
@@ -126,7 +128,7 @@ def outcomes_of(
 
 def packed(table: pa.Table) -> bytes:
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as stream:
+    with pa.ipc.new_stream(sink, table.schema, options=_SMALL) as stream:
         stream.write_table(table)
     whole: bytes = sink.getvalue().to_pybytes()
     return whole
