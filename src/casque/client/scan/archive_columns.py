@@ -1,4 +1,4 @@
-"""Objects of the archive as columns of Arrow, parsed by Arrow itself."""
+"""Objects of the archive as columns of Arrow."""
 
 from __future__ import annotations
 
@@ -96,12 +96,8 @@ class Lines:
                 return pa.repeat(_hour(self._one.hour), self.rows)
             case "headers":
                 return self._headers()
-            case "payload":
-                return self._fields.payload(self._fields["blob_bytes"].is_valid())
-            case "payload_bytes":
-                return self._fields.payload_bytes(self._fields["blob_bytes"].is_valid())
-            case "result":
-                return self._fields.bytes_of("result")
+            case "payload" | "payload_bytes" | "result":
+                return self._bytes(name)
             case _ if name in _ZERO:
                 return pc.fill_null(self._fields[name], 0)
             case _:
@@ -121,6 +117,16 @@ class Lines:
         for mask in masks:
             whole = mask if whole is None else pc.and_(whole, mask)
         return whole
+
+    def _bytes(self, name: str) -> Any:
+        fields = self._fields
+        try:
+            if name == "result":
+                return fields.bytes_of(name)
+            elsewhere = fields["blob_bytes"].is_valid()
+            return fields.payload(elsewhere) if name == "payload" else fields.payload_bytes(elsewhere)
+        except ValueError as error:
+            raise _no_archive(self._one.key, error) from error
 
     def _headers(self) -> Any:
         try:

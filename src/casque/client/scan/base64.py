@@ -8,38 +8,72 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-_PADDING = ord("=")
+_PADDING, _ZERO = b"=A"
 
 
 def decoded(text: Any) -> Any:
     """`text` is an array of strings, each of them base64 with its padding, as JSON of bytes is written.
 
     Every string is a multiple of four characters long, so all of them can be decoded as if they were one: the padding
-    as zeros, which are then taken out again.
+    as zeros, which are then left out.
+
+    Raises:
+        ValueError: it is something else.
     """
     rows = len(text)
-    valid, offsets_buffer, data = text.buffers()
-    if text.offset:
-        return decoded(pa.concat_arrays([text]))
-    if data is None or not rows:
+    column = _Column(text)
+    if not len(column.raw):
         return text.cast(pa.binary())
-    offsets = np.frombuffer(offsets_buffer, np.int32, rows + 1)
-    begin, end = int(offsets[0]), int(offsets[-1])
-    if begin == end:
-        return text.cast(pa.binary())
-    raw = data.slice(begin, end - begin).to_pybytes()
-    offsets = offsets - begin
-    lengths, ends = np.diff(offsets), offsets[1:]
-    padding = _padding(np.frombuffer(raw, np.uint8), lengths, ends)
-    whole = np.frombuffer(binascii.a2b_base64(raw.replace(b"=", b"A")), np.uint8)
-    keep = np.ones(len(whole), bool)
-    places = ends // 4 * 3
-    keep[places[padding >= 1] - 1] = False
-    keep[places[padding == 2] - 2] = False
-    into = np.zeros(rows + 1, np.int32)
-    np.cumsum(lengths // 4 * 3 - padding, out=into[1:])
-    buffers = [valid if text.null_count else None, pa.py_buffer(into), pa.py_buffer(whole[keep])]
-    return pa.Array.from_buffers(pa.binary(), rows, buffers, null_count=text.null_count)
+    whole = _bytes(column)
+    # Begin and end of one value are followed by those of the next, so that what lies between two values, its padding,
+    # is a value as well: every other one is taken.
+    places = np.zeros(2 * rows + 1, np.int32)
+    places[2::2] = column.offsets[1:] // 4 * 3
+    places[1::2] = places[2::2] - column.padding
+    every = pa.Array.from_buffers(pa.binary(), 2 * rows, [None, pa.py_buffer(places), pa.py_buffer(whole)])
+    absent = text.is_null().to_numpy(zero_copy_only=False) if text.null_count else None
+    return every.take(pa.array(np.arange(0, 2 * rows, 2, dtype=np.int32), mask=absent))
+
+
+def _bytes(column: _Column) -> bytes:
+    unpadded: Any = column.raw.copy()
+    ends = column.offsets[1:]
+    unpadded[ends[column.padding >= 1] - 1] = _ZERO
+    unpadded[ends[column.padding == 2] - 2] = _ZERO
+    try:
+        whole = binascii.a2b_base64(unpadded)
+    except binascii.Error as error:
+        raise ValueError(f"this is no base64: {error}") from error
+    if len(whole) * 4 != len(unpadded) * 3:  # other characters are passed over
+        raise ValueError("this is no base64")
+    return whole
+
+
+def decoded_sizes(text: Any) -> Any:
+    """How many bytes each of them stands for."""
+    column = _Column(text)
+    sizes = np.diff(column.offsets).astype(np.int64) // 4 * 3 - column.padding
+    absent = text.is_null().to_numpy(zero_copy_only=False) if text.null_count else None
+    return pa.array(sizes, pa.int64(), mask=absent)
+
+
+class _Column:
+    """What an array of strings consists of."""
+
+    def __init__(self, text: Any) -> None:
+        rows = len(text)
+        _, offsets, data = text.buffers()
+        if data is None or not rows:
+            self.raw = np.zeros(0, np.uint8)
+            self.offsets, self.padding = np.zeros(rows + 1, np.int32), np.zeros(rows, np.int32)
+            return
+        offsets = np.frombuffer(offsets, np.int32, rows + 1, 4 * text.offset)
+        begin, end = int(offsets[0]), int(offsets[-1])
+        self.raw = np.frombuffer(data, np.uint8)[begin:end]
+        self.offsets = offsets - begin
+        if (self.offsets % 4).any():
+            raise ValueError("this is no base64")
+        self.padding = _padding(self.raw, np.diff(self.offsets), self.offsets[1:])
 
 
 def _padding(raw: Any, lengths: Any, ends: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Lines of JSON as columns of Arrow, parsed by Arrow itself."""
+"""Lines of JSON as columns of Arrow: those that look alike all at once, the others parsed by Arrow itself."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
 
-from casque.client.scan.base64 import decoded
+from casque.client.scan.base64 import decoded, decoded_sizes
+from casque.client.scan.even_lines import EvenLines, Lines
 from casque.client.scan.event_columns import column
 from casque.client.scan.tables import arrow_type
 
@@ -29,17 +31,44 @@ class JsonColumns:
         ValueError: that is no JSON, or not of this form.
     """
 
-    def __init__(self, body: bytes, fields: Mapping[str, Any]) -> None:
-        self._body = body
-        parsed = pj.read_json(
-            pa.BufferReader(body),
-            read_options=pj.ReadOptions(use_threads=False, block_size=len(body) + 1),
-            parse_options=pj.ParseOptions(
-                explicit_schema=pa.schema(list(fields.items())), unexpected_field_behavior="ignore"
-            ),
-        )
+    def __init__(self, body: bytes | Lines, fields: Mapping[str, Any]) -> None:
+        """Of lines that somebody has divided already, it is not a last word if they cannot be read."""
+        if isinstance(body, Lines):
+            self._take_apart(body, fields)
+            return
+        try:
+            self._take_apart(Lines(body), fields)
+        except ValueError:  # what is wrong, if anything is, the parser has to say
+            self._parse_all(body, fields)
+
+    def _take_apart(self, lines: Lines, fields: Mapping[str, Any]) -> None:
+        if not len(lines):
+            raise ValueError("nothing is there")
+        even = EvenLines(lines)
+        self.rows = len(lines)
+        self._odd: Any = even.odd
+        self._parsed = b""
+        """The text of what was parsed."""
+        if not len(even.odd):
+            self._fields = {name: even.column(name, kind) for name, kind in fields.items()}
+            return
+        self._parsed = lines.joined(even.odd)
+        parsed = _parsed(self._parsed, fields)
+        if parsed.num_rows != len(even.odd):
+            raise ValueError("a line that is not one object")
+        order = np.arange(self.rows)
+        order[even.odd] = self.rows + np.arange(len(even.odd))
+        self._fields = {
+            name: pa.concat_arrays([even.column(name, kind), _whole(parsed[name])]).take(pa.array(order))
+            for name, kind in fields.items()
+        }
+
+    def _parse_all(self, body: bytes, fields: Mapping[str, Any]) -> None:
+        parsed = _parsed(body, fields)
         self._fields = {name: _whole(parsed[name]) for name in fields}
         self.rows = parsed.num_rows
+        self._odd = np.arange(self.rows)
+        self._parsed = body
 
     def __getitem__(self, name: str) -> Any:
         return self._fields[name]
@@ -56,17 +85,30 @@ class JsonColumns:
         return pc.if_else(elsewhere, pa.scalar(None, pa.binary()), payload)
 
     def payload_bytes(self, elsewhere: Any) -> Any:
-        text = self._fields["payload"]
-        whole = pc.multiply(pc.divide(pc.binary_length(text), 4), 3)
-        sizes = pc.subtract(whole, pc.count_substring(text, "=")).cast(pa.int64())
+        sizes = decoded_sizes(self._fields["payload"])
+        if not pc.any(elsewhere).as_py():
+            return sizes
         return pc.if_else(elsewhere, self._fields["blob_bytes"], sizes)
 
     def headers(self) -> Any:
         """Arrow has no JSON of a map: decoded beside it, where there are any."""
         wanted = arrow_type("map<string,string>")
-        if b'"headers":' not in self._body:
+        if b'"headers":' not in self._parsed:
             return pa.nulls(self.rows, wanted)
-        return column([line.headers for line in _headers_decoder.decode_lines(self._body)], wanted)
+        found = column([line.headers for line in _headers_decoder.decode_lines(self._parsed)], wanted)
+        places, absent = np.zeros(self.rows, np.int64), np.ones(self.rows, bool)
+        places[self._odd], absent[self._odd] = np.arange(len(self._odd)), False
+        return found.take(pa.array(places, mask=absent))
+
+
+def _parsed(body: bytes, fields: Mapping[str, Any]) -> Any:
+    return pj.read_json(
+        pa.BufferReader(body),
+        read_options=pj.ReadOptions(use_threads=False, block_size=len(body) + 1),
+        parse_options=pj.ParseOptions(
+            explicit_schema=pa.schema(list(fields.items())), unexpected_field_behavior="ignore"
+        ),
+    )
 
 
 def _whole(chunked: Any) -> Any:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from casque.client.scan.even_lines import Lines
 from casque.client.scan.json_columns import JsonColumns
 from casque.client.scan.splits import JobsSplit
 from casque.client.scan.tables import Table, arrow_schema, arrow_type
-from casque.codec.snapshot import Part, part_lines
+from casque.codec.log import SnapshotRef
+from casque.codec.snapshot import Part, part_lines, part_text
 from casque.codec.stored import decode_job, record_of
 from casque.errors import CorruptQueueError
 from casque.types import JobRecord
@@ -65,10 +68,10 @@ def part_columns(
         CorruptQueueError: these are not the bytes that the snapshot names.
     """
     assert split.base is not None
-    lines = part_lines(split.base, part, body, queue_id=split.queue_id)
-    fields = {"id", *(field for name in columns for field in _NEEDS.get(name, (name,)))}
+    asked = {"id", *(field for name in columns for field in _NEEDS.get(name, (name,)))}
+    fields = {name: kind for name, kind in _STORED.items() if name in asked}
     try:
-        found = JsonColumns(b"\n".join(lines), {name: kind for name, kind in _STORED.items() if name in fields})
+        lines, found = _found(split.base, part, body, split.queue_id, fields)
         arrays = [_array(name, found, split) for name in columns]
     except (ValueError, msgspec.DecodeError) as error:
         raise CorruptQueueError(part.key, f"it cannot be read ({error}). Restore it from a backup") from error
@@ -78,6 +81,19 @@ def part_columns(
     changed = pc.is_in(found["id"], value_set=pa.array(touched, pa.string()))
     records = [record_of(decode_job(lines[at]), 0) for at in pc.indices_nonzero(changed).to_pylist()]
     return batch.filter(pc.invert(changed)), records
+
+
+def _found(
+    base: SnapshotRef, part: Part, body: bytes, queue_id: str, fields: Mapping[str, Any]
+) -> tuple[Lines | list[msgspec.Raw], JsonColumns]:
+    """Its lines, and what they say."""
+    text = part_text(base, part, body, queue_id=queue_id)
+    if text is not None:
+        with suppress(ValueError):  # what is wrong, if anything is, a parser has to say
+            even = Lines(text, between=b",\n")
+            return even, JsonColumns(even, fields)
+    lines = part_lines(base, part, body, queue_id=queue_id)
+    return lines, JsonColumns(b"\n".join(lines), fields)
 
 
 def _array(name: str, found: JsonColumns, split: JobsSplit) -> Any:
