@@ -44,7 +44,7 @@ def expanded(segment: Segment, staged: Staged) -> Segment:
     Raises:
         CorruptQueueError: a staged object is missing or changed, or holds other jobs than the segment says.
     """
-    if not any(type(event) is Admitted for event in segment.events):
+    if Admitted not in set(map(type, segment.events)):
         return segment
     events: list[Event] = []
     for event in segment.events:

@@ -6,7 +6,8 @@ happened: most columns of most events are empty, and whole runs of events are of
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cached_property
 from itertools import groupby
 from operator import attrgetter
 from typing import Any
@@ -24,7 +25,6 @@ _RENAMED = {"due_ms": "due_at", "added": "count"}
 _OF_COMMIT = {"shard", "position", "index", "at", "epoch", "writer", "batch"}
 _MS = pa.timestamp("ms", tz="UTC")
 
-
 _SPEC = {
     "job_id": "id",
     "id": "id",
@@ -37,23 +37,69 @@ _SPEC = {
     "max_attempts": "attempts_max",
 }
 
+_EACH: dict[str, Callable[[Sequence[Any]], list[Any]]] = {
+    "id": lambda things: [thing.id for thing in things],
+    "entrypoint": lambda things: [thing.entrypoint for thing in things],
+    "payload": lambda things: [thing.payload for thing in things],
+    "priority": lambda things: [thing.priority for thing in things],
+    "run_at_ms": lambda things: [thing.run_at_ms for thing in things],
+    "attempts_max": lambda things: [thing.attempts_max for thing in things],
+    "key": lambda things: [thing.key for thing in things],
+    "headers": lambda things: [thing.headers for thing in things],
+    "zone": lambda things: [thing.zone for thing in things],
+    "blob": lambda things: [thing.blob for thing in things],
+    "spec": lambda things: [thing.spec for thing in things],
+    "job_id": lambda things: [thing.job_id for thing in things],
+    "sequence": lambda things: [thing.sequence for thing in things],
+    "due_ms": lambda things: [thing.due_ms for thing in things],
+    "delayed": lambda things: [thing.delayed for thing in things],
+    "token": lambda things: [thing.token for thing in things],
+    "lease_ms": lambda things: [thing.lease_ms for thing in things],
+    "worker": lambda things: [thing.worker for thing in things],
+    "error": lambda things: [thing.error for thing in things],
+    "result": lambda things: [thing.result for thing in things],
+}
+"""What is asked of every event. Written out, each takes half the time that a getter would: it knows where to look."""
 
-def spec_column(name: str, specs: Sequence[JobSpec], wanted: Any) -> Any:
-    """What a column says about jobs as they were asked for; None if it says nothing about that."""
-    if name in ("payload", "payload_bytes"):
-        return _payloads(name, specs, wanted)
-    field = _SPEC.get(name)
-    return None if field is None else column(list(map(attrgetter(field), specs)), wanted)
+
+def each(field: str, things: Sequence[Any]) -> list[Any]:
+    """This field of every one of them."""
+    known = _EACH.get(field)
+    return known(things) if known is not None else list(map(attrgetter(field), things))
 
 
-def _payloads(name: str, specs: Sequence[JobSpec], wanted: Any) -> Any:
-    """A payload that lies elsewhere is null: an empty one is something else. Its size is told all the same."""
-    payloads = pa.array(map(attrgetter("payload"), specs), pa.binary(), size=len(specs))
-    if any(map(attrgetter("blob"), specs)):
+class Specs:
+    """Jobs as they were asked for."""
+
+    def __init__(self, specs: Sequence[JobSpec]) -> None:
+        self._specs = specs
+
+    def column(self, name: str, wanted: Any) -> Any:
+        """What a column says about them; None if it says nothing about that."""
         if name == "payload":
-            return pa.array([None if spec.blob else spec.payload for spec in specs], wanted)
-        return pa.array([spec.blob_bytes if spec.blob else len(spec.payload) for spec in specs], wanted)
-    return payloads if name == "payload" else pc.binary_length(payloads).cast(wanted)
+            return self._payloads
+        if name == "payload_bytes":
+            return self._payload_bytes(wanted)
+        field = _SPEC.get(name)
+        return None if field is None else column(each(field, self._specs), wanted)
+
+    @cached_property
+    def _payloads(self) -> Any:
+        """One that lies elsewhere is null: an empty one is something else."""
+        if self._elsewhere:
+            return pa.array([None if spec.blob else spec.payload for spec in self._specs], pa.binary())
+        return pa.array(each("payload", self._specs), pa.binary())
+
+    def _payload_bytes(self, wanted: Any) -> Any:
+        """Those that lie elsewhere are told all the same."""
+        if self._elsewhere:
+            sizes = [spec.blob_bytes if spec.blob else len(spec.payload) for spec in self._specs]
+            return pa.array(sizes, wanted)
+        return pc.binary_length(self._payloads).cast(wanted)
+
+    @cached_property
+    def _elsewhere(self) -> bool:
+        return any(each("blob", self._specs))
 
 
 class EventColumns:
@@ -75,11 +121,12 @@ class EventColumns:
         segments, rows = self._segments, self.rows
         self._segments, self.rows = [], 0
         kinds, order = _by_kind(segments)
+        specs = Specs(each("spec", kinds.get(Added, ())))
         counts = np.array([len(segment.events) for segment in segments], np.int64)
         arrays = [
             _of_commits(name, segments, counts, rows)
             if name in _OF_COMMIT - {"kind"}
-            else _of_kinds(name, kinds, order)
+            else _of_kinds(name, kinds, specs, order)
             for name in self._columns
         ]
         return pa.RecordBatch.from_arrays(arrays, names=list(self._columns))
@@ -108,30 +155,32 @@ def _by_kind(segments: Sequence[Segment]) -> tuple[dict[type[Event], list[Any]],
     return kinds, pa.array(np.repeat(places - begins, lengths) + np.arange(offset))
 
 
-def _of_kinds(name: str, kinds: dict[type[Event], list[Any]], order: Any) -> Any:
+def _of_kinds(name: str, kinds: dict[type[Event], list[Any]], specs: Specs, order: Any) -> Any:
     wanted = arrow_type(COLUMNS[Table.EVENTS][name])
     if name == "kind":
         pieces = [pa.repeat(pa.scalar(_tag(kind)), len(events)) for kind, events in kinds.items()]
     else:
-        pieces = [_piece(name, kind, events, wanted) for kind, events in kinds.items()]
+        pieces = [_piece(name, kind, events, specs, wanted) for kind, events in kinds.items()]
+    if all(piece.null_count == len(piece) for piece in pieces):
+        return pa.nulls(sum(map(len, pieces)), wanted)
     whole = pieces[0] if len(pieces) == 1 else pa.concat_arrays(pieces)
     return whole if order is None else whole.take(order)
 
 
-def _piece(name: str, kind: type[Event], events: list[Any], wanted: Any) -> Any:
+def _piece(name: str, kind: type[Event], events: list[Any], specs: Specs, wanted: Any) -> Any:
     """One column of all events of one kind."""
-    if kind is Added:
-        found = spec_column(name, list(map(attrgetter("spec"), events)), wanted)
-        if found is not None:
-            return found
+    if kind is Added and (found := specs.column(name, wanted)) is not None:
+        return found
     field = next((field for field in kind.__struct_fields__ if _RENAMED.get(field, field) == name), None)
     if field is None:
         return pa.nulls(len(events), wanted)
-    return column(list(map(attrgetter(field), events)), wanted)
+    return column(each(field, events), wanted)
 
 
 def column(values: list[Any], wanted: Any) -> Any:
     """Python values as Arrow; times come as milliseconds, maps as dictionaries."""
+    if values and values[0] is None and values.count(None) == len(values):
+        return pa.nulls(len(values), wanted)
     if pa.types.is_timestamp(wanted):
         return pa.array(values, _MS).cast(wanted)
     if pa.types.is_map(wanted):

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from operator import attrgetter
 from typing import Any
 
 import pyarrow as pa
 
-from casque.client.scan.event_columns import column, spec_column
+from casque.client.scan.event_columns import Specs, column, each
 from casque.client.scan.splits import DocumentSplit, JobsSplit
 from casque.client.scan.tables import Table, arrow_schema
 from casque.engine.embedded import state_at
@@ -35,15 +34,18 @@ def job_batches(
     schema = arrow_schema(Table.JOBS, columns)
     for start in range(0, len(records), rows):
         some = records[start : start + rows]
-        arrays = [_array(name, some, split, wanted) for name, wanted in zip(schema.names, schema.types, strict=True)]
+        specs = Specs(each("spec", some))
+        arrays = [
+            _array(name, some, specs, split, wanted) for name, wanted in zip(schema.names, schema.types, strict=True)
+        ]
         yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _array(name: str, records: Sequence[JobRecord], split: JobsSplit | DocumentSplit, wanted: Any) -> Any:
+def _array(name: str, records: Sequence[JobRecord], specs: Specs, split: JobsSplit | DocumentSplit, wanted: Any) -> Any:
     if name in ("shard", "position"):
         return pa.repeat(pa.scalar(0 if name == "shard" else split.position, wanted), len(records))
     if name == "state":
         return column([state_at(job, split.now_ms).value for job in records], wanted)
     if name not in _RECORD:
-        return spec_column(name, list(map(attrgetter("spec"), records)), wanted)
-    return column(list(map(attrgetter(_RECORD[name]), records)), wanted)
+        return specs.column(name, wanted)
+    return column(each(_RECORD[name], records), wanted)
