@@ -16,6 +16,18 @@ class InvalidInputError(CasqueError, ValueError):
     """An argument that no queue would accept. Names the argument and what it takes."""
 
 
+class InvalidPayloadError(InvalidInputError):
+    """A payload that does not fit what its entrypoint takes. `problem` says where. Trying again will not help."""
+
+    def __init__(self, entrypoint: str, problem: str) -> None:
+        super().__init__(f"the payload does not fit what {entrypoint!r} takes: {problem}")
+        self.entrypoint = entrypoint
+        self.problem = problem
+
+    def __reduce__(self) -> tuple[type[InvalidPayloadError], tuple[str, str]]:
+        return type(self), (self.entrypoint, self.problem)
+
+
 class JobNotFoundError(CasqueError):
     """No unfinished job has this id: it was never there, or somebody finished it."""
 

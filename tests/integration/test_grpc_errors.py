@@ -22,6 +22,7 @@ from casque.transport.grpc import casque_v1_pb2 as pb
 
 EXAMPLES: list[CasqueError] = [
     errors.InvalidInputError("priority must be a whole number"),
+    errors.InvalidPayloadError("send", "it has no address"),
     errors.JobNotFoundError("job-1 / 任务"),
     errors.LeaseLostError("job-1", 2**62),
     errors.LeaseLostError("job-1"),
