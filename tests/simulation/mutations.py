@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
+from functools import partial
 from heapq import heappush
 from typing import Any
 
@@ -19,7 +20,7 @@ from casque.engine.operation import Operation
 from casque.engine.reaper import Reaper
 from casque.errors import CasqueError
 from casque.journal.document import DocumentJournal
-from casque.journal.port import Appended, Batch
+from casque.journal.port import Appended, Batch, Work
 from casque.state import Ack, Beaten, Dequeue, GiveBack, Observed, Returned, Settle, State, machine
 from casque.state.events import subject
 from casque.state.ready import Lane
@@ -227,7 +228,7 @@ def requests_forgotten_by_a_fast_clock(patch: pytest.MonkeyPatch) -> None:
 
 
 def upkeep_that_fails_fails_the_call(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("casque.engine.committer._logged", lambda work: work)
+    patch.setattr("casque.engine.committer._logged", lambda work: work())
 
 
 def answered_before_it_landed(patch: pytest.MonkeyPatch) -> None:
@@ -263,12 +264,13 @@ def heartbeats_not_written(patch: pytest.MonkeyPatch) -> None:
 def document_archived_without_claiming_the_range(patch: pytest.MonkeyPatch) -> None:
     """The objects of whatever is there are written, and dropped by the next commit."""
 
-    def maintenance(self: DocumentJournal, state: State, writer: str) -> Coroutine[Any, Any, None] | None:
+    def maintenance(self: DocumentJournal, state: State, writer: str) -> Work | None:
         self._pace.observe(state)
         if not self._pace.is_due:
             return None
         self._pace.restart()
-        return self._write_range(Range(state.archived + 1, state.position), tuple(state.finished))
+        range_ = Range(state.archived + 1, state.position)
+        return partial(self._write_range, range_, tuple(state.finished))
 
     def marks(self: DocumentJournal, state: State) -> tuple[int, int | None]:
         written = self._written

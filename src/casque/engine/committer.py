@@ -9,7 +9,7 @@ from casque.clock import Clock, Random, new_nonce
 from casque.codec.head import Owner
 from casque.errors import CASConflictError, CasqueError, LeadershipLostError, StorageError, UnknownOutcomeError
 from casque.journal.patience import Patience
-from casque.journal.port import Appended, Batch, Journal, Landed, Refreshed, Sighting
+from casque.journal.port import Appended, Batch, Journal, Landed, Refreshed, Sighting, Work
 from casque.settings import QueueSettings, milliseconds
 from casque.state import Event, State
 from casque.telemetry import logger
@@ -241,7 +241,7 @@ class Committer:
                 work = self._journal.maintenance(self.state, self.writer)
                 if work is None:
                     return
-                await work
+                await work()
         finally:
             self._journal.hurry(False)
 
@@ -299,9 +299,9 @@ def _nothing(_state: State, _now_ms: int) -> None:
     """A batch that asks for nothing: others' commits are taken in."""
 
 
-async def _logged(work: Coroutine[Any, Any, None]) -> None:
+async def _logged(work: Work) -> None:
     try:
-        await work
+        await work()
     except CasqueError as error:
         # Commits do not depend on it, and the next occasion comes soon.
         log.warning("maintenance failed and is put off: %s", error)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
-from typing import Any
-
 from casque.clock import Clock, Random
 from casque.codec.document import LAYOUT as DOCUMENT
 from casque.codec.head import KEY, Head, Owner, check_layout, check_same_queue, read_layout
@@ -12,7 +9,7 @@ from casque.codec.log import LAYOUT as LOG
 from casque.errors import CorruptQueueError, QueueReplacedError
 from casque.journal.document import DocumentJournal
 from casque.journal.log import LogJournal
-from casque.journal.port import Appended, Batch, Journal, Refreshed, Sighting
+from casque.journal.port import Appended, Batch, Journal, Refreshed, Sighting, Work
 from casque.settings import QueueSettings
 from casque.state import State
 from casque.storage.port import Store, Stored
@@ -89,7 +86,7 @@ class ChosenJournal:
     async def append(self, state: State, batch: Batch) -> Appended:
         return await self._chosen.append(state, batch)
 
-    def maintenance(self, state: State, writer: str) -> Coroutine[Any, Any, None] | None:
+    def maintenance(self, state: State, writer: str) -> Work | None:
         return self._chosen.maintenance(state, writer)
 
     @property

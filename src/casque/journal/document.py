@@ -6,8 +6,9 @@ unknown is settled by reading back: the document names the last batch of each re
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Sequence
-from typing import Any, assert_never
+from collections.abc import Sequence
+from functools import partial
+from typing import assert_never
 
 import msgspec
 
@@ -25,7 +26,7 @@ from casque.errors import (
 )
 from casque.journal.archive import ArchivePace, ArchiveRetention, write_range
 from casque.journal.patience import Patience
-from casque.journal.port import Appended, Batch, Conflict, Landed, Refreshed, Sighting
+from casque.journal.port import Appended, Batch, Conflict, Landed, Refreshed, Sighting, Work
 from casque.journal.sweeper import Sweeper
 from casque.journal.tenure import is_sure
 from casque.journal.tries import Tries
@@ -98,7 +99,7 @@ class DocumentJournal:
     # document itself. Then its objects are written. Then a commit drops what they hold. Commits that others ask for
     # carry the first and the last of these with them; an idle queue gets its own.
 
-    def maintenance(self, state: State, writer: str) -> Coroutine[Any, Any, None] | None:  # noqa: ARG002
+    def maintenance(self, state: State, writer: str) -> Work | None:  # noqa: ARG002
         self._pace.observe(state)
         range_ = _range(state)
         if range_ is None or self._written != range_:
@@ -109,8 +110,8 @@ class DocumentJournal:
             self._pace.restart()
         # Somebody else's range is theirs to write, unless that takes too long.
         if range_ is None or range_ == self._written or (range_ != mine and not is_due):
-            return self._sweeper.apply(state) if self._sweeper.is_due else None
-        return self._upkeep(state, range_, tuple(state.finished))
+            return partial(self._sweeper.apply, state) if self._sweeper.is_due else None
+        return partial(self._upkeep, state, range_, tuple(state.finished))
 
     async def _upkeep(self, state: State, range_: Range, finished: Sequence[Finished]) -> None:
         await self._write_range(range_, finished)

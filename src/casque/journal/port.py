@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
-from typing import Any, Protocol, TypeAlias
+from collections.abc import Awaitable, Callable
+from typing import Protocol, TypeAlias
 
 import msgspec
 
@@ -37,6 +37,8 @@ class Conflict(msgspec.Struct, frozen=True):
 
 
 Appended: TypeAlias = Landed | Conflict
+Work: TypeAlias = Callable[[], Awaitable[None]]
+"""Something to do. It may be dropped before it is begun, unlike a coroutine, which has to be awaited."""
 
 
 class Batch(msgspec.Struct, frozen=True):
@@ -91,7 +93,7 @@ class Journal(Protocol):
         """
         ...
 
-    def maintenance(self, state: State, writer: str) -> Coroutine[Any, Any, None] | None:
+    def maintenance(self, state: State, writer: str) -> Work | None:
         """Work that may go on beside later commits, if any is due. Called on a committed state."""
         ...
 

@@ -13,6 +13,7 @@ A leader among brokers (led mode) commits like a holder, but steps down for good
 from __future__ import annotations
 
 from collections.abc import Coroutine, Sequence
+from functools import partial
 from itertools import takewhile
 from typing import Any
 
@@ -47,7 +48,7 @@ from casque.journal.log.replica import Replica, Stance
 from casque.journal.log.slot import place
 from casque.journal.log.snapshots import SnapshotWriter, naming
 from casque.journal.log.solitude import Solitude
-from casque.journal.port import Appended, Batch, Conflict, Landed, Refreshed, Sighting
+from casque.journal.port import Appended, Batch, Conflict, Landed, Refreshed, Sighting, Work
 from casque.journal.sweeper import Sweeper
 from casque.journal.tenure import is_sure
 from casque.settings import QueueSettings, milliseconds
@@ -350,7 +351,7 @@ class LogJournal(Replica):
     def wants_a_commit(self, state: State) -> bool:  # noqa: ARG002
         return False  # all that is not a commit is in the head
 
-    def maintenance(self, state: State, writer: str) -> Coroutine[Any, Any, None] | None:
+    def maintenance(self, state: State, writer: str) -> Work | None:
         head = self._head.known
         if head is not None:
             state.shed(head.archived_to)
@@ -362,13 +363,13 @@ class LogJournal(Replica):
             return None
         if self._pace.snapshot_is_due(state.position, head):
             self._pace.restart(state.position)
-            return self._archive_and_keep(state, View.of(state, self._tip), writer)
+            return partial(self._archive_and_keep, state, View.of(state, self._tip), writer)
         if archive_is_due:
             # What is finished from here on is for the next pass: it may not be history yet when this one gets there.
-            return self._archive(state, tuple(state.finished), state.position, writer)
+            return partial(self._archive, state, tuple(state.finished), state.position, writer)
         if self._stance is Stance.HOLDING and self._solitude.look_is_due():
-            return self._look()
-        return self._sweeper.apply(state) if self._sweeper.is_due else None
+            return self._look
+        return partial(self._sweeper.apply, state) if self._sweeper.is_due else None
 
     async def _archive(self, state: State, finished: Sequence[Finished], position: int, writer: str) -> None:
         await self._archiver.archive(state, finished, position, writer=writer, may_write=self._may_archive)
