@@ -7,7 +7,7 @@ it lies above the floor. Below that it may be gone, or be something else by now.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterator
 
 import msgspec
 
@@ -22,6 +22,8 @@ from casque.journal.log.register import HeadRegister
 from casque.journal.patience import Patience
 from casque.settings import QueueSettings
 from casque.storage.port import Read, Store, Stored
+
+HANDFUL_BYTES = 512 * 1024
 
 
 class _DocumentMarks(Head, frozen=True):
@@ -168,11 +170,13 @@ class Bucket:
                 before, position = position, position + len(read.bodies)
                 ahead = self._window(position, last)
                 await yield_once()  # the requests are on their way before these are decoded
-                tail = linked(queue_id, before, chain if chain is not None else previous(read.bodies[0]), read)
-                if tail.broken is not None:
-                    raise tail.broken
-                chain = tail.found[-1].digest
-                yield tail.found
+                for bodies in _handfuls(read.bodies):
+                    chain = chain if chain is not None else previous(bodies[0])
+                    tail = linked(queue_id, before, chain, Bodies(bodies, staged=read.staged))
+                    if tail.broken is not None:
+                        raise tail.broken
+                    before, chain = before + len(bodies), tail.found[-1].digest
+                    yield tail.found
         finally:
             ahead.cancel()
             await asyncio.gather(ahead, return_exceptions=True)
@@ -198,6 +202,20 @@ class Bucket:
 
     def _patience(self) -> Patience:
         return Patience(self._settings, self.clock, self._rng)
+
+
+def _handfuls(bodies: list[bytes]) -> Iterator[list[bytes]]:
+    """What is decoded at once: as much as stays near the processor until columns are made of it."""
+    some: list[bytes] = []
+    size = 0
+    for body in bodies:
+        some.append(body)
+        size += len(body)
+        if size >= HANDFUL_BYTES:
+            yield some
+            some, size = [], 0
+    if some:
+        yield some
 
 
 def _time(position: int, body: bytes) -> int:

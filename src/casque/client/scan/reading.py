@@ -18,8 +18,9 @@ from casque.errors import StorageError
 from casque.storage.port import Read, Stored
 from casque.types import JobRecord
 
-BATCH_ROWS = 32_768
-"""A batch is closed once it has so many rows. One commit is never taken apart, and may have more."""
+BATCH_ROWS = 8_192
+"""A batch is closed once it has so many rows. One commit is never taken apart, and may have more. With more, what is
+read of them first has left the processor's caches before the last column is made."""
 OBJECTS_AHEAD = 4
 
 
