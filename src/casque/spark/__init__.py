@@ -5,9 +5,9 @@ through casque's own adapters, on the driver and on the executors alike. Whateve
 
 Where things are: `source.py` is what Spark meets. Reading: `options`, `reader`, `pruning`, `arrow`, and for streams
 `stream`, `offsets`; what they read with is `casque.client.scan`. Writing: `write_options`, `columns`, `sink`,
-`stream_sink`, `admitting`. The pipeline: `pipeline` runs `horizon`, `tasks`, `bronze`, `silver`, `combine` and `gold`
-into a `warehouse` (`tables`, `parquet`, `place`, `sketch`, `delta`). `report/` makes the page, `work/` lends executors,
-`replaying` enqueues again. `session`, `java` and `doctor` are for starting.
+`stream_sink`, `admitting`. The pipeline: `pipeline` runs `horizon`, `tasks`, `bronze`, `silver`, `combine`, `gold` and
+`requests` into a `warehouse` (`tables`, `parquet`, `place`, `groups`, `sketch`, `sketch_arrays`, `delta`). `report/`
+makes the page, `work/` lends executors, `replaying` enqueues again. `session`, `java` and `doctor` are for starting.
 """
 
 from __future__ import annotations

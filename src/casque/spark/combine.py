@@ -14,7 +14,8 @@ import numpy as np
 import pyarrow as pa
 
 from casque.spark.arrow_types import arrow_schema
-from casque.spark.sketch import GAMMA, NOTHING
+from casque.spark.groups import Groups
+from casque.spark.sketch_arrays import buckets
 
 MINUTE_MS = 60_000
 HOUR_MS = 3_600_000
@@ -35,6 +36,7 @@ COUNTERS = (
     "run_ms_sum",
     "run_ms_max",
 )
+WORKED = ("busy_ms", "attempts", "failed")
 LEVELS = ("s", "d", "r", "s_ms", "d_ms", "r_ms")
 """Of scheduled, due and running jobs: how many more there are after the points of a minute, and for how much of it."""
 ADDED: dict[str, dict[str, str]] = {
@@ -47,7 +49,7 @@ ADDED: dict[str, dict[str, str]] = {
         "run_sketch": "map<int,bigint>",
     },
     "gold/depth": {"m": "bigint", "entrypoint": "string", "zone": "string", **dict.fromkeys(LEVELS, "bigint")},
-    "gold/workers": {"m": "bigint", "worker": "string", "busy_ms": "bigint", "attempts": "bigint", "failed": "bigint"},
+    "gold/workers": {"m": "bigint", "worker": "string", **dict.fromkeys(WORKED, "bigint")},
     "gold/dead_letters": {
         "h": "bigint",
         "entrypoint": "string",
@@ -63,8 +65,6 @@ ADDED: dict[str, dict[str, str]] = {
 """The columns of what is added to each table."""
 UNITS = {"gold/minutes": MINUTE_MS, "gold/depth": MINUTE_MS, "gold/workers": MINUTE_MS, "gold/dead_letters": HOUR_MS}
 _FAILED = ("failed", "expired", "dead")
-_SPAN = 1 << 12
-"""More than there are buckets: a span of a thousand years has number 1,550."""
 
 
 class Jobs:
@@ -136,6 +136,18 @@ def dates(hours_: Iterable[int]) -> list[str]:
     """The partitions that hours belong to."""
     days = np.unique(np.fromiter(hours_, np.int64) * HOUR_MS // DAY_MS)
     return [str(day) for day in days.astype("datetime64[D]")]
+
+
+def hours_between(first: str, last: str) -> tuple[int, int]:
+    """The hours from one date to another, both included: the first, and the first after."""
+    return span("gold/dead_letters", first)[0], span("gold/dead_letters", last)[1]
+
+
+def span(table: str, date: str) -> tuple[int, int]:
+    """A date in minutes or hours since 1970, whatever is counted in a table: the first, and the first after."""
+    per_day = DAY_MS // UNITS[table]
+    first = int(np.datetime64(date, "D").astype(np.int64)) * per_day
+    return first, first + per_day
 
 
 class _Side:
@@ -211,8 +223,8 @@ def _ends(tried: Attempts) -> dict[str, Any]:
 
 
 def _minutes(parts: Sequence[Mapping[str, Any]]) -> Any:
-    groups = _Groups([(part["m"], part["rows"]) for part in parts], ("entrypoint", "zone"))
-    columns: dict[str, Any] = {"m": groups.minutes, **groups.names}
+    groups = Groups([(part["m"], part["rows"]) for part in parts], ("entrypoint", "zone"))
+    columns: dict[str, Any] = {"m": groups.counts, **groups.names}
     for name in COUNTERS:
         told = [(groups.of[number], part[name]) for number, part in enumerate(parts) if name in part]
         columns[name] = groups.largest(told) if name.endswith("_max") else groups.sums(told)
@@ -221,10 +233,18 @@ def _minutes(parts: Sequence[Mapping[str, Any]]) -> Any:
         for number, part in enumerate(parts):
             if span in part:
                 known = part[f"{span}_known"]
-                spans.append((groups.of[number][known], part[span][known], part["sign"][known]))
+                spans.append((groups.of[number][known], buckets(part[span][known]), part["sign"][known]))
         columns[f"{span}_sketch"] = groups.sketches(spans)
-    something = (columns["enqueued"] != 0) | (columns["finished"] != 0) | (columns["attempts"] != 0)
-    return _table("gold/minutes", columns).filter(pa.array(something))
+    return _table("gold/minutes", columns).filter(pa.array(changes_minutes(columns)))
+
+
+def changes_minutes(totals: Mapping[str, Any]) -> Any:
+    """Whether what is added to each minute is anything at all. One attempt more and another one less are as many, and
+    still took another time."""
+    something = np.any([totals[name] != 0 for name in COUNTERS if not name.endswith("_max")], axis=0)
+    for sketch in ("wait_sketch", "run_sketch"):
+        something |= np.diff(totals[sketch].offsets.to_numpy()) > 0
+    return something
 
 
 # --- Depth ---
@@ -253,8 +273,8 @@ def _running(tried: Sequence[Attempts]) -> Iterator[tuple[Any, Any, dict[str, An
 
 
 def _depth(points: Sequence[tuple[Any, Any, dict[str, Any]]]) -> Any:
-    groups = _Groups([(at // MINUTE_MS, rows) for at, rows, _ in points], ("entrypoint", "zone"))
-    columns: dict[str, Any] = {"m": groups.minutes, **groups.names}
+    groups = Groups([(at // MINUTE_MS, rows) for at, rows, _ in points], ("entrypoint", "zone"))
+    columns: dict[str, Any] = {"m": groups.counts, **groups.names}
     for name in ("s", "d", "r"):
         told = [(groups.of[number], changes[name]) for number, (_, _, changes) in enumerate(points) if name in changes]
         columns[name] = groups.sums(told)
@@ -285,11 +305,12 @@ def _workers(tried: Sequence[Attempts]) -> Any:
         is_last = (minute == last[which]) * some.sign[which] * some.over
         parts.append((minute, some.rows.select(["worker"]).take(pa.array(which))))
         figures.append({"busy_ms": busy, "attempts": is_last, "failed": is_last * some.failed[which]})
-    groups = _Groups(parts, ("worker",))
-    columns: dict[str, Any] = {"m": groups.minutes, **groups.names}
-    for name in ("busy_ms", "attempts", "failed"):
+    groups = Groups(parts, ("worker",))
+    columns: dict[str, Any] = {"m": groups.counts, **groups.names}
+    for name in WORKED:
         columns[name] = groups.sums([(groups.of[number], each[name]) for number, each in enumerate(figures)])
-    return _table("gold/workers", columns).filter(pa.array((columns["busy_ms"] != 0) | (columns["attempts"] != 0)))
+    something = np.any([columns[name] != 0 for name in WORKED], axis=0)
+    return _table("gold/workers", columns).filter(pa.array(something))
 
 
 def _dead_letters(jobs: Jobs) -> Any:
@@ -308,71 +329,6 @@ def _dead_letters(jobs: Jobs) -> Any:
         rows.append((*key, len(deaths), *first, max(at for at, _, _ in deaths)))
     schema = arrow_schema(ADDED["gold/dead_letters"])
     return pa.table([pa.array([row[n] for row in rows], f.type) for n, f in enumerate(schema)], schema=schema)
-
-
-# --- Adding up ---
-
-
-class _Groups:
-    """Rows of several parts that are about the same: the same minute and the same names."""
-
-    def __init__(self, parts: Sequence[tuple[Any, Any]], names: Sequence[str]) -> None:
-        codes = np.concatenate([np.zeros(0, np.int64), *(np.asarray(minutes, np.int64) for minutes, _ in parts)])
-        shift = int(codes.min(initial=0))
-        codes = codes - shift
-        dictionaries = []
-        for name in names:
-            column = pa.chunked_array(
-                [chunk for _, rows in parts for chunk in rows.column(name).chunks], type=pa.string()
-            )
-            encoded = column.combine_chunks().dictionary_encode()
-            dictionaries.append(encoded.dictionary.to_pylist())
-            # Nothing is a name too.
-            codes = codes * (len(encoded.dictionary) + 1) + (
-                encoded.indices.fill_null(len(encoded.dictionary)).to_numpy(zero_copy_only=False)
-            )
-        different, place = np.unique(codes, return_inverse=True)
-        self.size = len(different)
-        sizes = [len(minutes) for minutes, _ in parts]
-        self.of = np.split(place.reshape(-1), np.cumsum(sizes)[:-1]) if parts else []
-        """For each part, to which group each of its rows belongs."""
-        self.names: dict[str, Any] = {}
-        for name, known in reversed(list(zip(names, dictionaries, strict=True))):
-            self.names[name] = pa.array([*known, None], pa.string()).take(pa.array(different % (len(known) + 1)))
-            different = different // (len(known) + 1)
-        self.minutes = different + shift
-
-    def sums(self, told: Sequence[tuple[Any, Any]]) -> Any:
-        total = np.zeros(self.size, np.int64)
-        for place, values in told:
-            np.add.at(total, place, values)
-        return total
-
-    def largest(self, told: Sequence[tuple[Any, Any]]) -> Any:
-        found = np.zeros(self.size, np.int64)
-        for place, values in told:
-            np.maximum.at(found, place, values)
-        return found
-
-    def sketches(self, told: Sequence[tuple[Any, Any, Any]]) -> Any:
-        """Of groups, spans and signs: a sketch for each group."""
-        keys = np.concatenate(
-            [np.zeros(0, np.int64), *(place * _SPAN + _buckets(spans) - NOTHING for place, spans, _ in told)]
-        )
-        signs = np.concatenate([np.zeros(0, np.int64), *(sign for _, _, sign in told)])
-        different, place = np.unique(keys, return_inverse=True)
-        counts = np.zeros(len(different), np.int64)
-        np.add.at(counts, place.reshape(-1), signs)
-        different, counts = different[counts != 0], counts[counts != 0]
-        offsets = np.searchsorted(different, np.arange(self.size + 1) * _SPAN).astype(np.int32)
-        return pa.MapArray.from_arrays(
-            pa.array(offsets), pa.array((different % _SPAN + NOTHING).astype(np.int32)), pa.array(counts)
-        )
-
-
-def _buckets(spans: Any) -> Any:
-    logs = np.log(np.maximum(spans, 1)) / np.log(GAMMA)
-    return np.where(spans <= 0, NOTHING, np.ceil(logs)).astype(np.int64)
 
 
 def _table(name: str, columns: Mapping[str, Any]) -> Any:

@@ -1,291 +1,334 @@
-"""The gold tables, by Spark SQL.
+"""The gold tables: what a run adds to them, together with what they say. Runs on executors.
 
 Everything in them can be added up. A run therefore looks only at what is new: tasks say what it adds (`combine`), that
-is merged here with the partitions that it touches, and percentiles, rates and levels follow from the sums. Counts are
-whole numbers and shares are decimals, so that the sum is the same in whatever order and portions it is made. Times are
-turned into whole minutes by arithmetic and not by functions of the calendar, which ask for the session's time zone.
+is added up here with the partitions that it changes, and percentiles, rates and levels follow from the sums. Counts are
+whole numbers, so that the sum is the same in whatever order and portions it is made.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import reduce
-from typing import TYPE_CHECKING
+from typing import Any
 
-from casque.spark.combine import COUNTERS, DAY_MS, HOUR_MS, LEVELS, MINUTE_MS
-from casque.spark.sketch import sql_merged, sql_quantile
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from casque.spark.arrow_types import INSTANT, arrow_schema
+from casque.spark.combine import ADDED, COUNTERS, HOUR_MS, LEVELS, MINUTE_MS, WORKED, changes_minutes
+from casque.spark.groups import Groups
+from casque.spark.parquet import PARTITION
+from casque.spark.sketch_arrays import quantiles, unpacked
 from casque.spark.tables import TABLES
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-ONE_TASK_DATES = 3
-WRITE_TASKS = 8
-PUT_DOLLARS = 0.005 / 1000
-"""S3's list price of one write request."""
-WHOSE = ("id", "entrypoint", "zone")
-EVENTS = ("at", "job_id", "entrypoint", "zone", "payload_bytes", "operations")
-"""What is read of `bronze/events` for the requests, and of other tables to know whose jobs they are about."""
+BY_MINUTE = frozenset({"gold/minutes", "gold/depth", "gold/workers"})
+WHOSE = ("entrypoint", "zone")
+DEPTHS = ("scheduled", "waiting", "running", "scheduled_ms", "waiting_ms", "running_ms")
+_NOTHING = pa.scalar(None, pa.float64())
 
 
-def minutes(spark: SparkSession, added: DataFrame, old: DataFrame) -> DataFrame:
-    counters = ", ".join(COUNTERS)
-    return spark.sql(
-        f"""
-        WITH everything AS (
-            SELECT m, entrypoint, zone, {counters}, wait_sketch, run_sketch FROM {{added}}
-            UNION ALL
-            SELECT unix_millis(minute) div {MINUTE_MS}, entrypoint, zone, {counters}, wait_sketch, run_sketch
-            FROM {{old}}
-        ), summed AS (
-            SELECT m, entrypoint, zone, {_sums()}, {sql_merged("wait_sketch")} AS wait_sketch,
-                {sql_merged("run_sketch")} AS run_sketch FROM everything GROUP BY m, entrypoint, zone
-        )
-        SELECT {_date("m", MINUTE_MS)}, {_time("m", MINUTE_MS)} AS minute, entrypoint, zone, {_measures(60)} FROM summed
-        WHERE enqueued != 0 OR finished != 0 OR attempts != 0
-        """,
-        added=added,
-        old=old,
-    )
+def columns(table: str) -> dict[str, str]:
+    return {name: column.type for name, column in TABLES[table].columns.items()}
 
 
-def hours(spark: SparkSession, minutes_: DataFrame) -> DataFrame:
-    return spark.sql(
-        f"""
-        WITH summed AS (
-            SELECT unix_millis(minute) div {HOUR_MS} AS h, entrypoint, zone, {_sums()},
-                {sql_merged("wait_sketch")} AS wait_sketch, {sql_merged("run_sketch")} AS run_sketch
-            FROM {{minutes}} GROUP BY 1, 2, 3
-        )
-        SELECT {_date("h", HOUR_MS)}, {_time("h", HOUR_MS)} AS hour, entrypoint, zone, {_measures(3600)} FROM summed
-        """,
-        minutes=minutes_,
-    )
+def summed(table: str, added: Any) -> Any:
+    """What many tasks add, as one. What cancels out is gone: a job that was in the queue and is finished by now was
+    enqueued once."""
+    match table:
+        case "gold/minutes":
+            totals = _totals([(added.column("m").to_numpy(), added)])
+            return _of(ADDED[table], {"m": totals["count"], **totals}).filter(pa.array(changes_minutes(totals)))
+        case "gold/workers":
+            totals = _sums([(added.column("m").to_numpy(), added)], ("worker",), WORKED)
+            changed = np.any([totals[name] != 0 for name in WORKED], axis=0)
+            return _of(ADDED[table], {"m": totals["count"], **totals}).filter(pa.array(changed))
+        case _:
+            return added
 
 
-def but_for(old: DataFrame, hours_: Sequence[int]) -> DataFrame:
-    """Rows by hour that stay as they are, because nothing happened to these hours."""
-    return old.where(f"unix_millis(hour) div {HOUR_MS} NOT IN ({', '.join(map(str, hours_))})")
+def merged(table: str, added: Any, old: Any) -> Any:
+    """The rows of a table: what is added, and what it says. Of tables by minute some hours, of others a date."""
+    match table:
+        case "gold/minutes":
+            return _minutes(added, old)
+        case "gold/depth":
+            return _depth(added, old)
+        case "gold/workers":
+            return _workers(added, old)
+        case _:
+            return _dead_letters(added, old)
 
 
-def dead_letters(spark: SparkSession, added: DataFrame, old: DataFrame) -> DataFrame:
-    return spark.sql(
-        f"""
-        WITH everything AS (
-            SELECT h, entrypoint, zone, error_class, jobs, timestamp_millis(last_ms) AS last_at,
-                struct(timestamp_millis(first_ms) AS first_at, sample_job, sample_error) AS first FROM {{added}}
-            UNION ALL
-            SELECT unix_millis(hour) div {HOUR_MS}, entrypoint, zone, error_class, jobs, last_at,
-                struct(first_at, sample_job, sample_error) FROM {{old}}
-        ), summed AS (
-            SELECT h, entrypoint, zone, error_class, sum(jobs) AS jobs, min(first) AS first, max(last_at) AS last_at
-            FROM everything GROUP BY h, entrypoint, zone, error_class
-        )
-        SELECT {_date("h", HOUR_MS)}, {_time("h", HOUR_MS)} AS hour, entrypoint, zone, error_class, jobs,
-            first.sample_job, first.sample_error, first.first_at, last_at FROM summed
-        """,
-        added=added,
-        old=old,
-    )
+# --- Minutes and hours ---
 
 
-def levels(spark: SparkSession, added: DataFrame) -> DataFrame:
+def _minutes(added: Any, old: Any) -> Any:
+    totals = _totals([(added.column("m").to_numpy(), added), (_counts(old, "minute", MINUTE_MS), old)])
+    something = (totals["enqueued"] != 0) | (totals["finished"] != 0) | (totals["attempts"] != 0)
+    return _measured("gold/minutes", totals, "minute", MINUTE_MS, something)
+
+
+def hours(minutes: Any) -> Any:
+    """Rows of `gold/hours`, from all minutes of these hours."""
+    totals = _totals([(_counts(minutes, "minute", HOUR_MS), minutes)])
+    return _measured("gold/hours", totals, "hour", HOUR_MS)
+
+
+def _totals(parts: Sequence[tuple[Any, Any]]) -> dict[str, Any]:
+    groups = Groups(parts, WHOSE)
+    totals: dict[str, Any] = {"count": groups.counts, **groups.names}
+    for name in COUNTERS:
+        told = [(groups.of[number], rows.column(name).to_numpy()) for number, (_, rows) in enumerate(parts)]
+        totals[name] = groups.largest(told) if name.endswith("_max") else groups.sums(told)
+    for sketch in ("wait_sketch", "run_sketch"):
+        entries = []
+        for number, (_, rows) in enumerate(parts):
+            row, bucket, count = unpacked(rows.column(sketch))
+            entries.append((groups.of[number][row], bucket, count))
+        totals[sketch] = groups.sketches(entries)
+    return totals
+
+
+def _measured(table: str, totals: Mapping[str, Any], unit: str, unit_ms: int, chosen: Any = None) -> Any:
+    """The counters, and what follows from them."""
+    ended = totals["done"] + totals["dead"]
+    measures = {
+        **totals,
+        unit: _instants(totals["count"] * unit_ms),
+        "throughput": totals["finished"] / (unit_ms / 1000),
+        "retry_rate": _share(totals["retried"], ended),
+        "failure_rate": _share(totals["dead"], ended),
+        "attempt_failure_rate": _share(totals["failed"], totals["attempts"]),
+    }
+    for span in ("wait", "run"):
+        found = quantiles(totals[f"{span}_sketch"], 0.5, 0.9, 0.99)
+        for q, column in zip((50, 90, 99), found, strict=True):
+            measures[f"{span}_p{q}_ms"] = column
+    return _rows(table, measures, chosen)
+
+
+# --- Depth ---
+
+
+class Levels:
     """How many jobs more or less there were in each minute, and for how long.
 
     Jobs come and go at points in time: what changes at the points of a minute, and how long the change lasted within
     it, adds up. Between two minutes in which anything changed the level stays, and stands in every minute.
     """
-    something = " OR ".join(f"sum({name}) != 0" for name in LEVELS)
-    return spark.sql(
-        f"""
-        WITH changes AS (
-            SELECT entrypoint, zone, m, {", ".join(f"sum({name}) AS {name}" for name in LEVELS)}
-            FROM {{added}} GROUP BY entrypoint, zone, m HAVING {something}
-        ), levels AS (
-            SELECT *, sum(s) OVER w AS ls, sum(d) OVER w AS ld, sum(r) OVER w AS lr, lead(m) OVER w AS next
-            FROM changes WINDOW w AS (PARTITION BY entrypoint, zone ORDER BY m)
-        ), spread AS (
-            SELECT entrypoint, zone, m, ls, ld, lr, (ls - s) * {MINUTE_MS} + s_ms AS s_ms,
-                (ld - d) * {MINUTE_MS} + d_ms AS d_ms, (lr - r) * {MINUTE_MS} + r_ms AS r_ms FROM levels
-            UNION ALL
-            SELECT entrypoint, zone, between, ls, ld, lr, ls * {MINUTE_MS}, ld * {MINUTE_MS}, lr * {MINUTE_MS}
-            FROM levels LATERAL VIEW explode(sequence(m + 1, next - 1)) t AS between
-            WHERE next > m + 1 AND (ls != 0 OR ld != 0 OR lr != 0)
-        )
-        SELECT m, entrypoint, zone, ls AS scheduled, ld - lr AS waiting, lr AS running,
-            s_ms AS scheduled_ms, d_ms - r_ms AS waiting_ms, r_ms AS running_ms FROM spread
-        """,
-        added=added,
+
+    def __init__(self, added: Any) -> None:
+        groups = Groups([(added.column("m").to_numpy(), added)], WHOSE)
+        sums = {name: groups.sums([(groups.of[0], added.column(name).to_numpy())]) for name in LEVELS}
+        changed = np.flatnonzero(np.any([sums[name] != 0 for name in LEVELS], axis=0))
+        order = changed[np.lexsort((groups.counts[changed], groups.names_of[changed]))]
+        self._names = {name: column.take(pa.array(order)) for name, column in groups.names.items()}
+        self._minute = groups.counts[order]
+        starts = np.diff(groups.names_of[order], prepend=-1) != 0
+        # The first minute of the next change to the same; after the last one nothing is left.
+        self._next = np.where(np.append(starts[1:], True), self._minute + 1, np.append(self._minute[1:], 0))
+        self._level: dict[str, Any] = {}
+        self._lasted: dict[str, Any] = {}
+        for name in ("s", "d", "r"):
+            change = sums[name][order]
+            level = _running_total(change, starts)
+            self._level[name] = level
+            self._lasted[name] = (level - change) * MINUTE_MS + sums[f"{name}_ms"][order]
+
+    def between(self, first: int, end: int) -> Any:
+        """From one minute to before another: the columns of `gold/depth`, with `m` in place of the minute."""
+        inside = np.flatnonzero((self._minute >= first) & (self._minute < end))
+        begin, stop = np.maximum(self._minute + 1, first), np.minimum(self._next, end)
+        something = np.any([level != 0 for level in self._level.values()], axis=0)
+        lasting = np.flatnonzero((stop > begin) & something)
+        times = (stop - begin)[lasting]
+        which = np.concatenate([inside, np.repeat(lasting, times)])
+        offsets = np.arange(len(which) - len(inside)) - np.repeat(np.cumsum(times) - times, times)
+        minute = np.concatenate([self._minute[inside], np.repeat(begin[lasting], times) + offsets])
+        level = {name: values[which] for name, values in self._level.items()}
+        lasted = {
+            name: np.concatenate([values[inside], np.repeat(self._level[name][lasting] * MINUTE_MS, times)])
+            for name, values in self._lasted.items()
+        }
+        found = {
+            "m": minute,
+            **{name: column.take(pa.array(which)) for name, column in self._names.items()},
+            "scheduled": level["s"],
+            "waiting": level["d"] - level["r"],
+            "running": level["r"],
+            "scheduled_ms": lasted["s"],
+            "waiting_ms": lasted["d"] - lasted["r"],
+            "running_ms": lasted["r"],
+        }
+        return _of({"m": "bigint", **dict.fromkeys(WHOSE, "string"), **dict.fromkeys(DEPTHS, "bigint")}, found)
+
+
+def _running_total(change: Any, starts: Any) -> Any:
+    """Of each series by itself."""
+    total = np.cumsum(change)
+    first = np.flatnonzero(starts)
+    sizes = np.diff(np.append(first, len(change)))
+    return total - np.repeat((total - change)[first], sizes)
+
+
+def _depth(added: Any, old: Any) -> Any:
+    totals = _sums([(added.column("m").to_numpy(), added), (_counts(old, "minute", MINUTE_MS), old)], WHOSE, DEPTHS)
+    something = np.any([totals[name] != 0 for name in DEPTHS], axis=0)
+    return _rows("gold/depth", {"minute": _instants(totals["count"] * MINUTE_MS), **totals}, something)
+
+
+# --- Workers, dead letters ---
+
+
+def _workers(added: Any, old: Any) -> Any:
+    parts = [(added.column("m").to_numpy(), added), (_counts(old, "minute", MINUTE_MS), old)]
+    totals = _sums(parts, ("worker",), WORKED)
+    measures = {
+        **totals,
+        "minute": _instants(totals["count"] * MINUTE_MS),
+        "utilisation": totals["busy_ms"] / MINUTE_MS,
+    }
+    return _rows("gold/workers", measures, (totals["busy_ms"] != 0) | (totals["attempts"] != 0))
+
+
+def _dead_letters(added: Any, old: Any) -> Any:
+    """Few, so one by one."""
+    found: dict[tuple[Any, ...], tuple[int, tuple[Any, ...], int]] = {}
+    told = added.select(["h", *WHOSE, "error_class", "jobs", "first_ms", "sample_job", "sample_error", "last_ms"])
+    before = pa.table(
+        {
+            "h": _counts(old, "hour", HOUR_MS),
+            **{name: old.column(name) for name in (*WHOSE, "error_class", "jobs")},
+            "first_ms": _ms(old, "first_at"),
+            **{name: old.column(name) for name in ("sample_job", "sample_error")},
+            "last_ms": _ms(old, "last_at"),
+        }
+    )
+    for row in (*told.to_pylist(), *before.to_pylist()):
+        key = row["h"], row["entrypoint"], row["zone"], row["error_class"]
+        first = row["first_ms"], row["sample_job"], row["sample_error"]
+        jobs, earliest, last_ms = found.get(key, (0, first, row["last_ms"]))
+        found[key] = jobs + row["jobs"], min(earliest, first, key=_when), max(last_ms, row["last_ms"])
+    deaths = list(found.values())
+    return _rows(
+        "gold/dead_letters",
+        {
+            "hour": _instants(np.array([hour for hour, *_ in found], np.int64) * HOUR_MS),
+            "entrypoint": [entrypoint for _, entrypoint, _, _ in found],
+            "zone": [zone for _, _, zone, _ in found],
+            "error_class": [kind for _, _, _, kind in found],
+            "jobs": [jobs for jobs, _, _ in deaths],
+            "sample_job": [first[1] for _, first, _ in deaths],
+            "sample_error": [first[2] for _, first, _ in deaths],
+            "first_at": _instants(np.array([first[0] for _, first, _ in deaths], np.int64)),
+            "last_at": _instants(np.array([last_ms for _, _, last_ms in deaths], np.int64)),
+        },
     )
 
 
-def depth(spark: SparkSession, added: DataFrame, old: DataFrame) -> DataFrame:
-    columns = ("scheduled", "waiting", "running", "scheduled_ms", "waiting_ms", "running_ms")
-    return spark.sql(
-        f"""
-        WITH everything AS (
-            SELECT * FROM {{added}}
-            UNION ALL
-            SELECT unix_millis(minute) div {MINUTE_MS}, entrypoint, zone, {", ".join(columns)} FROM {{old}}
-        ), summed AS (
-            SELECT m, entrypoint, zone, {", ".join(f"sum({name}) AS {name}" for name in columns)}
-            FROM everything GROUP BY m, entrypoint, zone
-        )
-        SELECT {_date("m", MINUTE_MS)}, {_time("m", MINUTE_MS)} AS minute, entrypoint, zone, {", ".join(columns)}
-        FROM summed WHERE {" OR ".join(f"{name} != 0" for name in columns)}
-        """,
-        added=added,
-        old=old,
-    )
+def _when(death: tuple[Any, ...]) -> tuple[int, str]:
+    return death[0], death[1]
 
 
-def workers(spark: SparkSession, added: DataFrame, old: DataFrame) -> DataFrame:
-    return spark.sql(
-        f"""
-        WITH everything AS (
-            SELECT * FROM {{added}}
-            UNION ALL
-            SELECT unix_millis(minute) div {MINUTE_MS}, worker, busy_ms, attempts, failed FROM {{old}}
-        ), summed AS (
-            SELECT m, worker, sum(busy_ms) AS busy_ms, sum(attempts) AS attempts, sum(failed) AS failed
-            FROM everything GROUP BY m, worker
-        )
-        SELECT {_date("m", MINUTE_MS)}, {_time("m", MINUTE_MS)} AS minute, worker, busy_ms,
-            busy_ms / {MINUTE_MS}D AS utilisation, attempts, failed
-        FROM summed WHERE busy_ms != 0 OR attempts != 0
-        """,
-        added=added,
-        old=old,
-    )
+# --- Fairness ---
 
 
-def fairness(spark: SparkSession, hours_: DataFrame) -> DataFrame:
-    return spark.sql(
-        f"""
-        WITH z AS (
-            SELECT hour, zone, sum(finished) AS jobs, sum(run_ms_sum) AS run, sum(wait_ms_sum) AS wait,
-                sum(wait_count) AS waits FROM {{hours}} GROUP BY hour, zone HAVING sum(finished) > 0
-        ), ranked AS (
-            SELECT *, wait / nullif(waits, 0) AS mean,
-                sum(jobs) OVER (PARTITION BY hour ORDER BY jobs DESC, zone
-                    ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) - jobs AS above,
-                sum(jobs) OVER (PARTITION BY hour) AS all
-            FROM z
-        ), sized AS (SELECT *, above * 2 < all AS large FROM ranked),
-        summed AS (
-            SELECT hour, CAST(count(*) AS INT) AS zones, sum(jobs) AS jobs,
-                power(sum(CAST(run AS DOUBLE)), 2) / nullif(count(*) * sum(power(CAST(run AS DOUBLE), 2)), 0D)
-                    AS jain_service,
-                power(sum(mean), 2) / nullif(count(mean) * sum(power(mean, 2)), 0D) AS jain_wait,
-                min(CASE WHEN above = 0 THEN struct(zone, jobs) END) AS largest,
-                CAST(count_if(large) AS INT) AS large_zones,
-                sum(wait) FILTER (WHERE large) / nullif(sum(waits) FILTER (WHERE large), 0) AS large_wait_ms,
-                sum(wait) FILTER (WHERE NOT large) / nullif(sum(waits) FILTER (WHERE NOT large), 0) AS small_wait_ms
-            FROM sized GROUP BY hour
-        )
-        SELECT {_date(f"(unix_millis(hour) div {HOUR_MS})", HOUR_MS)}, hour, zones, jobs, jain_service, jain_wait,
-            largest.zone AS largest_zone, largest.jobs / CAST(jobs AS DOUBLE) AS largest_share, large_zones,
-            large_wait_ms, small_wait_ms, small_wait_ms / nullif(large_wait_ms, 0D) AS small_to_large FROM summed
-        """,
-        hours=hours_,
-    )
+def fairness(hours_: Any) -> Any:
+    """Rows of `gold/fairness`, from all rows of `gold/hours` of these hours."""
+    names = ("finished", "run_ms_sum", "wait_ms_sum", "wait_count")
+    totals = _sums([(_counts(hours_, "hour", HOUR_MS), hours_)], ("zone",), names)
+    zones = pa.table({"hour": totals["count"], "zone": totals["zone"], **{name: totals[name] for name in names}})
+    zones = zones.filter(pa.array(totals["finished"] > 0))
+    zones = _ordered(zones, hour="ascending", finished="descending", zone="ascending")
+    hour, jobs, run, wait, waits = (zones.column(name).to_numpy() for name in ("hour", *names))
+    starts = np.diff(hour, prepend=-1) != 0
+    first, place = np.flatnonzero(starts), np.cumsum(starts) - 1
+
+    def together(values: Any) -> Any:
+        total = np.zeros(len(first), values.dtype)
+        np.add.at(total, place, values)
+        return total
+
+    all_jobs, count = together(jobs), together(np.ones(len(jobs), np.int64))
+    large = (_running_total(jobs, starts) - jobs) * 2 < all_jobs[place]
+    mean = np.divide(wait, waits, out=np.zeros(len(wait)), where=waits != 0)
+    large_wait = _share(together(wait * large), together(waits * large))
+    small_wait = _share(together(wait * ~large), together(waits * ~large))
+    measures = {
+        "hour": _instants(hour[first] * HOUR_MS),
+        "zones": count,
+        "jobs": all_jobs,
+        "jain_service": _jain(together(run.astype(np.float64)), count, together(run.astype(np.float64) ** 2)),
+        "jain_wait": _jain(together(mean), together((waits != 0).astype(np.int64)), together(mean**2)),
+        "largest_zone": zones.column("zone").take(pa.array(first)),
+        "largest_share": jobs[first] / all_jobs,
+        "large_zones": together(large.astype(np.int64)),
+        "large_wait_ms": large_wait,
+        "small_wait_ms": small_wait,
+        "small_to_large": pc.divide(small_wait, pc.if_else(pc.equal(large_wait, 0.0), _NOTHING, large_wait)),
+    }
+    return _rows("gold/fairness", measures)
 
 
-def requests_added(spark: SparkSession, events: DataFrame, known: Sequence[DataFrame]) -> DataFrame:
-    """Most events name only a job: whose it is, is known from its being added, from the queue or from its finish."""
-    return spark.sql(
-        f"""
-        WITH e AS (SELECT * FROM {{events}} WHERE job_id IS NOT NULL),
-        by_job AS (
-            SELECT job_id, unix_millis(at) div {HOUR_MS} AS h, count(*) AS operations,
-                sum(CAST(1 / operations AS DECIMAL(28, 9))) AS commits, sum(coalesce(payload_bytes, 0L)) AS bytes
-            FROM e GROUP BY 1, 2
-        ), whose AS (
-            SELECT id, max(whose) AS whose FROM (
-                SELECT job_id AS id, struct(entrypoint, zone) AS whose FROM e WHERE entrypoint IS NOT NULL
-                UNION ALL SELECT id, struct(entrypoint, zone) FROM {{known}}
-            ) GROUP BY id
-        )
-        SELECT h, whose.entrypoint, whose.zone, sum(operations) AS operations,
-            CAST(sum(commits) AS DECIMAL(28, 9)) AS commits, sum(bytes) AS bytes
-        FROM by_job LEFT JOIN whose ON job_id = id GROUP BY 1, 2, 3
-        """,
-        events=events,
-        known=reduce(lambda some, more: some.union(more), known),
-    )
+def _jain(total: Any, count: Any, squares: Any) -> Any:
+    return _share(total**2, count * squares)
 
 
-def requests(spark: SparkSession, added: DataFrame, old: DataFrame, put_dollars: float) -> DataFrame:
-    return spark.sql(
-        f"""
-        WITH everything AS (
-            SELECT * FROM {{added}}
-            UNION ALL
-            SELECT unix_millis(hour) div {HOUR_MS}, entrypoint, zone, operations, commits, bytes FROM {{old}}
-        ), summed AS (
-            SELECT h, entrypoint, zone, sum(operations) AS operations, CAST(sum(commits) AS DECIMAL(28, 9)) AS commits,
-                sum(bytes) AS bytes FROM everything GROUP BY h, entrypoint, zone
-        )
-        SELECT {_date("h", HOUR_MS)}, {_time("h", HOUR_MS)} AS hour, entrypoint, zone, operations, commits, bytes,
-            CAST(commits AS DOUBLE) * {put_dollars!r}D AS dollars FROM summed
-        """,
-        added=added,
-        old=old,
-    )
+def but_for(old: Any, touched: Sequence[int]) -> Any:
+    """Rows by hour that stay as they are, because nothing happened to these hours."""
+    return old.filter(pa.array(~np.isin(_counts(old, "hour", HOUR_MS), touched)))
 
 
-def hours_of(added: DataFrame) -> list[int]:
-    """The hours that rows by minute fall into, counted from 1970."""
-    found = added.selectExpr(f"m * {MINUTE_MS} div {HOUR_MS} AS h").distinct().collect()
-    return sorted(row.h for row in found)
+# --- Adding up, and columns ---
 
 
-def in_columns(df: DataFrame, table: str) -> DataFrame:
-    """The table's columns, in its order and types."""
-    from pyspark.sql import functions as f
-
-    return df.select(*(f.col(name).cast(column.type).alias(name) for name, column in TABLES[table].columns.items()))
-
-
-def in_order(df: DataFrame, table: str, dates: int) -> DataFrame:
-    """As it is to be written: the table's columns, a partition in one task and in order."""
-    chosen = in_columns(df, table)
-    # For a few partitions, which is what a run over something new has, no shuffle is worth it.
-    spread = chosen.coalesce(1) if dates <= ONE_TASK_DATES else chosen.repartition(min(dates, WRITE_TASKS), "date")
-    return spread.sortWithinPartitions("date", *TABLES[table].unique)
+def _sums(parts: Sequence[tuple[Any, Any]], names: Sequence[str], figures: Sequence[str]) -> dict[str, Any]:
+    groups = Groups(parts, names)
+    totals: dict[str, Any] = {"count": groups.counts, **groups.names}
+    for name in figures:
+        totals[name] = groups.sums([(groups.of[n], rows.column(name).to_numpy()) for n, (_, rows) in enumerate(parts)])
+    return totals
 
 
-def columns(table: str) -> Mapping[str, str]:
-    return {name: column.type for name, column in TABLES[table].columns.items()}
+def _share(part: Any, whole: Any) -> Any:
+    """Null of nothing."""
+    return pa.array(part / np.where(whole == 0, 1, whole), mask=whole == 0)
 
 
-# --- Pieces of SQL ---
+def _ms(rows: Any, name: str) -> Any:
+    return rows.column(name).cast(pa.int64()).to_numpy() // 1000
 
 
-def _sums() -> str:
-    return ", ".join(f"{'max' if name.endswith('_max') else 'sum'}({name}) AS {name}" for name in COUNTERS)
+def _counts(rows: Any, name: str, unit_ms: int) -> Any:
+    """Times as how many minutes, or hours, since 1970."""
+    return _ms(rows, name) // unit_ms
 
 
-def _date(count: str, unit_ms: int) -> str:
-    return f"date_from_unix_date(CAST({count} * {unit_ms} div {DAY_MS} AS INT)) AS date"
+def _instants(times_ms: Any) -> Any:
+    return pa.array(times_ms * 1000, pa.int64()).cast(INSTANT)
 
 
-def _time(count: str, unit_ms: int) -> str:
-    return f"timestamp_millis({count} * {unit_ms})"
-
-
-def _measures(seconds: int) -> str:
-    """The counters, and what follows from them."""
-    counters = [name for name in COUNTERS if not name.startswith(("wait", "run"))]
-    parts = [
-        *counters,
-        f"finished / {seconds}D AS throughput",
-        "retried / nullif(CAST(done + dead AS DOUBLE), 0D) AS retry_rate",
-        "dead / nullif(CAST(done + dead AS DOUBLE), 0D) AS failure_rate",
-        "failed / nullif(CAST(attempts AS DOUBLE), 0D) AS attempt_failure_rate",
+def _of(types: Mapping[str, str], found: Mapping[str, Any]) -> Any:
+    schema = arrow_schema(dict(types))
+    arrays = [
+        column if isinstance(column := found[field.name], pa.Array | pa.ChunkedArray) else pa.array(column, field.type)
+        for field in schema
     ]
-    for span in ("wait", "run"):
-        parts += [f"{span}_count", f"{span}_ms_sum", f"{span}_ms_max"]
-        parts += [f"{sql_quantile(f'{span}_sketch', q / 100)} AS {span}_p{q}_ms" for q in (50, 90, 99)]
-        parts.append(f"{span}_sketch")
-    return ", ".join(parts)
+    return pa.table(arrays, schema=schema)
+
+
+def _rows(table: str, found: Mapping[str, Any], chosen: Any = None) -> Any:
+    """A table's columns but for the partition, which comes from the file, and in its order."""
+    rows = _of({name: kind for name, kind in columns(table).items() if name != PARTITION}, found)
+    if chosen is not None:
+        rows = rows.filter(pa.array(chosen))
+    return _ordered(rows, **dict.fromkeys(TABLES[table].unique, "ascending"))
+
+
+def _ordered(rows: Any, **keys: str) -> Any:
+    """Nothing before anything, as Spark has it. By columns of their own, because how Arrow is told changes."""
+    by: dict[str, Any] = {}
+    for name in keys:
+        by |= {f"{name} known": rows.column(name).is_valid(), name: rows.column(name)}
+    order = [(name, keys.get(name, "ascending")) for name in by]
+    return rows.take(pc.sort_indices(pa.table(by), sort_keys=order))

@@ -1,7 +1,7 @@
 """The pipeline: what happened to a queue since the last run, into the tables of a warehouse.
 
 A run goes from the cursor, the position up to which the warehouse tells everything, to the horizon. Executors turn the
-objects of that stretch into files of bronze and silver; Spark SQL adds what they say to gold; one write of the
+objects of that stretch into files of bronze and silver, and then add what these say to gold; one write of the
 warehouse's root makes all of it visible and moves the cursor. Before that write nothing has changed, after it nothing
 is left to do: so a run may be killed anywhere, and two may run at once. A long stretch is cut into several.
 """
@@ -10,8 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
-from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -19,39 +17,52 @@ import msgspec
 
 from casque.client.scan import ArchiveObject
 from casque.clock import Clock, SystemClock
-from casque.codec.stored import to_ms
 from casque.errors import HistoryGoneError, InvalidInputError
-from casque.spark import combine, gold
+from casque.spark import combine, requests
 from casque.spark.gold import columns
 from casque.spark.horizon import Horizon, archived_between, look
 from casque.spark.options import OnGone
-from casque.spark.parquet import ADDED, FILES_DDL, Added, File
+from casque.spark.parquet import ADDED, FILES_DDL, Added, File, days
 from casque.spark.place import Place
 from casque.spark.tables import TABLES
-from casque.spark.tasks import COMPACTED, GONE, Compaction, FromArchive, FromLog, FromSilver, FromState, Task, Tasks
+from casque.spark.tasks import (
+    COMPACTED,
+    GONE,
+    REPLACED,
+    Compaction,
+    FromArchive,
+    FromLog,
+    FromSilver,
+    FromState,
+    Merge,
+    Task,
+    Tasks,
+)
 from casque.spark.told import as_raised
-from casque.spark.warehouse import Change, Snapshot, Warehouse, frame
+from casque.spark.warehouse import Change, Snapshot, Warehouse, frame, stamp_of
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 STRETCH_OBJECTS = 1_000
 """Objects of the archive that one stretch takes: some millions of jobs. What was done of a longer one is not lost."""
 STRETCH_COMMITS = 200_000
 SEGMENTS_PER_TASK = 2_000
 OBJECTS_PER_TASK = 24
 TASKS_WANTED = 16
-COMPACT_FILES = 8
-"""So many small files of one partition become one."""
+COMPACT_RUNS = 8
+"""Once so many runs left small files of about one size in a partition, these become one. Files of one run count once: a
+large one would otherwise be written again right after by whoever comes next."""
+COMPACT_FILES = 64
+"""So many become one whoever wrote them."""
 SMALL_BYTES = 16 * 1024 * 1024
+TINY_BYTES = 64 * 1024
 COMPACTED_BYTES = 128 * 1024 * 1024
 KEPT_GAPS = 100
-WRITES_AT_ONCE = 4
-BY_MINUTE = frozenset({"gold/minutes", "gold/depth", "gold/workers"})
 GOLD = tuple(table for table in TABLES if table.startswith("gold/"))
 
 Progress = Callable[[str, int, int], None]
 """Told what is being done, which step that is, and of how many."""
-STEPS = ("look at the queue", "bronze and silver", "gold", *GOLD, "save the cursor")
+STEPS = ("look at the queue", "bronze and silver", "gold", "save the cursor")
 
 
 class Cursor(msgspec.Struct, frozen=True):
@@ -103,7 +114,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     payloads: bool = False
     """Whether bronze keeps payloads and results."""
     on_gone: OnGone = OnGone.FAIL
-    put_dollars: float = gold.PUT_DOLLARS
+    put_dollars: float = requests.PUT_DOLLARS
     adopt: bool = False
     """Go on although the queue has another id: it was converted."""
     rebuild: bool = False
@@ -304,112 +315,69 @@ class _Run:
     def _gold(
         self, change: Change, written: Mapping[str, list[File]], added: Sequence[Added], *, rebuild: bool
     ) -> list[File]:
-        """Few actions, and those beside each other: a small run would otherwise mostly wait for Spark to begin."""
-        spark = self._spark
-        with ExitStack() as held:
-
-            def keep(df: DataFrame) -> DataFrame:
-                held.callback(df.unpersist)
-                return df.persist()
-
-            news = self._news(change, written, added, keep, rebuild=rebuild)
-            hours = {table: some for table, (_, some) in news.items()}
-            frames: dict[str, DataFrame] = {}
-            for table, (df, _) in news.items():
-                frames[table] = self._summed(table, df, self._old(change, table, hours[table], rebuild=rebuild))
-            if "gold/minutes" in frames:
-                minutes = frames["gold/minutes"] = keep(frames["gold/minutes"])
-                by_hour = keep(gold.hours(spark, minutes))
-                for table, df in (("gold/hours", by_hour), ("gold/fairness", gold.fairness(spark, by_hour))):
-                    touched = hours[table] = hours["gold/minutes"]
-                    old = self._old(change, table, touched, rebuild=rebuild)
-                    frames[table] = gold.in_columns(df, table).union(gold.but_for(old, touched))
-            with ThreadPoolExecutor(WRITES_AT_ONCE) as threads:
-                writes = {
-                    table: threads.submit(self._write, change, table, df, hours[table]) for table, df in frames.items()
-                }
-        done = {table: write.result() for table, write in writes.items()}
+        merges = list(_merges(change, added, rebuild=rebuild))
+        with ThreadPoolExecutor(1) as beside:
+            requests_ = beside.submit(self._requests, change, written, rebuild=rebuild)
+            done = self._perform(change, merges)[0] if merges else {}
+            requested, replaced = requests_.result()
+        replaced |= {file.key for file in done.pop(REPLACED, [])}
+        done[requests.TABLE] = requested
         for table in GOLD:
             if rebuild:
                 change.replace(table, columns(table), done.get(table, []))
             else:
-                replaced = {file.key for file in _touched(change, table, hours.get(table, []))}
                 change.add(table, columns(table), done.get(table, []), instead=replaced)
         return [file for some in done.values() for file in some]
 
-    def _old(self, change: Change, table: str, hours: Sequence[int], *, rebuild: bool) -> DataFrame:
-        files = [] if rebuild else _touched(change, table, hours)
-        return frame(self._spark, self._warehouse.place, files, columns(table))
-
-    def _news(
-        self,
-        change: Change,
-        written: Mapping[str, list[File]],
-        added: Sequence[Added],
-        keep: Callable[[DataFrame], DataFrame],
-        *,
-        rebuild: bool,
-    ) -> dict[str, tuple[DataFrame, list[int]]]:
-        """What is to be added to each table, and to which hours."""
-        spark, place = self._spark, self._warehouse.place
-        news: dict[str, tuple[DataFrame, list[int]]] = {}
-        for table, types in combine.ADDED.items():
-            mine = [one for one in added if one.table == table]
-            if mine:
-                df = frame(spark, place, [one.file for one in mine], types)
-                news[table] = df, sorted({hour for one in mine for hour in one.hours})
-        if "gold/depth" in news:
-            # Jobs that stay in the queue cancel out, so that only this tells which minutes really change.
-            levels = keep(gold.levels(spark, news["gold/depth"][0]))
-            news["gold/depth"] = levels, gold.hours_of(levels)
-        before = change.manifest
+    def _requests(
+        self, change: Change, written: Mapping[str, list[File]], *, rebuild: bool
+    ) -> tuple[list[File], set[str]]:
+        """Answers the files written, and which they replace."""
+        spark, place, before = self._spark, self._warehouse.place, change.manifest
         events = [*(before("bronze/events").files if rebuild else ()), *written.get("bronze/events", [])]
-        if events:
-            jobs = [*(before("silver/jobs").files if rebuild else ()), *written.get("silver/jobs", [])]
-            queue = [*written.get("silver/queue", []), *before("silver/queue").files]
-            known = [
-                frame(spark, place, files, {name: TABLES[table].columns[name].type for name in gold.WHOSE})
-                for table, files in (("silver/jobs", jobs), ("silver/queue", queue))
-            ]
-            chosen = {name: TABLES["bronze/events"].columns[name].type for name in gold.EVENTS}
-            requests = gold.requests_added(spark, frame(spark, place, events, chosen), known)
-            news["gold/requests"] = requests, sorted(_first_hour(file.date) for file in events)
-        return {table: (df, hours) for table, (df, hours) in news.items() if hours}
-
-    def _summed(self, table: str, added: DataFrame, old: DataFrame) -> DataFrame:
-        match table:
-            case "gold/minutes":
-                return gold.minutes(self._spark, added, old)
-            case "gold/depth":
-                return gold.depth(self._spark, added, old)
-            case "gold/workers":
-                return gold.workers(self._spark, added, old)
-            case "gold/dead_letters":
-                return gold.dead_letters(self._spark, added, old)
-            case _:
-                return gold.requests(self._spark, added, old, self._settings.put_dollars)
-
-    def _write(self, change: Change, table: str, df: DataFrame, hours: Sequence[int]) -> list[File]:
-        ordered = gold.in_order(df, table, len(combine.dates(hours)))
-        files = change.write(ordered, table, minute="minute" if table in BY_MINUTE else None)
-        self._say(table)
-        return files
+        if not events:
+            return [], set()
+        jobs = [*(before("silver/jobs").files if rebuild else ()), *written.get("silver/jobs", [])]
+        queue = [*written.get("silver/queue", []), *before("silver/queue").files]
+        known = [
+            frame(spark, place, files, {name: TABLES[table].columns[name].type for name in requests.WHOSE})
+            for table, files in (("silver/jobs", jobs), ("silver/queue", queue))
+        ]
+        chosen = {name: TABLES["bronze/events"].columns[name].type for name in requests.EVENTS}
+        added = requests.added(spark, frame(spark, place, events, chosen), known)
+        dates = sorted({file.date for file in events})
+        old = [] if rebuild else before(requests.TABLE).of(dates)
+        there = frame(spark, place, old, columns(requests.TABLE))
+        merged = requests.merged(spark, added, there, self._settings.put_dollars)
+        files = change.write(requests.in_order(merged, len(dates)), requests.TABLE)
+        return files, {file.key for file in old}
 
     def _say(self, what: str) -> None:
         self._progress(what, self._step, len(STEPS))
         self._step += 1
 
 
-def _touched(change: Change, table: str, hours: Sequence[int]) -> list[File]:
-    """The files that hours are in: of tables by minute each hour has its own, of others each date."""
-    if table in BY_MINUTE:
-        wanted = set(hours)
-        return [file for file in change.manifest(table).files if file.first in wanted]
-    return change.manifest(table).of(combine.dates(hours))
-
-
-def _first_hour(date: str) -> int:
-    return to_ms(datetime.fromisoformat(date).replace(tzinfo=UTC)) // combine.HOUR_MS
+def _merges(change: Change, added: Sequence[Added], *, rebuild: bool) -> Iterator[Merge]:
+    """Some dates of a table together, as many as make a few tasks of all."""
+    for table in combine.ADDED:
+        mine = [one for one in added if one.table == table]
+        hours = sorted({hour for one in mine for hour in one.hours})
+        if not hours:
+            continue
+        dates = combine.dates(hours)
+        if table == "gold/depth":
+            # A job counts in every minute from one of its points to the next.
+            dates = list(days(dates[0], dates[-1]))
+        tables = (table, "gold/hours", "gold/fairness") if table == "gold/minutes" else (table,)
+        size = -(-len(dates) // TASKS_WANTED)
+        for start in range(0, len(dates), size):
+            some = dates[start : start + size]
+            first, end = combine.hours_between(some[0], some[-1])
+            # How many there are at the beginning follows from everything before.
+            since = 0 if table == "gold/depth" else first
+            files = [one.file for one in mine if any(since <= hour < end for hour in one.hours)]
+            before = {} if rebuild else {name: change.manifest(name).of(some) for name in tables}
+            yield Merge(table, some, files, before)
 
 
 def _archive_tasks(objects: Sequence[ArchiveObject]) -> Iterator[FromArchive]:
@@ -434,20 +402,27 @@ def _silver_tasks(change: Change) -> Iterator[FromSilver]:
 
 
 def _compactions(change: Change) -> Iterator[Compaction]:
+    """Files only ever merge with others of about their size: a row is then written again once for every eightfold
+    growth of the file it is in, and not each time that something is added to its date."""
     for table in ("bronze/events", "silver/jobs", "silver/attempts"):
         manifest = change.manifest(table)
-        by_date: dict[str, list[File]] = {}
+        alike: dict[tuple[str, int], list[File]] = {}
         for file in manifest.files:
             if file.bytes < SMALL_BYTES:
-                by_date.setdefault(file.date, []).append(file)
-        for date, small in by_date.items():
-            if len(small) < COMPACT_FILES:
+                alike.setdefault((file.date, _magnitude(file.bytes)), []).append(file)
+        for (date, _), small in alike.items():
+            if len({stamp_of(file.key) for file in small}) < COMPACT_RUNS and len(small) < COMPACT_FILES:
                 continue
             taken: list[File] = []
             for file in small:
                 if sum(one.bytes for one in taken) + file.bytes <= COMPACTED_BYTES:
                     taken.append(file)
             yield Compaction(table, date, taken, manifest.columns)
+
+
+def _magnitude(size: int) -> int:
+    """The same for sizes within a factor of eight, and for whatever is tiny."""
+    return max(size, TINY_BYTES).bit_length() // 3
 
 
 def _cursor_of(snapshot: Snapshot) -> Cursor:

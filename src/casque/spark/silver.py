@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import Any
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -87,8 +88,8 @@ def finished(key: str, body: bytes) -> tuple[Any, Any]:
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise CorruptQueueError(key, f"this is no part of an archive ({error}). Restore it from a backup") from error
     told = {number: _told(line) for number, line in enumerate(lines) if line.tries}
-    attempts = _attempts(lines, told)
-    return _jobs(lines, told), attempts
+    jobs = _jobs(lines, told)
+    return jobs, _attempts(lines, told, jobs)
 
 
 def error_class(error: str | None) -> str | None:
@@ -127,7 +128,7 @@ def _jobs(lines: Sequence[_Line], told: dict[int, _Told]) -> Any:
     first_due = pc.if_else(revived, second_life, _later(created, run_at))
     wait = _between(first_due, first_claimed, unless=pc.and_(revived, again))
     run = pc.add(
-        pa.array([_tried_ms(told.get(number)) for number in range(len(lines))], pa.int64()),
+        _tried_ms(told, len(lines)),
         pc.fill_null(_between(claimed, ended, unless=pa.array([line.waiting for line in lines], pa.bool_())), 0),
     )
     after = pc.fill_null(_between(first_claimed, ended), 0)
@@ -162,40 +163,67 @@ def _jobs(lines: Sequence[_Line], told: dict[int, _Told]) -> Any:
         "run_ms": run,
         "pause_ms": pc.max_element_wise(pc.subtract(after, run), 0),
         "total_ms": _between(created, ended),
-        "result_bytes": [None if bytes(line.result) == b"null" else _decoded_bytes(line.result) for line in lines],
+        "result_bytes": [None if line.result == _NULL else _decoded_bytes(line.result) for line in lines],
     }
     return _table("silver/jobs", columns, len(lines))
 
 
-def _attempts(lines: Sequence[_Line], told: dict[int, _Told]) -> Any:
+def _attempts(lines: Sequence[_Line], told: dict[int, _Told], jobs: Any) -> Any:
     """Those that came to nothing, and for each job the one that ended it, if one did."""
-    rows: list[tuple[_Line, _Try, int, bool]] = []
-    for number, line in enumerate(lines):
-        this = told.get(number)
-        if this is not None:
-            first = line.attempts - len(this.tries) + line.waiting
-            rows += [(line, tried, first + place, False) for place, tried in enumerate(this.tries)]
-        if line.claimed_at is not None and not line.waiting:
-            last = _Try(line.finished_at, line.state, line.claimed_at, line.worker, line.token)
-            last.error = None if line.state == "done" else line.error
-            rows.append((line, last, max(line.attempts, 1), True))
-    claimed = _instants(tried.claimed_at for _, tried, _, _ in rows)
-    ended = _instants(tried.ended_at for _, tried, _, _ in rows)
+    ended_by_one = [number for number, line in enumerate(lines) if line.claimed_at is not None and not line.waiting]
+    last = _last_attempts(jobs if len(ended_by_one) == len(lines) else jobs.take(pa.array(ended_by_one, pa.int64())))
+    if not told:
+        return last
+    owners = [number for number, this in told.items() for _ in this.tries]
+    both = pa.concat_tables([_lost_attempts(lines, told), last])
+    # A job's attempts together and in their order, the last one last.
+    order = np.argsort(np.array(owners + ended_by_one, np.int64), kind="stable")
+    return both.take(pa.array(order)).combine_chunks()
+
+
+def _last_attempts(jobs: Any) -> Any:
+    """Nearly all attempts are the only one of their job, whose columns say everything about them."""
+    fine = pc.equal(jobs.column("state"), "done")
+    claimed, ended = jobs.column("claimed_at"), jobs.column("finished_at")
+    nothing = pa.scalar(None, pa.string())
+    same = {name: jobs.column(name) for name in ("position", "entrypoint", "zone", "token", "worker", "claimed_at")}
     columns = {
-        "position": [line.position for line, _, _, _ in rows],
-        "job_id": [line.id for line, _, _, _ in rows],
-        "entrypoint": [line.entrypoint for line, _, _, _ in rows],
-        "zone": [line.zone for line, _, _, _ in rows],
-        "attempt": [number for _, _, number, _ in rows],
-        "token": [tried.token for _, tried, _, _ in rows],
-        "worker": [tried.worker for _, tried, _, _ in rows],
+        **same,
+        "job_id": jobs.column("id"),
+        "attempt": pc.max_element_wise(jobs.column("attempts"), pa.scalar(1, pa.int32())),
+        "ended_at": ended,
+        "run_ms": _between(claimed, ended),
+        "outcome": jobs.column("state"),
+        "error_class": pc.if_else(fine, nothing, jobs.column("error_class")),
+        "error": pc.if_else(fine, nothing, jobs.column("error")),
+        "last": pa.repeat(pa.scalar(True), jobs.num_rows),
+    }
+    return _table("silver/attempts", columns, jobs.num_rows)
+
+
+def _lost_attempts(lines: Sequence[_Line], told: dict[int, _Told]) -> Any:
+    rows: list[tuple[_Line, _Try, int]] = []
+    for number, this in told.items():
+        line = lines[number]
+        first = line.attempts - len(this.tries) + line.waiting
+        rows += [(line, tried, first + place) for place, tried in enumerate(this.tries)]
+    claimed = _instants(tried.claimed_at for _, tried, _ in rows)
+    ended = _instants(tried.ended_at for _, tried, _ in rows)
+    columns = {
+        "position": [line.position for line, _, _ in rows],
+        "job_id": [line.id for line, _, _ in rows],
+        "entrypoint": [line.entrypoint for line, _, _ in rows],
+        "zone": [line.zone for line, _, _ in rows],
+        "attempt": [number for _, _, number in rows],
+        "token": [tried.token for _, tried, _ in rows],
+        "worker": [tried.worker for _, tried, _ in rows],
         "claimed_at": claimed,
         "ended_at": ended,
         "run_ms": _between(claimed, ended),
-        "outcome": [tried.how for _, tried, _, _ in rows],
-        "error_class": [error_class(tried.error) for _, tried, _, _ in rows],
-        "error": [tried.error for _, tried, _, _ in rows],
-        "last": [last for _, _, _, last in rows],
+        "outcome": [tried.how for _, tried, _ in rows],
+        "error_class": [error_class(tried.error) for _, tried, _ in rows],
+        "error": [tried.error for _, tried, _ in rows],
+        "last": [False] * len(rows),
     }
     return _table("silver/attempts", columns, len(rows))
 
@@ -268,12 +296,15 @@ def _first_claim(line: _Line, told: _Told | None) -> str | None:
     return line.claimed_at if line.attempts <= 1 and not line.waiting else None
 
 
-def _tried_ms(told: _Told | None) -> int:
-    if told is None or not told.tries:
-        return 0
-    claimed = _instants(tried.claimed_at for tried in told.tries)
-    ended = _instants(tried.ended_at for tried in told.tries)
-    return int(pc.sum(_between(claimed, ended)).as_py() or 0)
+def _tried_ms(told: dict[int, _Told], lines: int) -> Any:
+    """How long each line's attempts that came to nothing took, together: of all at once, because Arrow takes as long to
+    begin with one as with thousands."""
+    owners = np.array([number for number, this in told.items() for _ in this.tries], np.int64)
+    claimed = _instants(tried.claimed_at for this in told.values() for tried in this.tries)
+    ended = _instants(tried.ended_at for this in told.values() for tried in this.tries)
+    total = np.zeros(lines, np.int64)
+    np.add.at(total, owners, pc.fill_null(_between(claimed, ended), 0).to_numpy(zero_copy_only=False))
+    return pa.array(total)
 
 
 def _instants(texts: Iterable[str | None]) -> Any:
@@ -299,7 +330,11 @@ def _between(start: Any, end: Any, *, unless: Any = None) -> Any:
 def _decoded_bytes(encoded: msgspec.Raw) -> int:
     """How many bytes a JSON string of base64 stands for, without decoding it."""
     text = memoryview(encoded)
-    return (len(text) - 2) // 4 * 3 - bytes(text[-3:]).count(b"=")
+    size = len(text)
+    return (size - 2) // 4 * 3 - (size > 2 and (text[-2] == _PAD) + (text[-3] == _PAD))
+
+
+_PAD = ord("=")
 
 
 def _table(name: str, columns: dict[str, Any], rows: int) -> Any:

@@ -4,8 +4,8 @@ A sketch is a map from bucket to count. Any number of them merge by adding, in a
 percentile of a sketch is within 1 % of the true one, however the spans are distributed. Bucket 0 holds one millisecond,
 bucket i what is above `GAMMA` to the (i - 1) and at most `GAMMA` to the i, and bucket -1 what took no time at all.
 
-Everything exists twice: in plain Python, and as expressions of Spark SQL, which any Spark 4 understands. Tests hold
-them against each other.
+Everything exists in plain Python, as expressions of Spark SQL, which any Spark 4 understands, and for whole columns of
+Arrow (`sketch_arrays`). Tests hold them against each other.
 """
 
 from __future__ import annotations

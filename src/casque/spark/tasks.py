@@ -21,9 +21,9 @@ from casque.codec.stored import from_ms
 from casque.errors import HistoryGoneError, StorageError
 from casque.journal.log.past import Past
 from casque.settings import QueueSettings
-from casque.spark import bronze, combine, silver
+from casque.spark import bronze, combine, gold, silver
 from casque.spark.arrow_types import arrow_schema
-from casque.spark.parquet import ADDED, PARTITION, Added, File, Writer, answer, read
+from casque.spark.parquet import ADDED, PARTITION, Added, File, Writer, answer, by_hour, read
 from casque.spark.place import Place, body_of
 from casque.spark.tables import TABLES
 from casque.state import Limits, State
@@ -193,7 +193,71 @@ class Compaction(msgspec.Struct, frozen=True):
 
 COMPACTED = "compacted:"
 
-Task: TypeAlias = FromArchive | FromSilver | FromLog | FromState | Compaction
+
+class Merge(msgspec.Struct, frozen=True):
+    """What is added to a gold table, into its partitions; hours and fairness follow from minutes. Answers also which
+    files are replaced: only what really changes is written again."""
+
+    table: str
+    dates: Sequence[str]
+    added: Sequence[File]
+    before: Mapping[str, Sequence[File]]
+    """What the tables say on these dates."""
+
+    async def run(self, context: Context) -> AsyncIterator[Told]:
+        added = await _gathered(context.warehouse, self.added, combine.ADDED[self.table])
+        levels = gold.Levels(added) if self.table == "gold/depth" else None
+        added = gold.summed(self.table, added)
+        for date in self.dates:
+            begin, end = combine.span(self.table, date)
+            counts = added.column(0).to_numpy()
+            some = levels.between(begin, end) if levels else added.filter(pa.array((counts >= begin) & (counts < end)))
+            if some.num_rows:
+                for told in await self._merge(context, date, some):
+                    yield told
+
+    async def _merge(self, context: Context, date: str, added: Any) -> list[Told]:
+        touched = combine.hours(self.table, added)
+        before = self._of(self.table, date, touched)
+        old = await _gathered(context.warehouse, before, _types(self.table))
+        merged = gold.merged(self.table, added, old)
+        told: list[Told] = [(REPLACED, file) for file in before]
+        if self.table in gold.BY_MINUTE:
+            for hour, rows in by_hour(merged, "minute"):
+                told += await self._write(context, self.table, date, rows, hour)
+        else:
+            told += await self._write(context, self.table, date, merged)
+        if self.table == "gold/minutes":
+            by_hours = gold.hours(merged)
+            for table, rows in (("gold/hours", by_hours), ("gold/fairness", gold.fairness(by_hours))):
+                told += await self._replace_hours(context, table, date, rows, touched)
+        return told
+
+    async def _replace_hours(
+        self, context: Context, table: str, date: str, rows: Any, touched: Sequence[int]
+    ) -> list[Told]:
+        before = self._of(table, date, touched)
+        columns = {name: kind for name, kind in _types(table).items() if name != PARTITION}
+        left = gold.but_for(await _gathered(context.warehouse, before, columns), touched)
+        rows = pa.concat_tables([left, rows]).sort_by("hour")
+        return [*((REPLACED, file) for file in before), *await self._write(context, table, date, rows)]
+
+    def _of(self, table: str, date: str, hours: Sequence[int]) -> list[File]:
+        """The files that hours are in: of tables by minute each hour has its own, of others each date."""
+        files = [file for file in self.before.get(table, ()) if file.date == date]
+        return [file for file in files if file.first in hours] if table in gold.BY_MINUTE else files
+
+    async def _write(
+        self, context: Context, table: str, date: str, rows: Any, hour: int | None = None
+    ) -> Sequence[Told]:
+        if not rows.num_rows:
+            return ()
+        return [(table, await context.writer(table).write(context.warehouse, date, rows, first=hour, last=hour))]
+
+
+REPLACED = "replaced"
+
+Task: TypeAlias = FromArchive | FromSilver | FromLog | FromState | Compaction | Merge
 
 
 class Context:
@@ -261,6 +325,15 @@ async def _bodies(store: Store, keys: Sequence[str]) -> AsyncIterator[tuple[str,
         for _, reading in ahead:
             reading.cancel()
         await asyncio.gather(*(reading for _, reading in ahead), return_exceptions=True)
+
+
+async def _gathered(store: Store, files: Sequence[File], columns: Mapping[str, str]) -> Any:
+    """Files of one table as one."""
+    parts = [arrow_schema(dict(columns)).empty_table()]
+    for start in range(0, len(files), AT_ONCE):
+        some = files[start : start + AT_ONCE]
+        parts += await asyncio.gather(*(read(store, file, columns) for file in some))
+    return pa.concat_tables(parts)
 
 
 def _types(table: str) -> dict[str, str]:

@@ -171,7 +171,7 @@ class Warehouse:
         doomed = []
         for table in snapshot.root.tables:
             async for key in store.list(f"{table}/"):
-                made = _stamp_of(key)
+                made = stamp_of(key)
                 if made is not None and made < oldest and key not in named:
                     doomed.append(key)
         for key in doomed:
@@ -356,7 +356,7 @@ def stamp(at_ms: int) -> str:
     return from_ms(max(at_ms, 0)).strftime("%Y%m%dT%H%M%S")
 
 
-def _stamp_of(key: str) -> str | None:
+def stamp_of(key: str) -> str | None:
     """When a file or a manifest of ours was made; None if it is something else that somebody put there."""
     name = key.rpartition("/")[2]
     if name.startswith("part-") and name.endswith(".parquet"):
