@@ -10,10 +10,13 @@ from casque import __version__
 from casque.cli import (
     archive,
     convert,
+    dequeue,
+    enqueue,
     pipeline,
     release,
     report,
     serve,
+    settle,
     spark_doctor,
     spark_replay,
     spark_work,
@@ -49,6 +52,10 @@ pipelines = typer.Typer(
 pipelines.command(help=help_of(pipeline.run), epilog=pipeline.EXAMPLES)(pipeline.run)
 app.command()(demo)
 app.command()(doctor)
+app.command(help=help_of(enqueue.enqueue), epilog=enqueue.EXAMPLES)(enqueue.enqueue)
+app.command(help=help_of(dequeue.dequeue), epilog=dequeue.EXAMPLES)(dequeue.dequeue)
+app.command(help=help_of(settle.ack), epilog=settle.EXAMPLES_ACK)(settle.ack)
+app.command(help=help_of(settle.nack), epilog=settle.EXAMPLES_NACK)(settle.nack)
 app.command(help=help_of(tail.tail), epilog=tail.EXAMPLES)(tail.tail)
 app.command(help=help_of(archive.archive), epilog=archive.EXAMPLES)(archive.archive)
 app.command(help=help_of(convert.convert), epilog=convert.EXAMPLES)(convert.convert)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import os
+import sys
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Annotated, TypeVar
@@ -12,18 +14,48 @@ import typer
 from rich.console import Console
 
 from casque.cli.doctor import parse_options
-from casque.errors import CASConflictError, CasqueError, CorruptQueueError, QueueLedError
-from casque.storage.port import Store
+from casque.cli.place import Place
+from casque.client.opening import as_store
+from casque.client.queue import Queue
+from casque.client.reaching import is_address
+from casque.codec.head import KEY
+from casque.errors import (
+    CASConflictError,
+    CasqueError,
+    CorruptQueueError,
+    InvalidInputError,
+    JobNotFoundError,
+    JobStateError,
+    LeaseLostError,
+    QueueLedError,
+    UnknownOutcomeError,
+)
+from casque.journal.discovery import find_leader
+from casque.storage.port import Store, Stored
 from casque.storage.url import open_store
 
 R = TypeVar("R")
 
 EXIT_FAILED = 1
 EXIT_CANNOT_TELL = 2
+EXIT_NOTHING = 3
+"""There was nothing to claim. For loops in a shell."""
+EXIT_UNKNOWN = 4
+"""It may have been done: look before it is repeated."""
+EXIT_INTERRUPTED = 130
 
 Url = Annotated[
     str,
     typer.Argument(help="Where the queue is: s3://bucket/prefix, gs://, az:// or file:///path", show_default=False),
+]
+OptionalUrl = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="URL",
+        help="The queue's bucket (s3://bucket/prefix, file:///path) or brokers (grpc://host:port). May be left out if "
+        "--queue, CASQUE_URL or casque.toml names it.",
+        show_default=False,
+    ),
 ]
 StoreOptions = Annotated[
     list[str] | None, typer.Option("--option", "-o", help="NAME=VALUE for the store; may be repeated")
@@ -56,16 +88,85 @@ def on_store(url: str, option: list[str] | None, work: Callable[[Store], Awaitab
         raise typer.Exit(0) from None
 
 
+def on_queue(
+    place: Place,
+    work: Callable[[Queue[bytes]], Awaitable[R]],
+    *,
+    worker: str | None = None,
+    makes: bool = False,
+) -> R:
+    """Do something with a queue, through the broker that leads it if one does, and end the command with a clear word if
+    that fails: 1 if the queue refuses or is damaged, 2 if it cannot be asked, 4 if nobody knows whether it was done.
+
+    `makes`: a queue that is not there is made; otherwise that is an error, since a wrong URL should not look like an
+    empty queue.
+    """
+    console = Console(stderr=True)
+
+    async def run() -> R:
+        async with await _opened(place, worker, console, makes=makes) as queue:
+            return await work(queue)
+
+    try:
+        with clear_ends(console):
+            return asyncio.run(run())
+    except KeyboardInterrupt:
+        raise typer.Exit(EXIT_INTERRUPTED) from None
+    except BrokenPipeError:
+        # Whoever read the output has seen enough. Without this the interpreter complains about it at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit(EXIT_FAILED) from None
+
+
+async def _opened(place: Place, worker: str | None, console: Console, *, makes: bool) -> Queue[bytes]:
+    settings = place.changes()
+    if is_address(place.url):
+        if place.options:
+            raise InvalidInputError("store options are for a bucket, and the URL is that of a broker: leave them out")
+        return Queue.open(place.url, tls=place.tls, worker=worker, **settings)
+    store = as_store(place.url, place.options)
+    try:
+        leader = await find_leader(store)
+        if leader is None and not isinstance(await store.get(KEY), Stored):
+            if not makes:
+                raise InvalidInputError(
+                    f"there is no queue here: {KEY} is missing. Is {place.url} right? `casque queue create` makes one"
+                )
+            console.print(f"there was no queue at {place.url}: making one", markup=False, highlight=False, soft_wrap=True)
+    finally:
+        await store.close()
+    if leader is None:
+        return Queue.open(place.url, options=place.options, worker=worker, **settings)
+    return Queue.open(place.url, via="broker", options=place.options, tls=place.tls, worker=worker, **settings)
+
+
+def confirmed(question: str, *, yes: bool) -> None:
+    """Go on only if somebody wants that; a program says so beforehand."""
+    if yes:
+        return
+    try:
+        wanted = typer.confirm(question, err=True)
+    except typer.Abort:
+        raise InvalidInputError("nobody answered, and nothing was done: say --yes to go ahead") from None
+    if not wanted:
+        Console(stderr=True).print("nothing was done", highlight=False)
+        raise typer.Exit(EXIT_FAILED)
+
+
 @contextmanager
-def clear_ends(console: Console) -> Iterator[None]:
+def clear_ends(console: Console | None = None) -> Iterator[None]:
     """Whatever goes wrong in here ends the command with a clear word and the exit code that says what it was."""
+    console = console or Console(stderr=True)
     try:
         yield
     except CorruptQueueError as error:
         console.print("[bold red]damaged[/]", error.key, highlight=False, soft_wrap=True)
         console.print(error.problem, markup=False, highlight=False, soft_wrap=True)
         raise typer.Exit(EXIT_FAILED) from None
-    except (CASConflictError, QueueLedError) as error:
+    except UnknownOutcomeError as error:
+        console.print(str(error), markup=False, style="red", highlight=False, soft_wrap=True)
+        raise typer.Exit(EXIT_UNKNOWN) from None
+    except (CASConflictError, QueueLedError, JobNotFoundError, LeaseLostError, JobStateError) as error:
         console.print(str(error), markup=False, style="red", highlight=False, soft_wrap=True)
         raise typer.Exit(EXIT_FAILED) from None
     except CasqueError as error:

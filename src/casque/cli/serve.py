@@ -10,14 +10,14 @@ from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
-from types import NoneType
-from typing import TYPE_CHECKING, Annotated, Any, cast, get_args, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
 from rich.console import Console
 
 from casque import __version__
+from casque.cli.changes import changes_from
 from casque.cli.doctor import parse_options
 from casque.cli.logs import LogFormat, telling
 from casque.cli.running import EXIT_CANNOT_TELL, EXIT_FAILED, StoreOptions, Url
@@ -26,7 +26,7 @@ from casque.clock import SystemClock
 from casque.codec.head import KEY, read_layout
 from casque.errors import CasqueError, CorruptQueueError, InvalidInputError
 from casque.service import Role, Standing
-from casque.settings import BrokerSettings, QueueSettings, SettingsChanges
+from casque.settings import BrokerSettings, QueueSettings
 from casque.storage.port import Stored
 from casque.storage.url import open_store
 from casque.transport.access import TokenBook
@@ -293,37 +293,6 @@ def _tls(cert: Path | None, key: Path | None, client_ca: Path | None) -> Tls | N
 def settings_from(pairs: list[str]) -> QueueSettings:
     """`["retention=3600", "archive=false"]` as settings. Raises InvalidInputError."""
     return DEFAULTS.with_changes(changes_from(pairs))
-
-
-def changes_from(pairs: list[str]) -> SettingsChanges:
-    """The same as what differs from the defaults; names are not looked at yet."""
-    kinds = get_type_hints(QueueSettings)
-    changes: dict[str, Any] = {}
-    for pair in pairs:
-        name, equals, text = pair.partition("=")
-        if not equals:
-            raise InvalidInputError(f"--setting is written NAME=VALUE, for example stale_timeout=60, not {pair!r}")
-        kind = kinds.get(name)
-        changes[name] = _value(name, {kind, *get_args(kind)}, text)
-    return cast(SettingsChanges, changes)
-
-
-def _value(name: str, kinds: set[Any], text: str) -> Any:
-    if NoneType in kinds and text == "none":
-        return None
-    if bool in kinds:
-        if text not in ("true", "false"):
-            raise InvalidInputError(f"--setting {name} takes true or false, not {text!r}")
-        return text == "true"
-    try:
-        number = float(text)
-    except ValueError:
-        raise InvalidInputError(f"--setting {name} takes a number, of seconds if it is a time, not {text!r}") from None
-    if not 0 <= number <= LONGEST_S * 366 * 100:
-        raise InvalidInputError(f"--setting {name}: {text} is out of all proportion")
-    if timedelta in kinds:
-        return timedelta(seconds=number)
-    return int(number) if number.is_integer() else number
 
 
 def _span(option: str, seconds: float) -> timedelta:

@@ -352,12 +352,17 @@ class Queue(LeaseVerbs, Generic[T]):
         states: Iterable[JobState] | None = None,
         entrypoint: str | None = None,
         limit: int | None = None,
+        after: int = 0,
     ) -> list[Job[T]]:
-        """Jobs in the queue in enqueue order, by state and entrypoint."""
+        """Jobs in the queue in enqueue order, by state and entrypoint.
+
+        To go through many in portions, give `limit`, and for `after` the `record.sequence` of the last job so far.
+        """
         found = await self._service.jobs(
             states=checks.states(states),
             entrypoint=None if entrypoint is None else checks.entrypoint(entrypoint),
             limit=checks.limit(limit),
+            after=checks.whole("after", after, 0),
         )
         return [self._job(record) for record in found]
 

@@ -206,8 +206,9 @@ class SyncQueue(Generic[T]):
         states: Iterable[JobState] | None = None,
         entrypoint: str | None = None,
         limit: int | None = None,
+        after: int = 0,
     ) -> list[SyncJob[T]]:
-        found = self._wait(self._queue.jobs(states=states, entrypoint=entrypoint, limit=limit))
+        found = self._wait(self._queue.jobs(states=states, entrypoint=entrypoint, limit=limit, after=after))
         return [self._job(job) for job in found]
 
     def stats(self) -> Stats:

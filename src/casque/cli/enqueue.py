@@ -1,0 +1,310 @@
+"""`casque enqueue URL ENTRYPOINT [PAYLOAD]`: jobs from a shell."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import stat
+import sys
+import threading
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+from casque import times
+from casque.cli.place import QueueName, apart, find_place
+from casque.cli.running import Json, OptionalUrl, StoreOptions, clear_ends, on_queue
+from casque.cli.shown import print_json, show
+from casque.client.job import Job
+from casque.client.queue import NewJob, Queue
+from casque.errors import CasqueError, InvalidInputError, UnknownOutcomeError
+
+EXAMPLES = """
+[bold]Examples[/]
+
+  casque enqueue file:///var/lib/orders send '{"to": "ann"}'
+
+  casque enqueue send @letter.json --delay 10m --key letter-7
+
+  cat ids.txt | casque enqueue grpc://broker:7700 resize --lines
+"""
+AT_ONCE = 2_000
+"""Jobs in one commit: the commit is short, and its cost is spread over many."""
+BYTES_AT_ONCE = 1 << 20
+
+
+def enqueue(
+    url: OptionalUrl = None,
+    entrypoint: Annotated[
+        str | None, typer.Argument(metavar="ENTRYPOINT", help="Which handler the job is for.", show_default=False)
+    ] = None,
+    payload: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="PAYLOAD", help="Text, - for standard input, or @FILE. Empty if left out.", show_default=False
+        ),
+    ] = None,
+    count: Annotated[int, typer.Option("--count", "-n", min=1, help="So many jobs alike.")] = 1,
+    priority: Annotated[int, typer.Option("--priority", "-p", help="Lower runs first.")] = 0,
+    delay: Annotated[
+        str | None, typer.Option("--delay", metavar="SPAN", help="Not before this has passed: 30s, 10m, 2h, 1d.")
+    ] = None,
+    at: Annotated[
+        str | None, typer.Option("--at", metavar="TIME", help="Not before then: 2026-02-15T10:00, in UTC.")
+    ] = None,
+    key: Annotated[
+        str | None, typer.Option("--key", "-k", help="While an unfinished job holds this key, nothing is added.")
+    ] = None,
+    zone: Annotated[str | None, typer.Option("--zone", "-z", help="Whose job it is.")] = None,
+    header: Annotated[
+        list[str] | None, typer.Option("--header", "-H", metavar="NAME=VALUE", help="Goes along; may be repeated.")
+    ] = None,
+    max_attempts: Annotated[
+        int | None, typer.Option("--max-attempts", min=1, help="Kept as dead after so many; 25 unless set.")
+    ] = None,
+    lines: Annotated[
+        bool, typer.Option("--lines", help="One job per line of standard input, or of @FILE; empty lines are none.")
+    ] = False,
+    request_id: Annotated[
+        str | None, typer.Option("--request-id", help="A name for this request: repeated with it, it acts once.")
+    ] = None,
+    json: Json = False,
+    queue: QueueName = None,
+    option: StoreOptions = None,
+) -> None:
+    """Add a job, or many; they are durable when this ends. Prints the id of a job, or how many there are.
+
+    A queue that is not there yet is made. With --key, the id may be that of the job that holds the key. With --lines,
+    jobs are added while lines come in, each portion in one commit; if that fails, it says which line is the first
+    that was not added.
+
+    Exit code 0: enqueued. 1: the queue refuses or is damaged. 2: it cannot be done. 4: nobody knows whether it was
+    done; with the same --request-id it can be repeated.
+    """
+    with clear_ends():
+        address, rest = apart(url, entrypoint, payload)
+        handler, source = _meant(rest)
+        job = NewJob(
+            handler,
+            b"",
+            priority=priority,
+            delay=None if delay is None else span("--delay", delay),
+            run_at=None if at is None else times.moment("--at", at),
+            key=key,
+            max_attempts=max_attempts,
+            headers=_headers(header or []),
+            zone=zone,
+        )
+        _check(job, count=count, lines=lines, request_id=request_id)
+        place = find_place(address, queue, option)
+        content = b"" if lines else payload_of(source)
+    added = _Added(json)
+
+    async def work(q: Queue[bytes]) -> None:
+        if lines:
+            await _enqueue_lines(q, job, source, added)
+        else:
+            await _enqueue_copies(q, _with(job, content), count, request_id, added)
+
+    on_queue(place, work, makes=True)
+    added.tell()
+
+
+def span(name: str, text: str) -> timedelta:
+    """A span, or a number of seconds."""
+    with suppress(ValueError, OverflowError):
+        return timedelta(seconds=float(text))
+    return times.span(name, text)
+
+
+def _check(job: NewJob[bytes], *, count: int, lines: bool, request_id: str | None) -> None:
+    if job.delay is not None and job.run_at is not None:
+        raise InvalidInputError("give either --delay or --at, not both")
+    if job.key is not None and (lines or count > 1):
+        raise InvalidInputError("--key is for one job: of many that have the same key, only the first is added")
+    if lines and (request_id is not None or count > 1):
+        raise InvalidInputError("--request-id and --count do not go together with --lines")
+    if count > AT_ONCE and request_id is not None:
+        raise InvalidInputError(f"--request-id is for one commit: at most {AT_ONCE:,} jobs")
+
+
+class _Added:
+    """What was enqueued so far."""
+
+    def __init__(self, json: bool) -> None:
+        self.jobs = 0
+        self.lines = 0
+        """Lines of the input that need not be given again."""
+        self._json = json
+        self._id = ""
+
+    def take(self, jobs: list[Job[bytes]]) -> None:
+        self.jobs += len(jobs)
+        self._id = jobs[-1].id
+        if self._json:
+            for job in jobs:
+                print_json(show(job))
+
+    def tell(self) -> None:
+        if self._json:
+            return
+        typer.echo(self._id if self.jobs == 1 else f"{self.jobs:,} jobs enqueued")
+
+
+def _meant(rest: list[str]) -> tuple[str, str | None]:
+    match rest:
+        case [entrypoint]:
+            return entrypoint, None
+        case [entrypoint, payload]:
+            return entrypoint, payload
+        case []:
+            raise InvalidInputError("for which entrypoint? casque enqueue [URL] ENTRYPOINT [PAYLOAD]")
+        case _:
+            raise InvalidInputError(
+                f"{rest[0]!r} is no URL, so that {rest[2]!r} is one argument too many. A payload with spaces needs "
+                "quotes around it"
+            )
+
+
+def payload_of(text: str | None) -> bytes:
+    if text is None:
+        return b""
+    if text == "-":
+        return sys.stdin.buffer.read()
+    if text.startswith("@"):
+        try:
+            return Path(text[1:]).read_bytes()
+        except OSError as error:
+            raise InvalidInputError(f"the payload {text}: {error.strerror}; to send a text with an @, use -") from error
+    return text.encode(errors="surrogateescape")
+
+
+def _headers(pairs: list[str]) -> dict[str, str] | None:
+    headers = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals or not name:
+            raise InvalidInputError(f"--header is written NAME=VALUE, not {pair!r}")
+        headers[name] = value
+    return headers or None
+
+
+def _with(job: NewJob[bytes], payload: bytes) -> NewJob[bytes]:
+    return msgspec.structs.replace(job, payload=payload)
+
+
+# --- Many ---
+
+
+async def _enqueue_copies(
+    q: Queue[bytes], job: NewJob[bytes], count: int, request_id: str | None, added: _Added
+) -> None:
+    # One request is one commit, however large.
+    at_once = AT_ONCE if request_id is not None else max(1, min(AT_ONCE, BYTES_AT_ONCE // (len(job.payload) or 1)))
+    with _bar(count, wanted=count > at_once) as (bar, task):
+        while added.jobs < count:
+            added.take(await q.enqueue_many([job] * min(at_once, count - added.jobs), request_id=request_id))
+            bar.update(task, completed=added.jobs, description=f"{added.jobs:,} jobs")
+
+
+async def _enqueue_lines(q: Queue[bytes], job: NewJob[bytes], source: str | None, added: _Added) -> None:
+    """Portion by portion as the lines come, so that a slow producer's jobs do not wait for its end."""
+    opened = _open_lines(source)
+    try:
+        size = os.fstat(opened).st_size if stat.S_ISREG(os.fstat(opened).st_mode) else None
+        with _bar(size, wanted=True) as (bar, task):
+            read = 0
+            async for portion in _portions(opened):
+                jobs = [_with(job, line) for line in portion if line]
+                try:
+                    if jobs:
+                        added.take(await q.enqueue_many(jobs))
+                except CasqueError as error:
+                    _tell_how_far(added, portion, error)
+                    raise
+                added.lines += len(portion)
+                read += sum(map(len, portion)) + len(portion)
+                bar.update(task, completed=read, description=f"{added.jobs:,} jobs")
+    finally:
+        if source not in (None, "-"):
+            os.close(opened)
+
+
+def _open_lines(source: str | None) -> int:
+    if source in (None, "-"):
+        return sys.stdin.fileno()
+    assert source is not None
+    if not source.startswith("@"):
+        raise InvalidInputError("--lines reads standard input, or @FILE: leave the payload out")
+    try:
+        return os.open(source[1:], os.O_RDONLY)
+    except OSError as error:
+        raise InvalidInputError(f"{source}: {error.strerror}") from error
+
+
+def _tell_how_far(added: _Added, portion: list[bytes], error: CasqueError) -> None:
+    first, last = added.lines + 1, added.lines + len(portion)
+    said = f"the first line that was not enqueued is {first:,}"
+    if isinstance(error, UnknownOutcomeError):
+        said = f"lines {first:,} to {last:,} may have been enqueued, all or none; no later one was"
+    console = Console(stderr=True)
+    console.print(f"{added.jobs:,} jobs were enqueued before this failed; {said}", highlight=False, soft_wrap=True)
+
+
+async def _portions(source: int) -> AsyncIterator[list[bytes]]:
+    """Lines without their ends, as many as have arrived, at most so many as belong into one commit."""
+    rest = b""
+    async for chunk in _chunks(source):
+        *lines, rest = (rest + chunk).split(b"\n")
+        for start in range(0, len(lines), AT_ONCE):
+            yield [line.removesuffix(b"\r") for line in lines[start : start + AT_ONCE]]
+    if rest:
+        yield [rest.removesuffix(b"\r")]
+
+
+async def _chunks(source: int) -> AsyncIterator[bytes]:
+    """Read in a thread that nobody waits for: it may hang in a read for ever, and Ctrl-C must end the command."""
+    loop = asyncio.get_running_loop()
+    read: asyncio.Queue[bytes | OSError] = asyncio.Queue(maxsize=2)
+
+    def reading() -> None:
+        chunk: bytes | OSError = b"?"
+        while chunk and not isinstance(chunk, OSError):
+            try:
+                chunk = os.read(source, BYTES_AT_ONCE)
+            except OSError as error:
+                chunk = error
+            try:
+                asyncio.run_coroutine_threadsafe(read.put(chunk), loop).result()
+            except (RuntimeError, asyncio.CancelledError):
+                return  # the command has ended meanwhile
+
+    threading.Thread(target=reading, name="casque lines", daemon=True).start()
+    while chunk := await read.get():
+        if isinstance(chunk, OSError):
+            raise InvalidInputError(f"the lines cannot be read: {chunk.strerror}") from chunk
+        yield chunk
+
+
+class _bar:  # noqa: N801  reads as a statement
+    """How far it has come, on a terminal."""
+
+    def __init__(self, total: int | None, *, wanted: bool) -> None:
+        console = Console(stderr=True)
+        columns = (TextColumn("{task.description:<16}"), BarColumn(), TimeElapsedColumn())
+        self._total = total
+        self._bar = Progress(*columns, console=console, transient=True, disable=not wanted or not console.is_terminal)
+
+    def __enter__(self) -> tuple[Progress, TaskID]:
+        self._bar.start()
+        return self._bar, self._bar.add_task("0 jobs", total=self._total)
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()

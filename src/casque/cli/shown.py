@@ -1,0 +1,163 @@
+"""Jobs as the commands show them: as JSON for programs, in tables for people."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from casque.client.job import Job
+from casque.clock import SystemClock
+from casque.engine.embedded import state_at
+from casque.types import Ending, JobState
+
+TEXT_MAX = 60
+COLOURS = {"ready": "green", "running": "cyan", "delayed": "yellow", "dead": "bold red", "done": "cyan"}
+
+
+class ShownAttempt(msgspec.Struct, frozen=True):
+    """An attempt that came to nothing."""
+
+    claimed_at: datetime | None
+    ended_at: datetime
+    how: Ending
+    worker: str | None
+    token: int
+    error: str | None
+
+
+class ShownJob(msgspec.Struct, frozen=True):
+    """A job in the queue, with times that people and programs can read."""
+
+    id: str
+    entrypoint: str
+    state: JobState
+    payload: bytes | None
+    """In JSON base64; None if it lay in an object of its own that is gone."""
+    text: str | None
+    """The payload, if it is text."""
+    priority: int
+    attempts: int
+    max_attempts: int | None
+    created_at: datetime
+    due_at: datetime
+    token: int
+    worker: str | None
+    claimed_at: datetime | None
+    heartbeat_at: datetime | None
+    lease_s: float | None
+    error: str | None
+    key: str | None
+    zone: str | None
+    headers: dict[str, str] | None
+    tries: tuple[ShownAttempt, ...]
+
+
+def now() -> datetime:
+    return moment(SystemClock().wall_ms())
+
+
+def moment(ms: int) -> datetime:
+    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=ms)
+
+
+def show(job: Job[bytes]) -> ShownJob:
+    record, spec = job.record, job.record.spec
+    payload = None if spec.blob is not None else spec.payload
+    running = record.state is JobState.RUNNING
+    return ShownJob(
+        id=spec.id,
+        entrypoint=spec.entrypoint,
+        state=state_at(record, SystemClock().wall_ms()),
+        payload=payload,
+        text=None if payload is None else _text(payload),
+        priority=spec.priority,
+        attempts=record.attempts,
+        max_attempts=spec.attempts_max,
+        created_at=moment(record.created_ms),
+        due_at=moment(record.due_ms),
+        token=record.token,
+        worker=record.worker,
+        claimed_at=None if record.claimed_ms is None else moment(record.claimed_ms),
+        heartbeat_at=None if record.beat_ms is None else moment(record.beat_ms),
+        lease_s=record.lease_ms / 1000 if running else None,
+        error=record.error,
+        key=spec.key,
+        zone=spec.zone,
+        headers=spec.headers,
+        tries=tuple(
+            ShownAttempt(
+                None if tried.claimed_ms is None else moment(tried.claimed_ms),
+                moment(tried.ended_ms),
+                tried.how,
+                tried.worker,
+                tried.token,
+                tried.error,
+            )
+            for tried in record.tries
+        ),
+    )
+
+
+def print_json(value: Any) -> None:
+    """One line of JSON, there at once for whoever reads along."""
+    typer.echo(msgspec.json.encode(value).decode())
+
+
+def print_table(columns: Sequence[tuple[str, Callable[[Any], str | Text]]], rows: Iterable[Any]) -> None:
+    """A table without the columns that would be empty. Ids are never cut, and into a pipe nothing is."""
+    filled = [[cell(row) for _, cell in columns] for row in rows]
+    wanted = [at for at in range(len(columns)) if any(str(row[at]) for row in filled)]
+    console = Console(highlight=False)
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for at in wanted:
+        table.add_column(columns[at][0], no_wrap=columns[at][0] in ("id", "token", "state"), overflow="fold")
+    for row in filled:
+        # As Text: what looks like markup in a payload or an error is shown as it is.
+        table.add_row(*(cell if isinstance(cell := row[at], Text) else Text(cell) for at in wanted))
+    console.print(table, width=None if console.is_terminal else console.measure(table).maximum + 1, soft_wrap=True)
+
+
+def coloured(state: str) -> Text:
+    return Text(state, COLOURS.get(state, ""))
+
+
+def clock_time(at: datetime | None) -> str:
+    return "" if at is None else at.astimezone(UTC).isoformat(sep=" ", timespec="seconds").removesuffix("+00:00")
+
+
+def of_most(attempts: int, most: int | None) -> str:
+    return f"{attempts}" if most is None else f"{attempts}/{most}"
+
+
+def cut(text: str | bytes | None) -> str:
+    """Enough of it to recognise it by, on one line."""
+    if text is None:
+        return ""
+    if isinstance(text, bytes):
+        text = _text(text) if _text(text) is not None else repr(text)[1:]
+    assert isinstance(text, str)
+    line = " ".join(text.split())
+    return line if len(line) <= TEXT_MAX else f"{line[:TEXT_MAX]}…"
+
+
+def length(span: timedelta) -> str:
+    """How long, in the unit that suits it."""
+    seconds = span.total_seconds()
+    for unit, size in (("d", 86_400), ("h", 3600), ("m", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
+
+
+def _text(payload: bytes) -> str | None:
+    try:
+        return payload.decode()
+    except UnicodeDecodeError:
+        return None
