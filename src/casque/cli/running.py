@@ -132,7 +132,8 @@ async def _opened(place: Place, worker: str | None, console: Console, *, makes: 
                 raise InvalidInputError(
                     f"there is no queue here: {KEY} is missing. Is {place.url} right? `casque queue create` makes one"
                 )
-            console.print(f"there was no queue at {place.url}: making one", markup=False, highlight=False, soft_wrap=True)
+            said = f"there was no queue at {place.url}: making one"
+            console.print(said, markup=False, highlight=False, soft_wrap=True)
     finally:
         await store.close()
     if leader is None:
