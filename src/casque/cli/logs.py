@@ -13,6 +13,8 @@ from typing import Any
 import msgspec
 
 LEVELS = (logging.WARNING, logging.INFO, logging.DEBUG)
+ABOUT_A_JOB = ("job_id", "entrypoint", "attempt", "elapsed_ms")
+"""What a line about a job says besides its message."""
 
 
 class LogFormat(StrEnum):
@@ -44,6 +46,7 @@ def said(record: logging.LogRecord) -> dict[str, Any]:
         "logger": record.name,
         "message": record.getMessage(),
     }
+    line |= {name: value for name in ABOUT_A_JOB if (value := getattr(record, name, None)) is not None}
     if record.exc_info:
         line["error"] = logging.Formatter().formatException(record.exc_info)
     return line

@@ -23,6 +23,7 @@ from casque.cli import (
     tail,
     token,
     verify,
+    worker,
 )
 from casque.cli.demo import demo
 from casque.cli.doctor import doctor
@@ -60,6 +61,7 @@ app.command(help=help_of(tail.tail), epilog=tail.EXAMPLES)(tail.tail)
 app.command(help=help_of(archive.archive), epilog=archive.EXAMPLES)(archive.archive)
 app.command(help=help_of(convert.convert), epilog=convert.EXAMPLES)(convert.convert)
 app.command(help=help_of(serve.serve), epilog=serve.EXAMPLES)(serve.serve)
+app.command(help=help_of(worker.worker), epilog=worker.EXAMPLES)(worker.worker)
 app.command(help=help_of(report.report), epilog=report.EXAMPLES)(report.report)
 app.add_typer(queue)
 app.add_typer(tokens)

@@ -307,10 +307,10 @@ class Queue(LeaseVerbs, Generic[T]):
         )
         return [Job(record, self._codec, self) for record in records]
 
-    async def heartbeats(self, jobs: Sequence[Job[T]]) -> list[CasqueError | None]:
+    async def heartbeats(self, jobs: Sequence[Job[T] | Lease]) -> list[CasqueError | None]:
         """Still at all of these: their leases start again at full length. Each has an answer of its own, None if all is
         well; one that is lost does not harm the others."""
-        leases = [Lease(job.id, job.token) for job in jobs]
+        leases = [job if isinstance(job, Lease) else Lease(job.id, job.token) for job in jobs]
         answers = await asyncio.gather(
             *(self._service.heartbeats(leases[at : at + BEATS_MAX]) for at in range(0, len(leases), BEATS_MAX))
         )

@@ -1,0 +1,67 @@
+"""How a worker goes about its work, checked before anything is begun."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+from casque import checks
+from casque.errors import InvalidInputError
+from casque.worker.handlers import Handler
+
+LEASE_MIN_S = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerOptions:
+    """What an operator may say about a worker. Times are in seconds."""
+
+    concurrency: int = 16
+    """Jobs that are worked on at once."""
+    entrypoints: tuple[str, ...] | None = None
+    """Only these of the handlers that there are; None for all."""
+    lease_s: float = 60.0
+    """How long after this worker has died its jobs are given to another."""
+    drain_s: float = 30.0
+    """How long running jobs may take when the worker is told to stop."""
+    burst: bool = False
+    """Whether to end when nothing is due, instead of waiting for more."""
+
+    def __post_init__(self) -> None:
+        checks.whole("concurrency", self.concurrency, 1, 10_000)
+        if checks.span_ms("lease", self.lease_s) < LEASE_MIN_S * 1000:
+            raise InvalidInputError(f"lease must be at least {LEASE_MIN_S:g} s, not {self.lease_s:g}")
+        checks.span_ms("drain", self.drain_s)
+
+
+def chosen(handlers: Mapping[str, Handler], wanted: Sequence[str] | None) -> dict[str, Handler]:
+    """The handlers that a worker is to run, each looked at once.
+
+    Raises:
+        InvalidInputError: there is none, or one that cannot be run.
+    """
+    if not handlers:
+        raise InvalidInputError("there is nothing to run: no function was made a job. Is it imported where the app is?")
+    for name in wanted or ():
+        if name not in handlers:
+            near = get_close_matches(name, handlers, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(sorted(handlers))}"
+            raise InvalidInputError(f"there is no handler for the entrypoint {name!r}; {hint}")
+    picked = {name: handler for name, handler in handlers.items() if not wanted or name in wanted}
+    for name, handler in picked.items():
+        _check(name, handler)
+    return picked
+
+
+def _check(name: str, handler: Handler) -> None:
+    checks.entrypoint(name)
+    if handler.executor not in ("async", "thread"):
+        raise InvalidInputError(
+            f"the handler of {name!r} has executor={handler.executor!r}, which workers do not have; "
+            "a coroutine takes 'async', a plain function 'thread'"
+        )
+    if handler.is_async and handler.executor == "thread":
+        raise InvalidInputError(f"the handler of {name!r} is a coroutine, and runs on the loop: leave executor away")
+    if handler.timeout_s is not None and not handler.timeout_s > 0:
+        raise InvalidInputError(f"the timeout of {name!r} must be more than zero, not {handler.timeout_s!r}")

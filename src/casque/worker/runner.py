@@ -1,0 +1,201 @@
+"""Calls handlers, so many at once, and makes of whatever they do an outcome that a queue understands."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+from casque import checks
+from casque.clock import Clock, Random
+from casque.errors import InvalidPayloadError
+from casque.service import Outcome
+from casque.telemetry import logger
+from casque.worker.claims import Claim, Claims
+from casque.worker.handlers import Cancel, Snooze
+from casque.worker.settler import Settler
+from casque.worker.summary import Summary
+from casque.worker.threads import Threads
+
+log = logger("worker")
+
+FRAMES_MAX = 6
+"""Innermost frames of a traceback that are kept with a failed attempt."""
+LEVELS = {"failed": logging.WARNING, "lost": logging.DEBUG}
+_HERE = __file__
+
+
+class Runner:
+    """`fill` starts what waits while there is room. Every job is a task of its own, so that it can be cancelled, and
+    does not inherit another one's context."""
+
+    def __init__(
+        self,
+        claims: Claims,
+        settler: Settler,
+        summary: Summary,
+        *,
+        concurrency: int,
+        clock: Clock,
+        rng: Random,
+        ended: Callable[[], None],
+        cancel: Callable[[Claim, str], None],
+    ) -> None:
+        self._claims = claims
+        self._settler = settler
+        self._summary = summary
+        self._concurrency = concurrency
+        self._clock = clock
+        self._rng = rng
+        self._ended = ended
+        self._cancel = cancel
+        self._loop = asyncio.get_running_loop()
+        self._threads = Threads()
+        self.started = 0
+
+    def fill(self) -> None:
+        waiting, running = self._claims.waiting, self._claims.running
+        while waiting and len(running) < self._concurrency:
+            claim = waiting.popleft()
+            if claim.left:
+                continue
+            claim.started_ms = self._clock.monotonic_ms()
+            self.started += 1
+            running.add(claim)
+            claim.task = self._loop.create_task(self._work(claim))
+
+    def lose(self, claim: Claim) -> None:
+        """It is no longer ours: whoever works on it should stop, and nobody will ask what came of it."""
+        claim.left = True
+        self._claims.drop(claim)
+        claim.context.lease_lost.set()
+        if claim.task is not None and claim.handler.executor == "async":
+            claim.task.cancel()
+
+    def close(self) -> None:
+        self._threads.close()
+
+    async def _work(self, claim: Claim) -> None:
+        try:
+            if claim.handler.executor == "thread":
+                await self._in_thread(claim)
+            else:
+                await self._on_loop(claim)
+        finally:
+            self._claims.running.discard(claim)
+            self.fill()
+            self._ended()
+
+    async def _on_loop(self, claim: Claim) -> None:
+        handler = claim.handler
+        limit: asyncio.Timeout | None = None
+        try:
+            returned: Any = handler.call(claim.job.raw_payload, claim.context)
+            if handler.is_async:
+                if handler.timeout_s is None:
+                    returned = await returned
+                else:
+                    async with asyncio.timeout(handler.timeout_s) as limit:
+                        returned = await returned
+        except asyncio.CancelledError as error:
+            self._failed(claim, error)  # unless its lease was lost, it did this to itself
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # noqa: BLE001  it is the job's outcome, SystemExit as well
+            if limit is not None and limit.expired():
+                self._timed_out(claim)
+            else:
+                self._failed(claim, error)
+        else:
+            self._returned(claim, returned)
+
+    async def _in_thread(self, claim: Claim) -> None:
+        """A thread cannot be stopped. When its time is up the job has failed; its place is free when it ends."""
+        handler = claim.handler
+        call = self._threads.call(lambda: handler.call(claim.job.raw_payload, claim.context))
+        try:
+            done, _ = await asyncio.wait({call}, timeout=handler.timeout_s)
+            if not done:
+                claim.context.lease_lost.set()
+                self._timed_out(claim)
+                await asyncio.wait({call})
+                call.exception()  # looked at, so that nobody complains about it
+                return
+            returned = call.result()
+        except asyncio.CancelledError as error:
+            if not call.done():
+                raise  # the worker leaves
+            self._failed(claim, error)
+        except BaseException as error:  # noqa: BLE001
+            self._failed(claim, error)
+        else:
+            self._returned(claim, returned)
+
+    def _returned(self, claim: Claim, returned: object) -> None:
+        job = claim.job
+        if claim.left:
+            self._over(claim, "lost", None)
+        elif isinstance(returned, Snooze):
+            self._summary.snoozed += 1
+            text = f"snoozed for {returned.seconds:g} s"
+            self._over(claim, "snoozed", Outcome(job.id, job.token, text, None, int(returned.seconds * 1000)))
+        elif isinstance(returned, Cancel):
+            self._summary.cancelled += 1
+            self._over(claim, "cancelled", None, returned.reason)
+            self._cancel(claim, returned.reason)
+        else:
+            try:
+                result = checks.result(claim.handler.encode_result(returned))
+            except Exception as error:  # noqa: BLE001  the function was called, but what it said cannot be kept
+                self._failed(claim, error)
+                return
+            self._summary.done += 1
+            self._over(claim, "done", Outcome(job.id, job.token, None, result))
+
+    def _timed_out(self, claim: Claim) -> None:
+        self._failed(claim, TimeoutError(f"the handler took longer than its {claim.handler.timeout_s:g} s"))
+
+    def _failed(self, claim: Claim, error: BaseException) -> None:
+        if claim.left:
+            self._over(claim, "lost", None)
+            return
+        self._summary.failed += 1
+        job = claim.job
+        final = isinstance(error, InvalidPayloadError)
+        text = str(error) if final else described(error)
+        delay_ms = claim.handler.retry.delay_ms(job.attempts, self._rng.random())
+        self._over(claim, "failed", Outcome(job.id, job.token, text, None, delay_ms), text.partition("\n")[0])
+
+    def _over(self, claim: Claim, how: str, outcome: Outcome | None, why: str = "") -> None:
+        claim.over = True
+        if outcome is not None:
+            self._settler.add(claim, outcome)
+        level = LEVELS.get(how, logging.INFO)
+        if log.isEnabledFor(level):
+            job, elapsed_ms = claim.job, self._clock.monotonic_ms() - claim.started_ms
+            log.log(
+                level,
+                "%s %s %s, attempt %d, %d ms%s",
+                how,
+                job.entrypoint,
+                job.id,
+                job.attempts,
+                elapsed_ms,
+                f": {why}" if why else "",
+                extra={
+                    "job_id": job.id,
+                    "entrypoint": job.entrypoint,
+                    "attempt": job.attempts,
+                    "elapsed_ms": elapsed_ms,
+                },
+            )
+
+
+def described(error: BaseException) -> str:
+    """Its class and message first, then where it came from: the innermost frames, and none of a worker's own."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename != _HERE]
+    said = f"{type(error).__name__}: {error}"
+    where = "".join(traceback.format_list(frames[-FRAMES_MAX:])).rstrip()
+    return f"{said}\n{where}" if where else said

@@ -1,0 +1,97 @@
+"""Tells the queue what became of jobs: alone if one is alone, together with whatever was finished meanwhile if not."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from casque.client.queue import Queue
+from casque.clock import Clock, Random, new_id
+from casque.errors import CasqueError, JobNotFoundError, LeaseLostError
+from casque.service import Outcome
+from casque.telemetry import logger
+from casque.worker.claims import Claim, Claims
+from casque.worker.patience import Patience
+from casque.worker.summary import Summary
+
+log = logger("worker")
+
+SETTLED_AT_ONCE = 2_000
+BACKLOG_MAX = 10_000
+"""Outcomes that may wait for a store that is not well; then nothing more is claimed."""
+
+
+class Settler:
+    def __init__(
+        self,
+        queue: Queue[bytes],
+        claims: Claims,
+        summary: Summary,
+        *,
+        clock: Clock,
+        rng: Random,
+        settled: Callable[[], None],
+    ) -> None:
+        self._queue = queue
+        self._claims = claims
+        self._summary = summary
+        self._clock = clock
+        self._rng = rng
+        self._settled = settled
+        self._ready: list[tuple[Claim, Outcome]] = []
+        self._wake = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    @property
+    def backlog(self) -> int:
+        return len(self._ready)
+
+    @property
+    def is_idle(self) -> bool:
+        return self._idle.is_set()
+
+    async def wait_idle(self) -> None:
+        """Until all that was handed in is durable, or refused."""
+        await self._idle.wait()
+
+    def add(self, claim: Claim, outcome: Outcome) -> None:
+        self._ready.append((claim, outcome))
+        self._idle.clear()
+        self._wake.set()
+
+    async def run(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            while self._ready:
+                batch, self._ready = self._ready[:SETTLED_AT_ONCE], self._ready[SETTLED_AT_ONCE:]
+                await self._settle(batch)
+            self._idle.set()
+
+    async def _settle(self, batch: list[tuple[Claim, Outcome]]) -> None:
+        request_id = new_id(self._rng)  # so that it may be asked again when no answer came
+        patience = Patience(self._clock, self._rng)
+        while True:
+            try:
+                answers = await self._queue.settle([outcome for _, outcome in batch], request_id=request_id)
+            except CasqueError as error:
+                if patience.is_hopeless(error):
+                    raise
+                log.warning("the outcomes of %d jobs could not be written, trying again: %s", len(batch), error)
+                await patience.wait()
+            else:
+                break
+        for (claim, _), refused in zip(batch, answers, strict=True):
+            self._claims.drop(claim)
+            if refused is not None:
+                self._refused(claim, refused)
+        self._settled()
+
+    def _refused(self, claim: Claim, error: CasqueError) -> None:
+        """It was cancelled, or is another worker's: what this one did does not count."""
+        self._summary.lost += 1
+        if isinstance(error, (LeaseLostError, JobNotFoundError)):
+            log.warning("job %s was lost before its end could be written: %s", claim.job.id, error)
+        else:
+            log.error("the outcome of job %s was refused: %s", claim.job.id, error)

@@ -1,0 +1,24 @@
+"""What a worker has done so far."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(slots=True)
+class Summary:
+    """Counts of a worker's jobs, by what became of them."""
+
+    claimed: int = 0
+    done: int = 0
+    failed: int = 0
+    """Attempts that failed, timeouts included."""
+    snoozed: int = 0
+    cancelled: int = 0
+    """By their own handlers."""
+    lost: int = 0
+    """Cancelled by somebody, or gone to another worker: whatever their handlers did does not count."""
+    given_back: int = 0
+    """Claimed and not started."""
+    left: int = 0
+    """Still running when the time to stop was up. They come back when their leases run out."""

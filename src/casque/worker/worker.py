@@ -1,0 +1,320 @@
+"""A worker: claims jobs in batches, runs their handlers, keeps their leases and settles them, all at once."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from casque.client.queue import Queue
+from casque.clock import SystemClock, new_nonce, system_random
+from casque.errors import CasqueError
+from casque.telemetry import logger
+from casque.worker.claims import Claim, Claims
+from casque.worker.guard import Guard
+from casque.worker.handlers import Handler, Handlers
+from casque.worker.keeper import Keeper
+from casque.worker.options import WorkerOptions, chosen
+from casque.worker.patience import Patience
+from casque.worker.runner import Runner
+from casque.worker.settler import BACKLOG_MAX, Settler
+from casque.worker.summary import Summary
+
+log = logger("worker")
+
+POLL_S = 30.0
+"""How long one question for jobs waits for an answer."""
+AHEAD_S = 0.2
+"""Jobs are claimed ahead of time, as many as are started in so many seconds: claiming and working overlap."""
+AHEAD_MAX = 1_000
+STALE_MS = 2_000
+"""A job that was claimed ahead and has not been started for so long was claimed too early, and goes back."""
+
+
+class Worker:
+    """Works off a queue with the functions of an app.
+
+    `run` returns when `stop` was called, or with `burst=True` when nothing is due. Every start has a name of its own.
+
+    >>> import asyncio
+    >>> from casque import Queue
+    >>> from casque.worker import Handler, Worker
+    >>> class Mail:
+    ...     url = "memory://worker-example"
+    ...     opening = {}
+    ...     handlers = {"send": Handler("send", lambda payload, context: print(payload), is_async=False)}
+    >>> async def main():
+    ...     async with Queue.open(Mail.url) as queue:
+    ...         await queue.enqueue("send", b"hello")
+    ...     print((await Worker(Mail(), burst=True).run()).done)
+    >>> asyncio.run(main())
+    b'hello'
+    1
+    """
+
+    def __init__(
+        self,
+        handlers: Handlers,
+        *,
+        concurrency: int = 16,
+        entrypoints: Sequence[str] | None = None,
+        lease: float = 60.0,
+        drain: float = 30.0,
+        burst: bool = False,
+        url: str | None = None,
+        opening: Mapping[str, Any] | None = None,
+    ) -> None:
+        """`url` and `opening` take the place of what the app says about its queue.
+
+        Raises:
+            InvalidInputError: there is nothing to run, or something that cannot be run.
+        """
+        self._options = WorkerOptions(
+            concurrency=concurrency,
+            entrypoints=None if entrypoints is None else tuple(entrypoints),
+            lease_s=lease,
+            drain_s=drain,
+            burst=burst,
+        )
+        self._handlers = chosen(handlers.handlers, entrypoints)
+        self._url = url if url is not None else handlers.url
+        self._opening = {**handlers.opening, **(opening or {})}
+        self.name = f"{socket.gethostname()[:60]}-{new_nonce(system_random())}"
+        self.summary = Summary()
+        self._stopping = asyncio.Event()
+
+    @property
+    def entrypoints(self) -> tuple[str, ...]:
+        return tuple(self._handlers)
+
+    def stop(self) -> None:
+        """Claim nothing more, give back what was not started, and let what runs come to its end within `drain`. To be
+        called on the loop that `run` runs on."""
+        self._stopping.set()
+
+    async def run(self) -> Summary:
+        """
+        Raises:
+            CasqueError: the queue cannot be used, and trying again will not help.
+        """
+        async with Queue.open(self._url, worker=self.name, **self._opening) as queue:
+            await _Shift(self, queue, self._handlers, self._options, self._guard()).run(self._stopping)
+        return self.summary
+
+    def _guard(self) -> Guard | None:
+        """None for a queue in this process's memory: nobody else could take its jobs, or keep them."""
+        if not isinstance(self._url, str) or self._url.startswith("memory:"):
+            return None
+        try:
+            return Guard(self._url, self._opening, worker=self.name, lease_s=self._options.lease_s)
+        except (OSError, TypeError, AttributeError, ValueError) as error:
+            log.warning("no process keeps the leases while this one is busy: %s", error)
+            return None
+
+
+class _Shift:
+    """One run of a worker on an open queue: joins the parts, and is what their callbacks reach."""
+
+    def __init__(
+        self,
+        worker: Worker,
+        queue: Queue[bytes],
+        handlers: dict[str, Handler],
+        options: WorkerOptions,
+        guard: Guard | None,
+    ) -> None:
+        self._queue = queue
+        self._handlers = handlers
+        self._names = tuple(handlers)
+        self._options = options
+        self._guard = guard
+        self._summary = worker.summary
+        self._clock, self._rng = SystemClock(), system_random()
+        self._claims = Claims(None if guard is None else guard.gone)
+        self._room = asyncio.Event()
+        self._settler = Settler(
+            queue, self._claims, self._summary, clock=self._clock, rng=self._rng, settled=self._room.set
+        )
+        self._runner = Runner(
+            self._claims,
+            self._settler,
+            self._summary,
+            concurrency=options.concurrency,
+            clock=self._clock,
+            rng=self._rng,
+            ended=self._ended,
+            cancel=self._cancel,
+        )
+        self._keeper = Keeper(
+            queue,
+            self._claims,
+            guard,
+            lease_s=options.lease_s,
+            clock=self._clock,
+            lost=self._lost,
+            tick=self._tick,
+        )
+        self._ahead = 0
+        self._behind: set[asyncio.Task[None]] = set()
+
+    async def run(self, stopping: asyncio.Event) -> None:
+        settling = asyncio.create_task(self._settler.run(), name="casque settler")
+        keeping = asyncio.create_task(self._keeper.run(), name="casque keeper")
+        claiming = asyncio.create_task(self._claim(), name="casque claimer")
+        asked = asyncio.create_task(stopping.wait())
+        parts = {settling, keeping, claiming, asked}
+        try:
+            await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
+            claiming.cancel()
+            await asyncio.gather(claiming, return_exceptions=True)
+            await self._drain(settling)
+        finally:
+            for part in parts:
+                part.cancel()
+            ends = await asyncio.gather(*parts, return_exceptions=True)
+            for claim in list(self._claims.running):
+                self._runner.lose(claim)  # if this was cancelled, so is what it runs
+            self._runner.close()
+            if self._guard is not None:
+                self._guard.close()
+        for end in ends:
+            if isinstance(end, BaseException) and not isinstance(end, asyncio.CancelledError):
+                raise end
+
+    # --- Claiming ---
+
+    async def _claim(self) -> None:
+        patience = Patience(self._clock, self._rng)
+        asked_ms, started = self._clock.monotonic_ms(), 0
+        while True:
+            wanted = self._wanted()
+            if not wanted:
+                self._room.clear()
+                await self._room.wait()
+                continue
+            try:
+                jobs = await self._queue.dequeue(
+                    self._names,
+                    batch_size=wanted,
+                    wait=0 if self._options.burst else POLL_S,
+                    lease=self._options.lease_s,
+                )
+            except CasqueError as error:
+                if patience.is_hopeless(error):
+                    raise
+                log.warning("could not ask for jobs, trying again: %s", error)
+                await patience.wait()
+                continue
+            patience = Patience(self._clock, self._rng)
+            if jobs:
+                self._take(jobs)
+                now_ms = self._clock.monotonic_ms()
+                rate = (self._runner.started - started) * 1000 / max(now_ms - asked_ms, 1)
+                self._ahead = min(AHEAD_MAX, int(rate * AHEAD_S))
+                asked_ms, started = now_ms, self._runner.started
+            elif self._options.burst:
+                if not self._claims.held:
+                    return
+                self._room.clear()
+                await self._room.wait()
+
+    def _wanted(self) -> int:
+        """How many more to claim. Not one by one while many are under way: half of what is claimed ahead at least."""
+        if self._settler.backlog >= BACKLOG_MAX:
+            return 0
+        wanted = self._options.concurrency + self._ahead - self._claims.open
+        return wanted if wanted >= max(1, self._ahead // 2) else 0
+
+    def _take(self, jobs: list[Any]) -> None:
+        now_ms = self._clock.monotonic_ms()
+        taken = [Claim(job, self._handlers[job.entrypoint], now_ms) for job in jobs]
+        self._summary.claimed += len(taken)
+        if self._guard is not None:
+            self._guard.held(taken)
+        for claim in taken:
+            self._claims.take(claim)
+            log.debug("claimed %s %s, attempt %d", claim.job.entrypoint, claim.job.id, claim.job.attempts)
+        self._runner.fill()
+
+    # --- What the parts tell ---
+
+    def _ended(self) -> None:
+        if self._wanted():
+            self._room.set()
+
+    def _lost(self, claim: Claim) -> None:
+        self._summary.lost += 1
+        log.warning("job %s is no longer this worker's", claim.job.id)
+        self._runner.lose(claim)
+
+    def _tick(self) -> None:
+        self._room.set()
+        waiting = self._claims.waiting
+        if waiting and self._clock.monotonic_ms() - waiting[0].beaten_ms > STALE_MS:
+            self._ahead = 0
+            self._in_background(self._give_back())
+
+    def _cancel(self, claim: Claim, reason: str) -> None:
+        async def cancel() -> None:
+            try:
+                await self._queue.cancel(claim.job.id)
+            except CasqueError as error:
+                log.warning("job %s could not be cancelled (%s): %s", claim.job.id, reason, error)
+            finally:
+                self._claims.drop(claim)
+
+        self._in_background(cancel())
+
+    def _in_background(self, work: Any) -> None:
+        task = asyncio.create_task(work)
+        self._behind.add(task)
+        task.add_done_callback(self._behind.discard)
+
+    # --- Stopping ---
+
+    async def _drain(self, settling: asyncio.Task[None]) -> None:
+        await self._give_back()
+        tasks = {claim.task for claim in self._claims.running if claim.task is not None}
+        if tasks:
+            log.info("%d jobs have %g s to come to an end", len(tasks), self._options.drain_s)
+            await asyncio.wait(tasks, timeout=self._options.drain_s)
+        await self._leave()
+        if self._behind:
+            await asyncio.wait(self._behind)
+        idle = asyncio.create_task(self._settler.wait_idle())
+        try:
+            # What was done must be told, however long that takes, as long as there is hope.
+            await asyncio.wait({idle, settling}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            idle.cancel()
+
+    async def _leave(self) -> None:
+        """What does not come to an end is left: its lease runs out, and another worker has it."""
+        left = list(self._claims.running)
+        for claim in left:
+            if not claim.over:
+                self._summary.left += 1
+                log.warning("job %s still runs: it comes back when its lease runs out", claim.job.id)
+            self._runner.lose(claim)
+        tasks = [claim.task for claim in left if claim.task is not None and claim.handler.executor == "async"]
+        if tasks:
+            await asyncio.wait(tasks, timeout=1.0)  # one that does not let itself be cancelled is left as well
+
+    async def _give_back(self) -> None:
+        """What was claimed and not started."""
+        waiting = [claim for claim in self._claims.waiting if not claim.left]
+        self._claims.waiting.clear()
+        if not waiting:
+            return
+        self._summary.given_back += len(waiting)
+        for claim in waiting:
+            claim.left = True
+        try:
+            answers = await self._queue.give_back([claim.job for claim in waiting])
+        except CasqueError as error:
+            answers = [error] * len(waiting)
+        if refused := [answer for answer in answers if answer is not None]:
+            log.warning("%d jobs could not be given back; their leases run out: %s", len(refused), refused[0])
+        for claim in waiting:
+            self._claims.drop(claim)

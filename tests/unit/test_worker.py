@@ -1,0 +1,238 @@
+"""What a worker makes of whatever handlers do, on a queue in memory."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from casque import InvalidInputError, Job, JobState, Queue
+from casque.cli.main import app as commands
+from casque.clock import SystemClock, new_nonce, system_random
+from casque.worker import Cancel, Handler, JobContext, Retry, Snooze, Summary, Worker
+
+CLOCK = SystemClock()
+
+
+class App:
+    """The smallest thing that a worker can work for."""
+
+    def __init__(self, url: str, *handlers: Handler) -> None:
+        self.url = url
+        self.opening: Mapping[str, Any] = {}
+        self.handlers = {handler.entrypoint: handler for handler in handlers}
+
+
+@pytest.fixture
+def url() -> str:
+    return "memory://" + new_nonce(system_random())
+
+
+def handler(call: Callable[[bytes, JobContext], Any], **more: Any) -> Handler:
+    return Handler("do", call, **{"is_async": asyncio.iscoroutinefunction(call), **more})
+
+
+async def worked(url: str, *handlers: Handler, jobs: int = 1, **options: Any) -> tuple[Summary, list[Job[bytes]]]:
+    """Enqueue some, run a worker until nothing is due, and look at what is left."""
+    async with Queue.open(url) as queue:
+        await queue.enqueue_many([("do", b"%d" % n) for n in range(jobs)])
+        summary = await Worker(App(url, *handlers), burst=True, **options).run()
+        return summary, await queue.jobs()
+
+
+async def results(url: str) -> list[tuple[JobState, bytes | None, str | None]]:
+    return [(job.state, job.result, job.error) async for job in Queue.open(url).archive()]
+
+
+async def test_what_a_handler_returns_is_the_result(url: str) -> None:
+    async def shout(payload: bytes, context: JobContext) -> str:
+        return f"{payload.decode()} {context.entrypoint} {context.attempt}"
+
+    summary, left = await worked(url, handler(shout, encode_result=lambda said: str(said).encode()))
+
+    assert (summary, left) == (Summary(claimed=1, done=1), [])
+    assert await results(url) == [(JobState.DONE, b"0 do 1", None)]
+
+
+async def test_a_thousand_jobs_are_each_done_once(url: str) -> None:
+    seen: list[bytes] = []
+
+    async def note(payload: bytes, context: JobContext) -> None:
+        seen.append(payload)
+
+    summary, left = await worked(url, handler(note), jobs=1000, concurrency=7)
+
+    assert (summary.done, left) == (1000, [])
+    assert sorted(seen) == sorted(b"%d" % n for n in range(1000))
+
+
+async def test_no_more_jobs_than_allowed_run_at_once(url: str) -> None:
+    running, most = 0, 0
+
+    async def count(payload: bytes, context: JobContext) -> None:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await CLOCK.sleep(0)
+        running -= 1
+
+    await worked(url, handler(count), jobs=50, concurrency=3)
+
+    assert most == 3
+
+
+async def test_a_failure_is_told_with_its_place_and_waits_as_its_handler_says(url: str) -> None:
+    async def fail(payload: bytes, context: JobContext) -> None:
+        raise ValueError("no such user")
+
+    summary, [job] = await worked(url, handler(fail, retry=Retry(delays_s=(3600,))))
+
+    assert (summary.failed, summary.done) == (1, 0)
+    assert (job.state, job.attempts) == (JobState.DELAYED, 1)
+    assert job.last_error is not None
+    assert job.last_error.startswith("ValueError: no such user\n")
+    assert "in fail" in job.last_error
+    assert "runner.py" not in job.last_error
+
+
+async def test_a_handler_that_takes_too_long_has_failed(url: str) -> None:
+    never = asyncio.Event()
+
+    async def linger(payload: bytes, context: JobContext) -> None:
+        await never.wait()
+
+    summary, [job] = await worked(url, handler(linger, timeout_s=0.01, retry=Retry(delays_s=(3600,))))
+
+    assert summary.failed == 1
+    assert job.last_error == "TimeoutError: the handler took longer than its 0.01 s"
+
+
+async def test_a_function_in_a_thread_that_takes_too_long_has_failed_and_is_told_so(url: str) -> None:
+    noticed = threading.Event()
+
+    def linger(payload: bytes, context: JobContext) -> None:
+        while not context.lease_lost.is_set():
+            threading.Event().wait(0.001)
+        noticed.set()
+
+    options = {"executor": "thread", "timeout_s": 0.01, "retry": Retry(delays_s=(3600,))}
+    summary, [job] = await worked(url, handler(linger, **options))
+
+    assert noticed.is_set()
+    assert (summary.failed, summary.done) == (1, 0)
+    assert job.last_error == "TimeoutError: the handler took longer than its 0.01 s"
+
+
+async def test_plain_functions_run_in_threads_and_at_once(url: str) -> None:
+    together = threading.Barrier(4, timeout=60)
+
+    def meet(payload: bytes, context: JobContext) -> bytes:
+        together.wait()
+        return threading.current_thread().name.encode()
+
+    summary, left = await worked(url, handler(meet, executor="thread"), jobs=4, concurrency=4)
+
+    assert (summary.done, left) == (4, [])
+    assert len({result for _, result, _ in await results(url)}) == 4
+
+
+async def test_a_handler_that_snoozes_is_called_again_later(url: str) -> None:
+    async def not_yet(payload: bytes, context: JobContext) -> Snooze:
+        return Snooze(3600)
+
+    summary, [job] = await worked(url, handler(not_yet))
+
+    assert (summary.snoozed, summary.failed, summary.done) == (1, 0, 0)
+    assert job.state is JobState.DELAYED
+
+
+async def test_a_handler_may_cancel_its_job(url: str) -> None:
+    async def withdraw(payload: bytes, context: JobContext) -> Cancel:
+        return Cancel("the order was withdrawn")
+
+    summary, left = await worked(url, handler(withdraw))
+
+    assert (summary.cancelled, summary.done, left) == (1, 0, [])
+    assert [state for state, _, _ in await results(url)] == [JobState.CANCELLED]
+
+
+async def test_a_result_that_cannot_be_kept_is_a_failure(url: str) -> None:
+    async def odd(payload: bytes, context: JobContext) -> object:
+        return object()
+
+    summary, [job] = await worked(url, handler(odd, retry=Retry(delays_s=(3600,))))
+
+    assert summary.failed == 1
+    assert job.last_error is not None
+    assert "a result must be bytes or None, not object" in job.last_error
+
+
+@pytest.mark.parametrize("leave", [SystemExit(3), asyncio.CancelledError(), StopIteration()], ids=repr)
+async def test_a_handler_that_wants_to_leave_has_only_failed(url: str, leave: BaseException) -> None:
+    def go(payload: bytes, context: JobContext) -> None:
+        raise leave
+
+    summary, [job] = await worked(url, handler(go, executor="thread", retry=Retry(delays_s=(3600,))))
+
+    assert summary.failed == 1
+    assert job.attempts == 1
+
+
+async def test_a_worker_that_is_told_to_stop_ends(url: str) -> None:
+    async def stop(payload: bytes, context: JobContext) -> None:
+        worker.stop()
+
+    worker = Worker(App(url, handler(stop)))
+    async with Queue.open(url) as queue:
+        await queue.enqueue("do", b"")
+        summary = await worker.run()
+
+    assert summary.done == 1
+
+
+async def test_two_workers_never_have_the_same_name(url: str) -> None:
+    async def nothing(payload: bytes, context: JobContext) -> None: ...
+
+    assert Worker(App(url, handler(nothing))).name != Worker(App(url, handler(nothing))).name
+
+
+async def nothing(payload: bytes, context: JobContext) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("handlers", "options", "said"),
+    [
+        ([], {}, "no function was made a job"),
+        ([handler(nothing)], {"entrypoints": ["doo"]}, "did you mean 'do'?"),
+        ([handler(nothing, executor="process")], {}, "executor='process'"),
+        ([handler(nothing, executor="thread")], {}, "is a coroutine"),
+        ([handler(nothing, timeout_s=0)], {}, "more than zero"),
+        ([handler(nothing)], {"concurrency": 0}, "concurrency must be"),
+        ([handler(nothing)], {"lease": 0.5}, "at least 1 s"),
+    ],
+)
+async def test_what_cannot_work_is_refused_before_anything_is_claimed(
+    url: str, handlers: list[Handler], options: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(InvalidInputError, match=said.replace("?", "[?]")):
+        Worker(App(url, *handlers), **options)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("shop", "an app is written module:app"),
+        ("no_such_module:app", "there is no app 'no_such_module:app'"),
+        ("casque:nothing", "there is no app 'casque:nothing'"),
+        ("casque:Queue", "is no app but a type"),
+    ],
+)
+def test_the_command_says_what_is_wrong_with_the_name_of_an_app(name: str, said: str) -> None:
+    ended = CliRunner().invoke(commands, ["worker", name])
+
+    assert ended.exit_code == 2
+    assert said in ended.stderr
