@@ -28,7 +28,8 @@ class Outcome(msgspec.Struct, frozen=True, gc=False):
     """What became of a claimed job: without an error it is done, with one it failed.
 
     Of a job that failed, `delay_ms` says how long it waits and wins over `backoff`; with neither it is due again at
-    once. `result` is for the archive, and only of a job that is done.
+    once. With `final` it is dead, however many attempts it has left: trying again will not help. `result` is for the
+    archive, and only of a job that is done.
     """
 
     job_id: str
@@ -37,6 +38,7 @@ class Outcome(msgspec.Struct, frozen=True, gc=False):
     result: bytes | None = None
     delay_ms: int | None = None
     backoff: Backoff | None = None
+    final: bool = False
 
 
 class EventKind(StrEnum):

@@ -550,6 +550,8 @@ async def test_an_outcome_that_makes_no_sense_is_refused_and_so_are_those_beside
         (Outcome("j", 1, error="boom", result=b"fine"), "result"),
         (Outcome("j", 1, delay_ms=5), "error as well"),
         (Outcome("j", 1, backoff=Backoff(1, 2)), "error as well"),
+        (Outcome("j", 1, final=True), "error as well"),
+        (Outcome("j", 1, error="boom", final=1), "final"),  # type: ignore[arg-type]
     ):
         with pytest.raises(InvalidInputError, match=word):
             await Border(queue).settle([Outcome("k", 1), outcome])

@@ -173,6 +173,11 @@ class Model:
                     if told and o.error and any(t[2] == "failed" and t[3] == o.token for t in told.tries):
                         answers.append(None)  # it was told before
                         continue
+                    if told and o.error and o.final and self.holds(o.job_id, o.token):
+                        told.tried(now, "failed", o.error)
+                        told.state, told.beat = "dead", None
+                        answers.append(None)
+                        continue
                     one = Nack(o.job_id, o.token, o.delay_ms, o.backoff, o.error) if o.error else Ack(o.job_id, o.token)
                     try:
                         self.act(one, now)
@@ -395,9 +400,9 @@ class StateAgainstModel(RuleBasedStateMachine):
             current = self.model.jobs[job_id].token if job_id in self.model.jobs else 1
             token = data.draw(st.sampled_from([current, current, max(current - 1, 0)]))
             error = data.draw(st.sampled_from([None, None, "boom"]))
-            outcomes.append(
-                Outcome(job_id, token, error, delay_ms=data.draw(st.sampled_from([None, 20])) if error else None)
-            )
+            delay_ms = data.draw(st.sampled_from([None, 20])) if error else None
+            final = data.draw(st.sampled_from([False, False, True])) if error else False
+            outcomes.append(Outcome(job_id, token, error, delay_ms=delay_ms, final=final))
         self.both(Settle(tuple(outcomes)), request)
 
     @precondition(lambda self: self.known)

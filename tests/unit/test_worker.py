@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from casque import InvalidInputError, Job, JobState, Queue
+from casque import InvalidInputError, InvalidPayloadError, Job, JobState, Queue
 from casque.cli.main import app as commands
 from casque.clock import SystemClock, new_nonce, system_random
 from casque.worker import Cancel, Handler, JobContext, Retry, Snooze, Summary, Worker
@@ -97,6 +97,27 @@ async def test_a_failure_is_told_with_its_place_and_waits_as_its_handler_says(ur
     assert job.last_error.startswith("ValueError: no such user\n")
     assert "in fail" in job.last_error
     assert "runner.py" not in job.last_error
+
+
+async def test_a_payload_that_does_not_fit_is_dead_at_once(url: str) -> None:
+    async def strict(payload: bytes, context: JobContext) -> None:
+        raise InvalidPayloadError("do", "it has no address")
+
+    summary, [job] = await worked(url, handler(strict))
+
+    assert summary.failed == 1
+    assert (job.state, job.attempts) == (JobState.DEAD, 1)
+    assert job.last_error == "the payload does not fit what 'do' takes: it has no address"
+
+
+async def test_a_handler_that_allows_no_more_attempts_has_its_job_dead(url: str) -> None:
+    async def fail(payload: bytes, context: JobContext) -> None:
+        raise ValueError("no")
+
+    summary, [job] = await worked(url, handler(fail, retry=Retry(max_attempts=3, delays_s=(0,))))
+
+    assert summary.failed == 3
+    assert (job.state, job.attempts, job.max_attempts) == (JobState.DEAD, 3, 25)
 
 
 async def test_a_handler_that_takes_too_long_has_failed(url: str) -> None:

@@ -66,7 +66,7 @@ class LeaseVerbs:
         self, outcomes: Iterable[Job[Any] | Outcome], *, request_id: str | None = None
     ) -> list[CasqueError | None]:
         """Many acks and nacks in one commit. A claimed job stands for its ack; an `Outcome` without an error is an ack,
-        and with one a nack, after its `delay_ms`, or after the queue's back-off.
+        and with one a nack, after its `delay_ms`, or after the queue's back-off; with `final` the job is dead at once.
 
         Each has an answer of its own, in order: None if it was carried out, or the error that it would have been
         refused with by itself, JobNotFoundError or LeaseLostError. One that is refused does not harm the others.
@@ -104,12 +104,13 @@ def _outcome(one: Any, parts: Surroundings) -> Outcome:
     checks.job_id(one.job_id)
     checks.whole("token", one.token, 0)
     if one.error is None:
-        if one.delay_ms is not None or one.backoff is not None:
-            raise InvalidInputError("delay_ms and backoff are for a job that failed: give its error as well")
+        if one.delay_ms is not None or one.backoff is not None or one.final:
+            raise InvalidInputError("delay_ms, backoff and final are for a job that failed: give its error as well")
         checks.result(one.result)
         return one
     if one.result is not None:
         raise InvalidInputError("a job that failed has no result: give an error or a result, not both")
+    checks.flag("final", one.final)
     backoff = one.backoff
     if one.delay_ms is not None:
         checks.whole("delay_ms", one.delay_ms, 0, checks.LONGEST_S * 1000)
@@ -117,7 +118,7 @@ def _outcome(one: Any, parts: Surroundings) -> Outcome:
         backoff = _backoff(parts.settings, parts.rng)
     else:
         checks.backoff(backoff)
-    return Outcome(one.job_id, one.token, checks.error_text(one.error), None, one.delay_ms, backoff)
+    return Outcome(one.job_id, one.token, checks.error_text(one.error), None, one.delay_ms, backoff, one.final)
 
 
 def _backoff(settings: QueueSettings, rng: Random) -> Backoff:

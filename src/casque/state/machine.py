@@ -583,6 +583,8 @@ class State:
                 event: Acked | Died | Nacked
                 if outcome.error is None:
                     event = Acked(outcome.job_id, outcome.token, outcome.result)
+                elif outcome.final:
+                    event = Died(outcome.job_id, outcome.token, outcome.error)
                 else:
                     event = self._failure(job, outcome.error, outcome.delay_ms, outcome.backoff, now_ms)
                 events.append(event)

@@ -559,6 +559,27 @@ class ServiceSuite:
             await service.ack(dead.id)
         assert (raised.value.job_id, raised.value.state) == (dead.id, "dead")
 
+    async def test_a_failure_that_is_final_kills_whatever_attempts_are_left(self, service: QueueService) -> None:
+        hopeless, hopeful = [await a_claim(service, attempts_max=n) for n in (None, 5)]
+
+        answers = await service.settle(
+            [
+                Outcome(hopeless.id, hopeless.token, error="it has no address", final=True),
+                Outcome(hopeful.id, hopeful.token, error="no", delay_ms=0),
+            ]
+        )
+
+        assert answers == [None, None]
+        dead, again = await service.find(hopeless.id), await service.find(hopeful.id)
+        assert dead is not None
+        assert again is not None
+        assert (dead.state, dead.error, dead.attempts) == (JobState.DEAD, "it has no address", 1)
+        assert [tried.error for tried in dead.tries] == ["it has no address"]
+        assert again.state is JobState.READY
+        revived = await service.retry(dead.id)
+        assert revived is not None
+        assert (revived.state, revived.attempts) == (JobState.READY, 0)
+
     async def test_many_outcomes_have_an_answer_each(self, service: QueueService) -> None:
         done, failed, dying, stolen = [await a_claim(service, attempts_max=n) for n in (None, None, 1, None)]
         [waits] = await service.enqueue([a_job(b"")])

@@ -363,7 +363,8 @@ class Border:
                 checks.whole("token", token, 0)
             if outcome.result is not None:
                 checks.blob("result", outcome.result, result_max)
-            if outcome.error is not None or outcome.delay_ms is not None or outcome.backoff is not None:
+            failed = outcome.error is not None or outcome.delay_ms is not None or outcome.backoff is not None
+            if failed or outcome.final:
                 outcome = _checked_failure(outcome)  # noqa: PLW2901
             checked.append(outcome)
         return checked
@@ -612,11 +613,12 @@ def _beyond(scope: Scope, verb: str, reach: str) -> NotAllowedError:
 
 def _checked_failure(outcome: Outcome) -> Outcome:
     if outcome.error is None:
-        raise InvalidInputError("delay_ms and backoff are for a job that failed: give its error as well")
+        raise InvalidInputError("delay_ms, backoff and final are for a job that failed: give its error as well")
     if type(outcome.error) is not str:
         raise InvalidInputError(f"error must be a str, not {type(outcome.error).__name__}")
     if outcome.result is not None:
         raise InvalidInputError("a job that failed has no result: give an error or a result, not both")
+    checks.flag("final", outcome.final)
     if outcome.delay_ms is not None:
         checks.whole("delay_ms", outcome.delay_ms, 0, _SPAN_MS_MAX)
     if outcome.backoff is not None:

@@ -14,7 +14,7 @@ from casque.worker.handlers import Handler, JobContext
 class Claim:
     """One of them. Plain and small: there may be thousands in a second."""
 
-    __slots__ = ("beaten_ms", "context", "handler", "job", "left", "over", "started_ms", "task")
+    __slots__ = ("beaten_ms", "context", "handler", "how", "job", "left", "over", "started_ms", "task")
 
     def __init__(self, job: Job[bytes], handler: Handler, now_ms: int) -> None:
         self.job = job
@@ -32,6 +32,8 @@ class Claim:
         self.task: asyncio.Task[Any] | None = None
         self.over = False
         """Whether it is known what became of it."""
+        self.how = ""
+        """What became of it, in a word."""
         self.left = False
         """Whether nobody will say what became of it: its lease is lost, or is left to run out."""
 

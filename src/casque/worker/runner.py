@@ -16,7 +16,6 @@ from casque.telemetry import logger
 from casque.worker.claims import Claim, Claims
 from casque.worker.handlers import Cancel, Snooze
 from casque.worker.settler import Settler
-from casque.worker.summary import Summary
 from casque.worker.threads import Threads
 
 log = logger("worker")
@@ -35,7 +34,6 @@ class Runner:
         self,
         claims: Claims,
         settler: Settler,
-        summary: Summary,
         *,
         concurrency: int,
         clock: Clock,
@@ -45,7 +43,6 @@ class Runner:
     ) -> None:
         self._claims = claims
         self._settler = settler
-        self._summary = summary
         self._concurrency = concurrency
         self._clock = clock
         self._rng = rng
@@ -138,11 +135,9 @@ class Runner:
         if claim.left:
             self._over(claim, "lost", None)
         elif isinstance(returned, Snooze):
-            self._summary.snoozed += 1
             text = f"snoozed for {returned.seconds:g} s"
             self._over(claim, "snoozed", Outcome(job.id, job.token, text, None, int(returned.seconds * 1000)))
         elif isinstance(returned, Cancel):
-            self._summary.cancelled += 1
             self._over(claim, "cancelled", None, returned.reason)
             self._cancel(claim, returned.reason)
         else:
@@ -151,7 +146,6 @@ class Runner:
             except Exception as error:  # noqa: BLE001  the function was called, but what it said cannot be kept
                 self._failed(claim, error)
                 return
-            self._summary.done += 1
             self._over(claim, "done", Outcome(job.id, job.token, None, result))
 
     def _timed_out(self, claim: Claim) -> None:
@@ -161,15 +155,16 @@ class Runner:
         if claim.left:
             self._over(claim, "lost", None)
             return
-        self._summary.failed += 1
         job = claim.job
         final = isinstance(error, InvalidPayloadError)
         text = str(error) if final else described(error)
         delay_ms = claim.handler.retry.delay_ms(job.attempts, self._rng.random())
-        self._over(claim, "failed", Outcome(job.id, job.token, text, None, delay_ms), text.partition("\n")[0])
+        outcome = Outcome(job.id, job.token, text, None, delay_ms, None, final or _is_last(claim))
+        self._over(claim, "failed", outcome, text.partition("\n")[0])
 
     def _over(self, claim: Claim, how: str, outcome: Outcome | None, why: str = "") -> None:
         claim.over = True
+        claim.how = how
         if outcome is not None:
             self._settler.add(claim, outcome)
         level = LEVELS.get(how, logging.INFO)
@@ -191,6 +186,12 @@ class Runner:
                     "elapsed_ms": elapsed_ms,
                 },
             )
+
+
+def _is_last(claim: Claim) -> bool:
+    """Whether the handler allows no more attempts: the job itself, enqueued by somebody else, may allow more."""
+    most = claim.handler.retry.max_attempts
+    return most is not None and claim.job.attempts >= most
 
 
 def described(error: BaseException) -> str:

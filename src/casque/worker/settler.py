@@ -70,23 +70,26 @@ class Settler:
             self._idle.set()
 
     async def _settle(self, batch: list[tuple[Claim, Outcome]]) -> None:
+        answers = await self._told([outcome for _, outcome in batch])
+        for (claim, _), refused in zip(batch, answers, strict=True):
+            self._claims.drop(claim)
+            if refused is None:
+                self._summary.count(claim.how)
+            else:
+                self._refused(claim, refused)
+        self._settled()
+
+    async def _told(self, outcomes: list[Outcome]) -> list[CasqueError | None]:
         request_id = new_id(self._rng)  # so that it may be asked again when no answer came
         patience = Patience(self._clock, self._rng)
         while True:
             try:
-                answers = await self._queue.settle([outcome for _, outcome in batch], request_id=request_id)
+                return await self._queue.settle(outcomes, request_id=request_id)
             except CasqueError as error:
                 if patience.is_hopeless(error):
                     raise
-                log.warning("the outcomes of %d jobs could not be written, trying again: %s", len(batch), error)
+                log.warning("the outcomes of %d jobs could not be written, trying again: %s", len(outcomes), error)
                 await patience.wait()
-            else:
-                break
-        for (claim, _), refused in zip(batch, answers, strict=True):
-            self._claims.drop(claim)
-            if refused is not None:
-                self._refused(claim, refused)
-        self._settled()
 
     def _refused(self, claim: Claim, error: CasqueError) -> None:
         """It was cancelled, or is another worker's: what this one did does not count."""

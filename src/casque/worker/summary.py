@@ -22,3 +22,7 @@ class Summary:
     """Claimed and not started."""
     left: int = 0
     """Still running when the time to stop was up. They come back when their leases run out."""
+
+    def count(self, how: str) -> None:
+        """One more that is `done`, `failed` or `snoozed`, and durably so."""
+        setattr(self, how, getattr(self, how) + 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import pickle
 import socket
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -78,7 +79,7 @@ class Worker:
             burst=burst,
         )
         self._handlers = chosen(handlers.handlers, entrypoints)
-        self._url = url if url is not None else handlers.url
+        self._url: Any = url if url is not None else handlers.url  # or a store that somebody made
         self._opening = {**handlers.opening, **(opening or {})}
         self.name = f"{socket.gethostname()[:60]}-{new_nonce(system_random())}"
         self.summary = Summary()
@@ -106,9 +107,10 @@ class Worker:
         """None for a queue in this process's memory: nobody else could take its jobs, or keep them."""
         if not isinstance(self._url, str) or self._url.startswith("memory:"):
             return None
+        opening = {name: value for name, value in self._opening.items() if name not in ("clock", "rng")}
         try:
-            return Guard(self._url, self._opening, worker=self.name, lease_s=self._options.lease_s)
-        except (OSError, TypeError, AttributeError, ValueError) as error:
+            return Guard(self._url, opening, worker=self.name, lease_s=self._options.lease_s)
+        except (OSError, TypeError, AttributeError, pickle.PicklingError) as error:
             log.warning("no process keeps the leases while this one is busy: %s", error)
             return None
 
@@ -139,7 +141,6 @@ class _Shift:
         self._runner = Runner(
             self._claims,
             self._settler,
-            self._summary,
             concurrency=options.concurrency,
             clock=self._clock,
             rng=self._rng,
@@ -259,6 +260,7 @@ class _Shift:
         async def cancel() -> None:
             try:
                 await self._queue.cancel(claim.job.id)
+                self._summary.cancelled += 1
             except CasqueError as error:
                 log.warning("job %s could not be cancelled (%s): %s", claim.job.id, reason, error)
             finally:
@@ -281,11 +283,12 @@ class _Shift:
             await asyncio.wait(tasks, timeout=self._options.drain_s)
         await self._leave()
         if self._behind:
-            await asyncio.wait(self._behind)
+            await asyncio.wait(self._behind, timeout=self._options.lease_s)
         idle = asyncio.create_task(self._settler.wait_idle())
         try:
-            # What was done must be told, however long that takes, as long as there is hope.
-            await asyncio.wait({idle, settling}, return_when=asyncio.FIRST_COMPLETED)
+            # What was done should be told, as long as anybody would believe it.
+            limit_s = self._options.lease_s
+            await asyncio.wait({idle, settling}, timeout=limit_s, return_when=asyncio.FIRST_COMPLETED)
         finally:
             idle.cancel()
 

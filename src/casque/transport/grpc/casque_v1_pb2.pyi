@@ -262,20 +262,22 @@ class NackResponse(_message.Message):
     def __init__(self, job: _Optional[_Union[Job, _Mapping]] = ...) -> None: ...
 
 class Outcome(_message.Message):
-    __slots__ = ("job_id", "token", "error", "result", "delay_ms", "backoff")
+    __slots__ = ("job_id", "token", "error", "result", "delay_ms", "backoff", "final")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     TOKEN_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
     RESULT_FIELD_NUMBER: _ClassVar[int]
     DELAY_MS_FIELD_NUMBER: _ClassVar[int]
     BACKOFF_FIELD_NUMBER: _ClassVar[int]
+    FINAL_FIELD_NUMBER: _ClassVar[int]
     job_id: str
     token: int
     error: str
     result: bytes
     delay_ms: int
     backoff: Backoff
-    def __init__(self, job_id: _Optional[str] = ..., token: _Optional[int] = ..., error: _Optional[str] = ..., result: _Optional[bytes] = ..., delay_ms: _Optional[int] = ..., backoff: _Optional[_Union[Backoff, _Mapping]] = ...) -> None: ...
+    final: bool
+    def __init__(self, job_id: _Optional[str] = ..., token: _Optional[int] = ..., error: _Optional[str] = ..., result: _Optional[bytes] = ..., delay_ms: _Optional[int] = ..., backoff: _Optional[_Union[Backoff, _Mapping]] = ..., final: _Optional[bool] = ...) -> None: ...
 
 class SettleRequest(_message.Message):
     __slots__ = ("outcomes", "request_id")

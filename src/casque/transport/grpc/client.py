@@ -171,7 +171,9 @@ class GrpcService:
         if not outcomes:
             return []
         line = self._open_line()
-        sent = tuple([OutcomeOf(o.job_id, o.token, o.error, o.result, o.delay_ms, o.backoff) for o in outcomes])
+        sent = tuple(
+            [OutcomeOf(o.job_id, o.token, o.error, o.result, o.delay_ms, o.backoff, o.final) for o in outcomes]
+        )
         answer = await line.ask(SettleCall(line.next_number(), sent, request_id))
         return answers_to(outcomes, answer.refused)
 

@@ -93,6 +93,7 @@ def outcome(message: pb.Outcome, rng: Random) -> Outcome:
         given(message, "result"),
         given(message, "delay_ms"),
         backoff(message, rng),
+        message.final,
     )
 
 

@@ -31,6 +31,7 @@ class OutcomeOf(msgspec.Struct, frozen=True, gc=False, array_like=True):
     result: bytes | None = None
     delay_ms: int | None = None
     backoff: Backoff | None = None
+    final: bool = False
 
 
 class EnqueueCall(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="enqueue"):

@@ -393,6 +393,7 @@ def _outcome(one: Outcome) -> OutcomeOf:
         result=UNSET if one.result is None else one.result,
         delay=UNSET if delay_ms is None else delay_ms / 1000,
         backoff=UNSET if one.backoff is None else from_backoff(one.backoff),
+        final=True if one.final else UNSET,
     )
 
 

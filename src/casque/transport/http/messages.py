@@ -121,7 +121,7 @@ class NackRequest(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults
 
 class OutcomeOf(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """What became of a claimed job: without an error it is done, with one it failed. A job that failed waits for
-    `delay`, or for `backoff`; with neither, as the broker's settings say."""
+    `delay`, or for `backoff`; with neither, as the broker's settings say. With `final` it is dead at once."""
 
     job_id: str
     token: Natural
@@ -131,6 +131,7 @@ class OutcomeOf(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=T
     result_json: msgspec.Raw | UnsetType = UNSET
     delay: Seconds | UnsetType = UNSET
     backoff: BackoffRequest | UnsetType = UNSET
+    final: bool | UnsetType = UNSET
 
 
 class SettleRequest(Struct, frozen=True, forbid_unknown_fields=True):

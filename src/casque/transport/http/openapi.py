@@ -22,7 +22,7 @@ EXCLUSIVE = {
     "OutcomeOf": (("error", "result", "result_text", "result_json"),),
 }
 # And fields that only make sense beside another.
-NEEDS = {"OutcomeOf": {"delay": ["error"], "backoff": ["error"]}}
+NEEDS = {"OutcomeOf": {"delay": ["error"], "backoff": ["error"], "final": ["error"]}}
 
 
 def describe(routes: tuple[Route, ...] = ROUTES, *, version: str, needs_token: bool) -> dict[str, Any]:

@@ -169,10 +169,12 @@ class Verbs:
         error = None if one.error is UNSET else checks.error_text(one.error)
         delay_ms = None if one.delay is UNSET else checks.span_ms("delay", one.delay)
         backoff = None if one.backoff is UNSET else to_backoff(one.backoff, self._rng.random())
+        if error is None and one.final is not UNSET:
+            raise InvalidInputError("final is for a job that failed: give its error as well")
         if error is not None and delay_ms is None and backoff is None:
             backoff = self._backoff()
         result = given_bytes("result", one.result, one.result_text, one.result_json)
-        return Outcome(checks.job_id(one.job_id), one.token, error, result, delay_ms, backoff)
+        return Outcome(checks.job_id(one.job_id), one.token, error, result, delay_ms, backoff, one.final is True)
 
     def _backoff(self) -> Backoff:
         settings = self._settings
