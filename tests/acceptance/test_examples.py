@@ -67,6 +67,13 @@ PRINTED = {
         r"the same claim: True",
         r"acknowledged twice, done: 1",
     ],
+    "run_worker": [
+        r"made a thumbnail of cat.png on attempt 1",
+        r"charged 100 on attempt 2",
+        r"2 done, 2 failed attempts",
+        r"dead: the payload does not fit what 'charge' takes: b'a lot' is no amount",
+        r"left alone: fax",
+    ],
     "scheduling": [
         r"same job: True",
         r"waiting for their time: 2",
