@@ -16,12 +16,11 @@ from typing import Annotated
 import msgspec
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from casque import times
 from casque.cli.place import QueueName, apart, find_place
 from casque.cli.running import Json, OptionalUrl, StoreOptions, clear_ends, on_queue
-from casque.cli.shown import print_json, show
+from casque.cli.shown import print_json, progress, show
 from casque.client.job import Job
 from casque.client.queue import NewJob, Queue
 from casque.errors import CasqueError, InvalidInputError, UnknownOutcomeError
@@ -208,7 +207,7 @@ async def _enqueue_copies(
 ) -> None:
     # One request is one commit, however large.
     at_once = AT_ONCE if request_id is not None else max(1, min(AT_ONCE, BYTES_AT_ONCE // (len(job.payload) or 1)))
-    with _bar(count, wanted=count > at_once) as (bar, task):
+    with progress(count, "0 jobs", wanted=count > at_once) as (bar, task):
         while added.jobs < count:
             added.take(await q.enqueue_many([job] * min(at_once, count - added.jobs), request_id=request_id))
             bar.update(task, completed=added.jobs, description=f"{added.jobs:,} jobs")
@@ -219,7 +218,7 @@ async def _enqueue_lines(q: Queue[bytes], job: NewJob[bytes], source: str | None
     opened = _open_lines(source)
     try:
         size = os.fstat(opened).st_size if stat.S_ISREG(os.fstat(opened).st_mode) else None
-        with _bar(size, wanted=True) as (bar, task):
+        with progress(size, "0 jobs", wanted=True) as (bar, task):
             read = 0
             async for portion in _portions(opened):
                 jobs = [_with(job, line) for line in portion if line]
@@ -291,20 +290,3 @@ async def _chunks(source: int) -> AsyncIterator[bytes]:
         if isinstance(chunk, OSError):
             raise InvalidInputError(f"the lines cannot be read: {chunk.strerror}") from chunk
         yield chunk
-
-
-class _bar:  # noqa: N801  reads as a statement
-    """How far it has come, on a terminal."""
-
-    def __init__(self, total: int | None, *, wanted: bool) -> None:
-        console = Console(stderr=True)
-        columns = (TextColumn("{task.description:<16}"), BarColumn(), TimeElapsedColumn())
-        self._total = total
-        self._bar = Progress(*columns, console=console, transient=True, disable=not wanted or not console.is_terminal)
-
-    def __enter__(self) -> tuple[Progress, TaskID]:
-        self._bar.start()
-        return self._bar, self._bar.add_task("0 jobs", total=self._total)
-
-    def __exit__(self, *_: object) -> None:
-        self._bar.stop()

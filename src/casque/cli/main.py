@@ -12,7 +12,11 @@ from casque.cli import (
     convert,
     dequeue,
     enqueue,
+    jobs,
+    jobs_show,
     pipeline,
+    queue_create,
+    queue_info,
     release,
     report,
     serve,
@@ -37,8 +41,17 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 queue = typer.Typer(name="queue", help="Look after one queue.", no_args_is_help=True, rich_markup_mode="rich")
+queue.command(help=help_of(queue_info.info), epilog=queue_info.EXAMPLES)(queue_info.info)
+queue.command(help=help_of(queue_create.create), epilog=queue_create.EXAMPLES)(queue_create.create)
+queue.command(help=help_of(convert.convert), epilog=convert.EXAMPLES)(convert.convert)
 queue.command(help=help_of(verify.verify), epilog=verify.EXAMPLES)(verify.verify)
 queue.command(help=help_of(release.release), epilog=release.EXAMPLES)(release.release)
+job = typer.Typer(name="jobs", help="The jobs of a queue.", no_args_is_help=True, rich_markup_mode="rich")
+job.command("list", help=help_of(jobs.list_), epilog=jobs.EXAMPLES_LIST)(jobs.list_)
+job.command("show", help=help_of(jobs_show.show_), epilog=jobs_show.EXAMPLES)(jobs_show.show_)
+job.command(help=help_of(jobs.cancel), epilog=jobs.EXAMPLES_CANCEL)(jobs.cancel)
+job.command(help=help_of(jobs.retry), epilog=jobs.EXAMPLES_RETRY)(jobs.retry)
+job.command(help=help_of(jobs.purge), epilog=jobs.EXAMPLES_PURGE)(jobs.purge)
 tokens = typer.Typer(name="token", help="Who may call a broker.", no_args_is_help=True, rich_markup_mode="rich")
 tokens.command(help=help_of(token.new), epilog=token.EXAMPLES_NEW)(token.new)
 tokens.command("list", help=help_of(token.list_))(token.list_)
@@ -63,6 +76,7 @@ app.command(help=help_of(convert.convert), epilog=convert.EXAMPLES)(convert.conv
 app.command(help=help_of(serve.serve), epilog=serve.EXAMPLES)(serve.serve)
 app.command(help=help_of(worker.worker), epilog=worker.EXAMPLES)(worker.worker)
 app.command(help=help_of(report.report), epilog=report.EXAMPLES)(report.report)
+app.add_typer(job)
 app.add_typer(queue)
 app.add_typer(tokens)
 app.add_typer(pipelines)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
 import typer
 from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -18,6 +20,9 @@ from casque.engine.embedded import state_at
 from casque.types import Ending, JobState
 
 TEXT_MAX = 60
+WIDE = 100_000
+WRAPPED = frozenset({"payload", "error", "worker", "entrypoint"})
+"""Columns that may go over several lines of a narrow terminal."""
 COLOURS = {"ready": "green", "running": "cyan", "delayed": "yellow", "dead": "bold red", "done": "cyan"}
 
 
@@ -117,11 +122,25 @@ def print_table(columns: Sequence[tuple[str, Callable[[Any], str | Text]]], rows
     console = Console(highlight=False)
     table = Table(box=None, header_style="bold", pad_edge=False)
     for at in wanted:
-        table.add_column(columns[at][0], no_wrap=columns[at][0] in ("id", "token", "state"), overflow="fold")
+        name = columns[at][0]
+        table.add_column(name, no_wrap=name not in WRAPPED, overflow="fold" if name in WRAPPED else "ignore")
     for row in filled:
         # As Text: what looks like markup in a payload or an error is shown as it is.
         table.add_row(*(cell if isinstance(cell := row[at], Text) else Text(cell) for at in wanted))
-    console.print(table, width=None if console.is_terminal else console.measure(table).maximum + 1, soft_wrap=True)
+    if not console.is_terminal:
+        console.width = max(
+            console.width, console.measure(table, options=console.options.update(max_width=WIDE)).maximum
+        )
+    console.print(table)
+
+
+@contextmanager
+def progress(total: int | None, what: str, *, wanted: bool) -> Iterator[tuple[Progress, TaskID]]:
+    """How far something long has come, for whoever sits at a terminal. Without a total: that it goes on."""
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description:<16}"), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True, disable=not wanted or not console.is_terminal) as bar:
+        yield bar, bar.add_task(what, total=total)
 
 
 def coloured(state: str) -> Text:

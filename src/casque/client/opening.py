@@ -58,9 +58,11 @@ class Parts(Surroundings):
         self.layout = layout
         self.store = store
 
+    def journal(self) -> ChosenJournal:
+        return ChosenJournal(self.store, layout=self.layout, settings=self.settings, clock=self.clock, rng=self.rng)
+
     def committer(self) -> Committer:
-        journal = ChosenJournal(self.store, layout=self.layout, settings=self.settings, clock=self.clock, rng=self.rng)
-        return Committer(journal, settings=self.settings, clock=self.clock, rng=self.rng)
+        return Committer(self.journal(), settings=self.settings, clock=self.clock, rng=self.rng)
 
     async def read(self) -> State:
         """The queue as it is stored, read beside whatever else goes on. For looking only."""

@@ -1,0 +1,247 @@
+"""`casque jobs show URL ID`: the whole story of one job."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Annotated
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from casque import times
+from casque.cli.jobs import Chosen
+from casque.cli.place import QueueName, apart, find_place
+from casque.cli.running import Json, OptionalUrl, StoreOptions, clear_ends, on_queue
+from casque.cli.shown import (
+    ShownJob,
+    clock_time,
+    coloured,
+    cut,
+    length,
+    moment,
+    now,
+    of_most,
+    print_json,
+    print_table,
+    show,
+)
+from casque.client.job import Job
+from casque.client.queue import Queue
+from casque.errors import InvalidInputError, JobNotFoundError
+from casque.service import ArchivedJob
+from casque.types import JobState
+
+EXAMPLES = """
+[bold]Examples[/]
+
+  casque jobs show file:///var/lib/orders 05789eba-9c3a-4b4b-967a-84db93d181bf
+
+  casque jobs show 05789eba-9c3a-4b4b-967a-84db93d181bf --since 24h --json
+"""
+AHEAD_MAX = 10_000
+"""So many others are counted before it says: at least."""
+
+
+class Story(msgspec.Struct, frozen=True):
+    """What is known about a job: as it is in the queue, and how it has finished before or for good."""
+
+    id: str
+    why: str
+    """Why it is where it is, in words."""
+    job: ShownJob | None = None
+    finishes: tuple[ArchivedJob, ...] = ()
+
+
+class TriedOnce(msgspec.Struct, frozen=True):
+    """A line of the table of attempts."""
+
+    claimed_at: datetime | None
+    ended_at: datetime | None
+    how: str
+    worker: str | None
+    token: int
+    error: str | None
+
+    @property
+    def took(self) -> str:
+        return "" if self.claimed_at is None or self.ended_at is None else length(self.ended_at - self.claimed_at)
+
+
+COLUMNS = (
+    ("claimed", lambda tried: clock_time(tried.claimed_at)),
+    ("ended", lambda tried: clock_time(tried.ended_at)),
+    ("took", lambda tried: tried.took),
+    ("how", lambda tried: coloured(tried.how)),
+    ("worker", lambda tried: tried.worker or ""),
+    ("token", lambda tried: str(tried.token or "")),
+    ("error", lambda tried: tried.error or ""),
+)
+
+
+def show_(
+    url: OptionalUrl = None,
+    job_id: Annotated[str | None, typer.Argument(metavar="ID", help="Which job.", show_default=False)] = None,
+    since: Annotated[
+        str | None,
+        typer.Option(
+            "--since", metavar="TIME", help="If it is over: it finished then or later, 2026-02-15T10:00, or 24h ago."
+        ),
+    ] = None,
+    json: Json = False,
+    queue: QueueName = None,
+    option: StoreOptions = None,
+) -> None:
+    """Tell the whole story of one job: every attempt, who made it, when, and why it failed; and if the job waits, what
+    for.
+
+    A job that is not in the queue any more is looked for in the archive, all of it unless --since says where to begin.
+    What was finished within the last seconds may not be there yet.
+
+    Exit code 0: told. 1: there is no such job, or the queue is damaged. 2: it cannot be asked.
+    """
+    with clear_ends():
+        address, rest = apart(url, job_id)
+        if len(rest) != 1:
+            raise InvalidInputError("which job? casque jobs show [URL] ID")
+        place = find_place(address, queue, option)
+        begin = None if since is None else times.moment_or_ago("--since", since, now())
+    story = on_queue(place, lambda q: _story(q, rest[0], begin))
+    if json:
+        print_json(story)
+    else:
+        _tell(story, Console(highlight=False))
+
+
+async def _story(q: Queue[bytes], job_id: str, since: datetime | None) -> Story:
+    if (job := await q.find(job_id)) is not None:
+        return Story(job_id, await _why(q, job), show(job))
+    console = Console(stderr=True)
+    with console.status("not in the queue: looking through the archive"):
+        finishes = [over async for over in q.archive(since=since) if over.id == job_id]
+    if not finishes:
+        if since is not None:
+            console.print("it is not in the archive since then either; without --since all of it is searched")
+        raise JobNotFoundError(job_id)
+    return Story(job_id, _how_it_ended(finishes[-1]), None, tuple(finishes))
+
+
+# --- Why ---
+
+
+async def _why(q: Queue[bytes], job: Job[bytes]) -> str:
+    shown = show(job)
+    match shown.state:
+        case JobState.READY:
+            return await _why_ready(q, job)
+        case JobState.DELAYED:
+            until = f"at {clock_time(shown.due_at)} UTC, in {length(max(shown.due_at - now(), timedelta(0)))}"
+            if not shown.attempts:
+                return f"It was enqueued for later: it is due {until}."
+            return f"It waits after attempt {of_most(shown.attempts, shown.max_attempts)}: it is tried again {until}."
+        case JobState.RUNNING:
+            return _who_is_at_it(shown)
+        case _:
+            spent = shown.max_attempts is not None and shown.attempts >= shown.max_attempts
+            how = f"All of its {shown.attempts} attempts failed" if spent else "It was given up"
+            return (
+                f"{how}. `casque jobs retry {job.id}` gives it a fresh set, `casque jobs purge` removes what is dead."
+            )
+
+
+def _who_is_at_it(job: ShownJob) -> str:
+    since = "" if job.claimed_at is None else f" since {clock_time(job.claimed_at)} UTC"
+    beat = "" if job.heartbeat_at is None else f", last heard of at {clock_time(job.heartbeat_at)} UTC"
+    lease = timedelta(seconds=job.lease_s or 0)
+    said = f"{job.worker or 'A worker'} is at it{since}{beat}. "
+    if job.heartbeat_at is not None and job.heartbeat_at + lease < now():
+        # For people: no queue goes by this comparison of two clocks.
+        return f"{said}Its lease seems to be over; who has had the queue open for {length(lease)} gives the job away."
+    return f"{said}After {length(lease)} of silence somebody else gets it."
+
+
+async def _why_ready(q: Queue[bytes], job: Job[bytes]) -> str:
+    """Workers take jobs by priority, then by when they became due, then as they were enqueued."""
+    place = _order(job)
+    ahead = seen = 0
+    async for other in Chosen(frozenset({JobState.READY}), job.entrypoint).among(q, AHEAD_MAX):
+        seen += 1
+        ahead += _order(other) < place
+    running = len(await q.jobs(states=[JobState.RUNNING], entrypoint=job.entrypoint, limit=AHEAD_MAX))
+    least = "at least " if seen == AHEAD_MAX else ""
+    due = moment(job.record.due_ms)
+    said = (
+        f"It is due since {clock_time(due)} UTC ({length(max(now() - due, timedelta(0)))}), and nobody has claimed it. "
+    )
+    said += f"Jobs of {job.entrypoint!r} that come before it: {least}{ahead:,}; being worked on: {running:,}."
+    if not running:
+        said += f" Is there a worker for {job.entrypoint!r}?"
+    return said
+
+
+def _order(job: Job[bytes]) -> tuple[int, int, int]:
+    return job.priority, job.record.due_ms, job.record.sequence
+
+
+def _how_it_ended(job: ArchivedJob) -> str:
+    at = f"{clock_time(job.finished_at)} UTC"
+    match job.state:
+        case JobState.DONE:
+            return f"It was done at {at}, on attempt {of_most(job.attempts, job.max_attempts)}."
+        case JobState.CANCELLED:
+            return f"It was cancelled at {at}, {'before anybody was at it' if job.waiting else 'while it ran'}."
+        case _:
+            return f"It died at {at} after {job.attempts} attempts, and was removed since."
+
+
+# --- For people ---
+
+
+def _tell(story: Story, console: Console) -> None:
+    job = story.job or story.finishes[-1]
+    table = Table(box=None, show_header=False, pad_edge=False)
+    facts: list[tuple[str, str | Text]] = [
+        ("job", job.id),
+        ("entrypoint", job.entrypoint),
+        ("state", coloured(job.state.value)),
+        ("zone", job.zone or ""),
+        ("key", job.key or ""),
+        ("headers", " ".join(f"{name}={value}" for name, value in (job.headers or {}).items())),
+        ("priority", str(job.priority or "")),
+        ("enqueued", f"{clock_time(job.created_at)} UTC"),
+        ("due", f"{clock_time(job.due_at)} UTC"),
+        ("attempts", of_most(job.attempts, job.max_attempts)),
+        ("payload", _sized(job.payload)),
+        ("result", _sized(job.result) if isinstance(job, ArchivedJob) else ""),
+    ]
+    for name, value in facts:
+        if value:
+            table.add_row(Text(name, "bold"), value if isinstance(value, Text) else Text(value))
+    console.print(table, soft_wrap=True)
+    if tries := _attempts(job):
+        console.print()
+        print_table(COLUMNS, tries)
+    console.print()
+    console.print(story.why, markup=False, soft_wrap=True)
+    for earlier in story.finishes[:-1]:
+        console.print(f"Before that: {_how_it_ended(earlier)}", markup=False, soft_wrap=True)
+
+
+def _attempts(job: ShownJob | ArchivedJob) -> list[TriedOnce]:
+    tries = [TriedOnce(t.claimed_at, t.ended_at, t.how.value, t.worker, t.token, t.error) for t in job.tries]
+    if isinstance(job, ArchivedJob):
+        if not job.waiting:
+            # The attempt that ended it is not among its tries.
+            error = job.error if job.state is JobState.DEAD else None
+            tries.append(TriedOnce(job.claimed_at, job.finished_at, job.state.value, job.worker, job.token, error))
+    elif job.state is JobState.RUNNING:
+        tries.append(TriedOnce(job.claimed_at, None, job.state.value, job.worker, job.token, None))
+    return tries
+
+
+def _sized(content: bytes | None) -> str:
+    if content is None:
+        return ""
+    return cut(content) if len(content) <= 60 else f"{cut(content)} ({len(content):,} bytes)"

@@ -1,0 +1,176 @@
+"""`casque queue info URL`: how a queue stands."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from datetime import datetime, timedelta
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from casque.cli.place import Place, QueueName, find_place
+from casque.cli.running import EXIT_INTERRUPTED, Json, OptionalUrl, StoreOptions, clear_ends
+from casque.cli.shown import clock_time, length, moment, now, print_json, print_table
+from casque.client.opening import Parts, as_store
+from casque.client.queue import DEFAULTS, Queue
+from casque.client.reaching import is_address
+from casque.clock import SystemClock
+from casque.codec.head import KEY, read_layout
+from casque.engine.embedded import state_at
+from casque.errors import InvalidInputError
+from casque.journal.discovery import find_leader
+from casque.storage.port import Stored
+from casque.types import JobRecord, JobState
+
+EXAMPLES = """
+[bold]Examples[/]
+
+  casque queue info file:///var/lib/orders
+
+  casque queue info grpc://broker:7700 --json
+"""
+
+
+class Depth(msgspec.Struct):
+    """The jobs of one entrypoint that are in the queue."""
+
+    entrypoint: str
+    ready: int = 0
+    delayed: int = 0
+    running: int = 0
+    dead: int = 0
+    oldest_due_at: datetime | None = None
+    """Since when the one that has waited longest is due."""
+
+
+class Info(msgspec.Struct, frozen=True):
+    """How a queue stands."""
+
+    url: str
+    position: int
+    enqueued: int
+    ready: int
+    delayed: int
+    running: int
+    dead: int
+    """Those that were purged are counted here too."""
+    done: int
+    cancelled: int
+    layout: str | None = None
+    """None if only a broker was asked, which does not say."""
+    queue_id: str | None = None
+    leader: str | None = None
+    entrypoints: tuple[Depth, ...] | None = None
+
+
+def info(
+    url: OptionalUrl = None,
+    json: Json = False,
+    queue: QueueName = None,
+    option: StoreOptions = None,
+) -> None:
+    """Show how a queue stands: its layout, who leads it, how many jobs are in which state, and by entrypoint how many
+    wait and since when.
+
+    A bucket is read beside whatever else goes on, and never written. Of a broker only the totals are known.
+
+    Exit code 0: shown. 1: the queue is damaged. 2: there is none, or it cannot be read.
+    """
+    try:
+        with clear_ends():
+            place = find_place(url, queue, option)
+            found = asyncio.run(_asked(place) if is_address(place.url) else _read(place))
+    except KeyboardInterrupt:
+        raise typer.Exit(EXIT_INTERRUPTED) from None
+    if json:
+        print_json(found)
+    else:
+        _show(found, Console(highlight=False))
+
+
+async def _asked(place: Place) -> Info:
+    async with Queue.open(place.url, tls=place.tls, **place.changes()) as q:
+        stats = await q.stats()
+    return Info(place.url, stats.position, **msgspec.structs.asdict(stats.totals))
+
+
+async def _read(place: Place) -> Info:
+    store = as_store(place.url, place.options)
+    try:
+        read = await store.get(KEY)
+        if not isinstance(read, Stored):
+            raise InvalidInputError(f"there is no queue here: {KEY} is missing")
+        head = read_layout(KEY, read.body)
+        leader = await find_leader(store)
+        state = await Parts(store, DEFAULTS.with_changes(place.changes())).read()
+    finally:
+        await store.close()
+    now_ms = SystemClock().wall_ms()
+    return Info(
+        place.url,
+        state.position,
+        **msgspec.structs.asdict(state.totals(now_ms)),
+        layout=head.layout,
+        queue_id=head.queue_id,
+        leader=leader,
+        entrypoints=_depths(state.jobs.values(), now_ms),
+    )
+
+
+def _depths(jobs: Iterable[JobRecord], now_ms: int) -> tuple[Depth, ...]:
+    found: dict[str, Depth] = {}
+    oldest: dict[str, int] = {}
+    for job in jobs:
+        name = job.spec.entrypoint
+        depth = found.setdefault(name, Depth(name))
+        match state_at(job, now_ms):
+            case JobState.READY:
+                depth.ready += 1
+                oldest[name] = min(oldest.get(name, job.due_ms), job.due_ms)
+            case JobState.DELAYED:
+                depth.delayed += 1
+            case JobState.RUNNING:
+                depth.running += 1
+            case _:
+                depth.dead += 1
+    for name, due_ms in oldest.items():
+        found[name].oldest_due_at = moment(due_ms)
+    return tuple(found[name] for name in sorted(found))
+
+
+def _show(found: Info, console: Console) -> None:
+    table = Table(box=None, show_header=False, pad_edge=False)
+    facts = {
+        "queue": found.url,
+        "layout": found.layout or "",
+        "leader": found.leader or ("" if found.layout is None else "none: whoever opens it writes it"),
+        "position": f"{found.position:,}",
+        "enqueued": f"{found.enqueued:,}",
+    }
+    states = ("ready", "delayed", "running", "done", "cancelled", "dead")
+    for name, value in {**facts, **{state: f"{getattr(found, state):,}" for state in states}}.items():
+        if value:
+            table.add_row(Text(name, "bold"), Text(value))
+    console.print(table, soft_wrap=True)
+    if found.entrypoints:
+        console.print()
+        print_table(
+            (
+                ("entrypoint", lambda depth: depth.entrypoint),
+                *((name, _counted(name)) for name in ("ready", "delayed", "running", "dead")),
+                ("oldest due", lambda depth: _since(depth.oldest_due_at)),
+            ),
+            found.entrypoints,
+        )
+
+
+def _counted(name: str) -> Callable[[Depth], str]:
+    return lambda depth: f"{getattr(depth, name):,}"
+
+
+def _since(due: datetime | None) -> str:
+    return "" if due is None else f"{clock_time(due)} ({length(max(now() - due, timedelta(0)))})"
