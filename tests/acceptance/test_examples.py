@@ -43,6 +43,11 @@ PRINTED = {
         r"at position \d+: \{'send': 2, 'resize': 1\}",
         r"live: added send live",
     ],
+    "command_line": [
+        r"2 jobs enqueued",
+        r"claimed: ann and bob",
+        r"It waits after attempt 1/25: it is tried again at .* UTC, in \d+ m\.",
+    ],
     "convert_and_verify": [
         r"log: 60 jobs, \d+ segments",
         r"document: 60 jobs, the same: True",

@@ -220,6 +220,29 @@ def test_a_queue_tells_how_it_stands(url: str) -> None:
     assert "resize" in told
 
 
+def test_every_command_about_a_bucket_finds_it_by_variable_or_name(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "casque.toml").write_text(f'[queues.mail]\nurl = "{url}"')
+    for arguments in (
+        ["tail", "--no-follow", "--from", "start"],
+        ["archive"],
+        ["queue", "verify"],
+        ["queue", "release"],
+        ["queue", "convert", "--to", "log"],
+        ["queue", "info"],
+        ["jobs", "list"],
+    ):
+        assert "CASQUE_URL" in casque(*arguments, ends=2).stderr
+        assert "there are mail" in casque(*arguments, "--queue", "male", ends=2).stderr
+        by_name = casque(*arguments, "--queue", "mail").output
+        monkeypatch.setenv("CASQUE_URL", url)
+        by_variable = casque(*arguments).output
+        monkeypatch.delenv("CASQUE_URL")
+        if arguments != ["queue", "info"]:  # which says how long the oldest job has waited
+            assert by_name == by_variable
+
+
 @pytest.mark.parametrize("layout", ["log", "document"])
 def test_a_queue_is_made_empty_and_works(tmp_path: Path, layout: str) -> None:
     place = (tmp_path / "new").as_uri()

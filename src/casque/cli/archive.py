@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from enum import StrEnum
 from typing import Annotated
 
@@ -13,9 +13,11 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from casque.cli.running import Json, StoreOptions, Url, on_store
+from casque import times
+from casque.cli.place import QueueName
+from casque.cli.running import Json, OptionalBucket, StoreOptions, on_store
+from casque.cli.shown import now
 from casque.client.queue import Queue
-from casque.clock import SystemClock
 from casque.codec.head import KEY
 from casque.errors import InvalidInputError
 from casque.service import ArchivedJob
@@ -32,7 +34,6 @@ EXAMPLES = """
   casque archive s3://bucket/orders --entrypoint send --json > sent.jsonl
 """
 COLOURS = {"done": "cyan", "dead": "bold red", "cancelled": "yellow"}
-UNITS = {"m": "minutes", "h": "hours", "d": "days"}
 SHOWN = 60
 
 
@@ -45,7 +46,7 @@ class Finish(StrEnum):
 
 
 def archive(
-    url: Url,
+    url: OptionalBucket = None,
     since: Annotated[
         str | None,
         typer.Option("--since", metavar="TIME", help="Finished then or later: 2026-02-15T10:00, or 90m, 24h, 7d ago."),
@@ -56,6 +57,7 @@ def archive(
         list[Finish] | None, typer.Option("--state", "-s", help="Only jobs that ended like this; may be repeated.")
     ] = None,
     json: Json = False,
+    queue: QueueName = None,
     option: StoreOptions = None,
 ) -> None:
     """Show finished jobs, one line each, hour by hour: when they finished, how, after how many attempts and by whom.
@@ -83,7 +85,7 @@ def archive(
                 console.print(_line(job))
 
     try:
-        on_store(url, option, work)
+        on_store(url, option, work, queue=queue)
     except BrokenPipeError:
         # Whoever read along has had enough: `casque archive ... | head`. Python complains about it at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -91,18 +93,7 @@ def archive(
 
 def moment(name: str, text: str | None) -> datetime | None:
     """A time, or how long ago."""
-    if text is None:
-        return None
-    if text[-1:] in UNITS and text[:-1].isascii() and text[:-1].isdecimal():
-        now = datetime.fromtimestamp(SystemClock().wall_ms() / 1000, tz=UTC)
-        return now - timedelta(**{UNITS[text[-1]]: int(text[:-1])})
-    try:
-        found = datetime.fromisoformat(text)
-    except ValueError:
-        raise InvalidInputError(
-            f"{name} takes a time such as 2026-02-15T10:00, or how long ago: 90m, 24h, 7d; not {text!r}"
-        ) from None
-    return found.replace(tzinfo=UTC) if found.tzinfo is None else found
+    return None if text is None else times.moment_or_ago(name, text, now())
 
 
 def _line(job: ArchivedJob) -> str:

@@ -1,4 +1,4 @@
-"""`casque convert URL --to log|document`: the same queue in the other layout."""
+"""`casque queue convert URL --to log|document`: the same queue in the other layout."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import msgspec
 import typer
 from rich.console import Console
 
-from casque.cli.running import Json, StoreOptions, Url, on_store
+from casque.cli.place import QueueName
+from casque.cli.running import Json, OptionalBucket, StoreOptions, on_store
 from casque.clock import SystemClock, system_random
 from casque.journal.convert import Converted, Converter
 from casque.settings import QueueSettings
@@ -18,9 +19,9 @@ from casque.storage.port import Store
 EXAMPLES = """
 [bold]Examples[/]
 
-  casque convert file:///var/lib/orders --to log
+  casque queue convert file:///var/lib/orders --to log
 
-  casque convert s3://bucket/orders --to document -o region=eu-central-1
+  casque queue convert s3://bucket/orders --to document -o region=eu-central-1
 """
 
 
@@ -32,8 +33,9 @@ class Layout(StrEnum):
 
 
 def convert(
-    url: Url,
     to: Annotated[Layout, typer.Option("--to", help="The layout that the queue is to have.", show_default=False)],
+    url: OptionalBucket = None,
+    queue: QueueName = None,
     option: StoreOptions = None,
     json: Json = False,
 ) -> None:
@@ -55,7 +57,7 @@ def convert(
         with console.status("starting") as status:
             return await Converter(store, settings=settings, clock=clock, rng=rng, say=status.update).convert(to.value)
 
-    done = on_store(url, option, work)
+    done = on_store(url, option, work, queue=queue)
     if json:
         typer.echo(msgspec.json.encode(done).decode())
         return

@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from casque import times
 from casque.cli.doctor import parse_options
 from casque.cli.running import EXIT_CANNOT_TELL, Json, StoreOptions, Url, clear_ends
 from casque.clock import SystemClock
@@ -37,7 +38,6 @@ EXAMPLES = """
 
   casque pipeline run s3://bucket/orders s3://bucket/warehouse --remote sc://spark.internal
 """
-UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
 class Gone(StrEnum):
@@ -246,6 +246,7 @@ def _show(summary: Summary, console: Console) -> None:
 
 
 def _span(text: str) -> timedelta:
-    if text[-1:] in UNITS and text[:-1].isascii() and text[:-1].isdecimal() and int(text[:-1]) > 0:
-        return timedelta(seconds=int(text[:-1]) * UNITS[text[-1]])
-    raise InvalidInputError(f"--trigger takes a span such as 30s, 1m or 1h, not {text!r}")
+    every = times.span("--trigger", text)
+    if not every:
+        raise InvalidInputError("--trigger takes a span of more than nothing, such as 30s, 1m or 1h")
+    return every

@@ -9,7 +9,8 @@ import typer
 from rich.console import Console
 
 from casque.broker.election import Elected, Election, OtherLeader
-from casque.cli.running import StoreOptions, Url, on_store
+from casque.cli.place import QueueName
+from casque.cli.running import OptionalBucket, StoreOptions, on_store
 from casque.client.opening import Parts
 from casque.clock import new_id
 from casque.errors import QueueLedError
@@ -26,7 +27,8 @@ EXAMPLES = """
 
 
 def release(
-    url: Url,
+    url: OptionalBucket = None,
+    queue: QueueName = None,
     option: StoreOptions = None,
     lease: Annotated[
         float, typer.Option(min=0.1, help="The brokers' lease in seconds: so long the leader must have been silent.")
@@ -46,7 +48,7 @@ def release(
         with console.status(f"watching for {lease:g} s whether somebody leads"):
             return await _release(store, BrokerSettings(lease=timedelta(seconds=lease), heartbeat=_tenth(lease)))
 
-    console.print(on_store(url, option, work), style="green")
+    console.print(on_store(url, option, work, queue=queue), style="green")
 
 
 async def _release(store: Store, settings: BrokerSettings) -> str:

@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from casque import times
 from casque.cli.doctor import parse_options
 from casque.cli.running import Json, clear_ends
 from casque.errors import InvalidInputError
@@ -89,13 +90,13 @@ def _make(
     console: Console,
 ) -> Report:
     from casque.spark.report import build
-    from casque.spark.report.period import moment, parse_moments
+    from casque.spark.report.period import parse_moments
     from casque.spark.session import local_session
 
     # Whatever is wrong with the question is said before Spark starts, which takes its time.
-    since = None if begin is None else moment("--from", begin)
-    until = None if end is None else moment("--to", end)
-    seen_from = None if as_of is None else moment("--as-of", as_of)
+    since = None if begin is None else times.moment("--from", begin)
+    until = None if end is None else times.moment("--to", end)
+    seen_from = None if as_of is None else times.moment("--as-of", as_of)
     with_ = None if compare is None else parse_moments("--compare", compare)
     options = parse_options(option or [])
     columns = (SpinnerColumn(), TextColumn("{task.description:<28}"), TimeElapsedColumn())

@@ -13,8 +13,7 @@ from typing import Annotated, TypeVar
 import typer
 from rich.console import Console
 
-from casque.cli.doctor import parse_options
-from casque.cli.place import Place
+from casque.cli.place import Place, find_place
 from casque.client.opening import as_store
 from casque.client.queue import Queue
 from casque.client.reaching import is_address
@@ -48,6 +47,15 @@ Url = Annotated[
     str,
     typer.Argument(help="Where the queue is: s3://bucket/prefix, gs://, az:// or file:///path", show_default=False),
 ]
+OptionalBucket = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="URL",
+        help="Where the queue is: s3://bucket/prefix, gs://, az:// or file:///path. May be left out if --queue, "
+        "CASQUE_URL or casque.toml names it.",
+        show_default=False,
+    ),
+]
 OptionalUrl = Annotated[
     str | None,
     typer.Argument(
@@ -69,13 +77,16 @@ def help_of(command: Callable[..., object]) -> str:
     return "\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
 
 
-def on_store(url: str, option: list[str] | None, work: Callable[[Store], Awaitable[R]]) -> R:
-    """Do something with a store, and end the command with a clear word if that fails: 1 for a queue that is damaged or
-    a refusal, 2 if the store cannot be reached or the question makes no sense."""
+def on_store(
+    url: str | None, option: list[str] | None, work: Callable[[Store], Awaitable[R]], *, queue: str | None = None
+) -> R:
+    """Do something with a queue's store, and end the command with a clear word if that fails: 1 for a queue that is
+    damaged or a refusal, 2 if the store cannot be reached or the question makes no sense."""
     console = Console(stderr=True)
 
     async def run() -> R:
-        store = open_store(url, options=parse_options(option or []))
+        place = find_place(url, queue, option)
+        store = open_store(place.url, options=place.options)
         try:
             return await work(store)
         finally:

@@ -12,7 +12,8 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from casque.cli.running import Json, StoreOptions, Url, on_store
+from casque.cli.place import QueueName
+from casque.cli.running import Json, OptionalBucket, StoreOptions, on_store
 from casque.client.queue import Queue
 from casque.clock import SystemClock, system_random
 from casque.codec.head import KEY
@@ -37,7 +38,7 @@ PAYLOAD_SHOWN = 60
 
 
 def tail(
-    url: Url,
+    url: OptionalBucket = None,
     from_: Annotated[
         str | None,
         typer.Option(
@@ -52,6 +53,7 @@ def tail(
         list[EventKind] | None, typer.Option("--kind", "-k", help="Only events of this kind; may be repeated.")
     ] = None,
     json: Json = False,
+    queue: QueueName = None,
     option: StoreOptions = None,
 ) -> None:
     """Watch what happens to a queue in the log layout: one line per event, from now on or from any position kept.
@@ -63,24 +65,26 @@ def tail(
     chosen = _Chosen(frozenset(entrypoint or ()), frozenset(kind or ()))
 
     async def work(store: Store) -> None:
-        queue = Queue.open(store)
+        q = Queue.open(store)
         if not isinstance(await store.get(KEY), Stored):
             # A queue that is about to be made is worth waiting for; a wrong URL should not look like a quiet queue.
             if no_follow:
                 raise InvalidInputError(f"there is no queue here: {KEY} is missing")
-            Console(stderr=True).print(f"There is no queue here yet; waiting for {escape(url)}", soft_wrap=True)
-        position = await _begin(queue, from_)
+            Console(stderr=True).print(
+                f"There is no queue here yet; waiting for {escape(url or 'one')}", soft_wrap=True
+            )
+        position = await _begin(q, from_)
         if chosen.entrypoints:
             position = await chosen.learn(store, position)
         console = Console(soft_wrap=True, highlight=False)
-        async for event in chosen.of(queue.events(from_position=position, follow=not no_follow)):
+        async for event in chosen.of(q.events(from_position=position, follow=not no_follow)):
             if json:
                 print(msgspec.json.encode(event).decode(), flush=True)
             else:
                 console.print(_line(event))
 
     try:
-        on_store(url, option, work)
+        on_store(url, option, work, queue=queue)
     except BrokenPipeError:
         # Whoever read the output has seen enough. Without this the interpreter complains about it at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

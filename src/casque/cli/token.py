@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -14,6 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from casque import times
 from casque.cli.running import EXIT_CANNOT_TELL, Json
 from casque.clock import SystemClock
 from casque.errors import CasqueError, InvalidInputError
@@ -30,7 +30,6 @@ EXAMPLES_NEW = """
 
   casque token new --file tokens.json --name mailer --scope work --scope read --expires 90d
 """
-UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 FOREVER_DAYS = 365 * 100
 
 File = Annotated[
@@ -150,19 +149,18 @@ def _shown(token: StoredToken, now: datetime) -> Shown:
 
 def _moment(text: str, now: datetime) -> datetime:
     """`90d` from now, a day, or a moment with its time zone."""
-    if span := re.fullmatch(r"([0-9]{1,6})([mhdw])", text):
-        length = timedelta(**{UNITS[span[2]]: int(span[1])})
+    if times.is_span(text):
+        length = times.span("--expires", text)
         if not timedelta(0) < length <= timedelta(days=FOREVER_DAYS):
             raise InvalidInputError("--expires must be more than nothing and at most a hundred years")
         return now + length
     try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
+        moment = times.moment("--expires", text).astimezone(UTC)
+    except InvalidInputError:
         raise InvalidInputError(
             f"--expires takes a time from now (30m, 12h, 90d, 4w), a day (2027-01-31) or a moment "
             f"(2027-01-31T18:00:00+01:00), not {text!r}"
         ) from None
-    moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
     if moment <= now:
         raise InvalidInputError(f"--expires {text} is over already")
     return moment

@@ -8,7 +8,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from casque.cli.running import Json, StoreOptions, Url, on_store
+from casque.cli.place import QueueName
+from casque.cli.running import Json, OptionalBucket, StoreOptions, on_store
 from casque.clock import SystemClock, system_random
 from casque.journal.verify import Verdict, Verifier
 from casque.settings import QueueSettings
@@ -23,7 +24,9 @@ EXAMPLES = """
 """
 
 
-def verify(url: Url, option: StoreOptions = None, json: Json = False) -> None:
+def verify(
+    url: OptionalBucket = None, queue: QueueName = None, option: StoreOptions = None, json: Json = False
+) -> None:
     """Read a whole queue and check that it is one.
 
     Replays the log from its oldest kept object to its end. Checks every checksum, every link of the chain, that every
@@ -47,7 +50,7 @@ def verify(url: Url, option: StoreOptions = None, json: Json = False) -> None:
             )
             return await verifier.verify()
 
-    verdict = on_store(url, option, work)
+    verdict = on_store(url, option, work, queue=queue)
     if json:
         typer.echo(msgspec.json.encode(verdict).decode())
     else:

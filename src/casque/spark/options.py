@@ -16,7 +16,7 @@ from enum import StrEnum
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl, urlsplit
 
-from casque import checks
+from casque import checks, times
 from casque.client.reaching import is_address
 from casque.client.scan.scan import CLOCK_SKEW, Scan
 from casque.client.scan.tables import Table
@@ -110,16 +110,6 @@ def _start(name: str, value: str) -> Start | Moment:
         raise InvalidInputError(f"{error}; or earliest, or latest") from None
 
 
-def _span(name: str, value: str) -> timedelta:
-    units = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
-    text = value.strip().lower()
-    unit = "ms" if text.endswith("ms") else text[-1:]
-    try:
-        return timedelta(seconds=float(text.removesuffix(unit)) * units[unit])
-    except (KeyError, ValueError, OverflowError):
-        raise InvalidInputError(f"{name} must be a span as 30s, 10m, 1h or 2d, not {checks.shown(value)}") from None
-
-
 @dataclass(frozen=True, kw_only=True, repr=False)
 class SourceOptions:
     """Options of a read, checked.
@@ -194,7 +184,7 @@ class SourceOptions:
         "By how much the clocks of those who write the queue differ at the most. Only used to pass over objects when "
         "events are chosen by time.",
         "events",
-        _span,
+        times.span,
         CLOCK_SKEW,
     )
     store: Mapping[str, str] = field(default_factory=dict)

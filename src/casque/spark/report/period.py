@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 
+from casque import times
 from casque.errors import InvalidInputError
 
 MINUTE_MS = 60_000
@@ -55,21 +56,6 @@ class Period(msgspec.Struct, frozen=True):
         return f"{shown(self.from_ms)} to {shown(self.to_ms)} UTC"
 
 
-def moment(name: str, text: str) -> datetime:
-    """A time as people write it, in UTC unless it says otherwise.
-
-    >>> moment("--to", "2026-02-15T10:00") == moment("--to", "2026-02-15 11:00+01:00")
-    True
-    """
-    try:
-        found = datetime.fromisoformat(text.strip())
-    except ValueError:
-        raise InvalidInputError(
-            f"{name} takes a time in UTC such as 2026-02-15T10:00, or a date such as 2026-02-15; not {text!r}"
-        ) from None
-    return found.replace(tzinfo=UTC) if found.tzinfo is None else found
-
-
 def parse_moments(name: str, text: str) -> tuple[datetime, datetime]:
     """`FROM..TO`."""
     before, dots, after = text.partition("..")
@@ -77,7 +63,7 @@ def parse_moments(name: str, text: str) -> tuple[datetime, datetime]:
         raise InvalidInputError(
             f"{name} takes two times with two dots between them, such as 2026-02-14..2026-02-15; not {text!r}"
         )
-    begin, end = moment(name, before), moment(name, after)
+    begin, end = times.moment(name, before), times.moment(name, after)
     checked(name, Period(minute_ms(begin), minute_ms(end)))
     return begin, end
 
