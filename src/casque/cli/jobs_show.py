@@ -46,13 +46,14 @@ AHEAD_MAX = 10_000
 
 
 class Story(msgspec.Struct, frozen=True):
-    """What is known about a job: as it is in the queue, and how it has finished before or for good."""
+    """What is known about a job: as it is in the queue, or else how it has finished."""
 
     id: str
     why: str
     """Why it is where it is, in words."""
     job: ShownJob | None = None
     finishes: tuple[ArchivedJob, ...] = ()
+    """More than one if it was dead and given fresh attempts."""
 
 
 class TriedOnce(msgspec.Struct, frozen=True):
@@ -213,7 +214,7 @@ def _tell(story: Story, console: Console) -> None:
         ("enqueued", f"{clock_time(job.created_at)} UTC"),
         ("due", f"{clock_time(job.due_at)} UTC"),
         ("attempts", of_most(job.attempts, job.max_attempts)),
-        ("payload", _sized(job.payload)),
+        ("payload", _payload(job)),
         ("result", _sized(job.result) if isinstance(job, ArchivedJob) else ""),
     ]
     for name, value in facts:
@@ -239,6 +240,12 @@ def _attempts(job: ShownJob | ArchivedJob) -> list[TriedOnce]:
     elif job.state is JobState.RUNNING:
         tries.append(TriedOnce(job.claimed_at, None, job.state.value, job.worker, job.token, None))
     return tries
+
+
+def _payload(job: ShownJob | ArchivedJob) -> str:
+    if isinstance(job, ArchivedJob) and job.blob_bytes is not None:
+        return f"{job.blob_bytes:,} bytes, which were deleted with the job"
+    return "gone: it lay in an object of its own" if job.payload is None else _sized(job.payload)
 
 
 def _sized(content: bytes | None) -> str:
