@@ -21,6 +21,7 @@ from casque.types import Ending, JobState
 
 TEXT_MAX = 60
 WIDE = 100_000
+WRAPPED_MIN = 12
 WRAPPED = frozenset({"payload", "error", "worker", "entrypoint"})
 """Columns that may go over several lines of a narrow terminal."""
 COLOURS = {"ready": "green", "running": "cyan", "delayed": "yellow", "dead": "bold red", "done": "cyan"}
@@ -123,14 +124,13 @@ def print_table(columns: Sequence[tuple[str, Callable[[Any], str | Text]]], rows
     table = Table(box=None, header_style="bold", pad_edge=False)
     for at in wanted:
         name = columns[at][0]
-        table.add_column(name, no_wrap=name not in WRAPPED, overflow="fold" if name in WRAPPED else "ignore")
+        wraps = name in WRAPPED
+        table.add_column(name, no_wrap=not wraps, overflow="fold", min_width=WRAPPED_MIN if wraps else None)
     for row in filled:
         # As Text: what looks like markup in a payload or an error is shown as it is.
         table.add_row(*(cell if isinstance(cell := row[at], Text) else Text(cell) for at in wanted))
-    if not console.is_terminal:
-        console.width = max(
-            console.width, console.measure(table, options=console.options.update(max_width=WIDE)).maximum
-        )
+    needed = console.measure(table, options=console.options.update(max_width=WIDE))
+    console.width = max(console.width, needed.minimum if console.is_terminal else needed.maximum)
     console.print(table)
 
 
