@@ -1,10 +1,13 @@
 """casque: a durable job queue whose only infrastructure is a bucket.
 
-`Queue` is where to start. `BrokerQueue` and `DirectQueue` are the small API on a single object, `SyncQueue` is for
-code without asyncio, and everything that can go wrong is a `CasqueError`.
+`Queue` is where to start, or `App` for jobs that are functions. `BrokerQueue` and `DirectQueue` are the small API on a
+single object, `SyncQueue` is for code without asyncio, and everything that can go wrong is a `CasqueError`.
 """
 
 from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
 
 from casque.client.heartbeat import HeartbeatManager
 from casque.client.job import Job, JobStatus, QueueState
@@ -22,6 +25,7 @@ from casque.errors import (
     HistoryGoneError,
     InvalidInputError,
     InvalidPayloadError,
+    JobFailedError,
     JobNotFoundError,
     JobStateError,
     LeadershipLostError,
@@ -49,13 +53,20 @@ from casque.types import Attempt, Ending, JobState
 
 __version__ = "0.1.0"
 
+if TYPE_CHECKING:
+    from casque.functions.app import App
+    from casque.functions.handle import Handle, SyncHandle
+    from casque.worker.handlers import Cancel, JobContext, Snooze
+
 __all__ = [
+    "App",
     "ArchivedAttempt",
     "ArchivedJob",
     "Attempt",
     "BrokerQueue",
     "BrokerUnreachableError",
     "CASConflictError",
+    "Cancel",
     "CasqueError",
     "CheckpointError",
     "ClientTlsFiles",
@@ -65,12 +76,15 @@ __all__ = [
     "Ending",
     "EventKind",
     "GCSStorage",
+    "Handle",
     "HeartbeatManager",
     "HistoryGoneError",
     "InMemoryStorage",
     "InvalidInputError",
     "InvalidPayloadError",
     "Job",
+    "JobContext",
+    "JobFailedError",
     "JobNotFoundError",
     "JobState",
     "JobStateError",
@@ -95,11 +109,30 @@ __all__ = [
     "QueueState",
     "ReadOnlyError",
     "S3Storage",
+    "Snooze",
     "StorageError",
     "StoreAccessError",
+    "SyncHandle",
     "SyncJob",
     "SyncQueue",
     "UnknownOutcomeError",
     "UnsafeStoreError",
     "WorkFailedError",
 ]
+
+_HOMES = {
+    "App": "casque.functions.app",
+    "Cancel": "casque.worker.handlers",
+    "Handle": "casque.functions.handle",
+    "JobContext": "casque.worker.handlers",
+    "Snooze": "casque.worker.handlers",
+    "SyncHandle": "casque.functions.handle",
+}
+"""What is imported when it is first asked for: programs that only enqueue bytes do without."""
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = globals()[name] = getattr(import_module(_HOMES[name]), name)
+    return found

@@ -282,6 +282,19 @@ class WorkFailedError(CasqueError):
         return type(self), (self.why, self.left)
 
 
+class JobFailedError(CasqueError):
+    """There is no result and there will be none: the job is dead, or was cancelled. `error` is its last one."""
+
+    def __init__(self, job_id: str, state: str, error: str | None = None) -> None:
+        super().__init__(f"job {job_id!r} has no result: it is {state}{f' ({error})' if error else ''}")
+        self.job_id = job_id
+        self.state = state
+        self.error = error
+
+    def __reduce__(self) -> tuple[type[JobFailedError], tuple[str, str, str | None]]:
+        return type(self), (self.job_id, self.state, self.error)
+
+
 class CheckpointError(CasqueError):
     """The checkpoint of a stream is not the one that its jobs were enqueued under. Nothing was enqueued."""
 

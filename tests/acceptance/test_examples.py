@@ -64,6 +64,13 @@ PRINTED = {
         r"purged: 1",
         r"2 enqueued = 1 done \+ 1 dead",
     ],
+    "functions": [
+        r"a plain call: thank you, ada",
+        r"one job for one order: True",
+        r"now and later: ready delayed",
+        r"refused: ship: argument 'order' at .number: Expected `int`, got `str`",
+        r"inline: order 8: 1 items, attempt 1",
+    ],
     "quickstart": [r"enqueued greet as [0-9a-f-]{36}", r"hello world", r"1 done, 0 waiting"],
     "request_ids": [
         r"attempt 1: nobody knows",

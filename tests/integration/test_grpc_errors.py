@@ -48,6 +48,7 @@ EXAMPLES: list[CasqueError] = [
     errors.NotInstalledError("Spark needs Java", "pip install it"),
     errors.CheckpointError("the checkpoint was put back"),
     errors.WorkFailedError("no module named mail", 3),
+    errors.JobFailedError("job-1", "dead", "ValueError: no such user"),
     errors.CorruptQueueError("queue.json", "cut short"),
     errors.QueueClosedError("closed"),
     errors.CasqueError("something else"),

@@ -39,6 +39,8 @@ EXAMPLES: list[CasqueError] = [
     errors.NotAllowedError("produce", "enqueue"),
     errors.NotAllowedError("produce", "enqueue", "the entrypoint 'mail'"),
     errors.NotInstalledError("Spark needs Java", "pip install it"),
+    errors.JobFailedError("job-1", "dead", "ValueError: no such user"),
+    errors.JobFailedError("job-1", "cancelled"),
     errors.CheckpointError("the writerId 'orders' belongs to another query"),
     errors.WorkFailedError("no module named mail"),
     errors.WorkFailedError("the context was stopped", 20),

@@ -1,5 +1,5 @@
-"""What others need to test with casque: the suites that every store and every service has to pass, and stores that
-misbehave.
+"""What others need to test with casque: the suites that every store and every service has to pass, stores that
+misbehave, and ways to run jobs that are functions without a queue.
 
 `StoreSuite` and `ServiceSuite` need pytest and pytest-asyncio; the rest does not, hence the late imports.
 """
@@ -11,13 +11,24 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from casque.testing.clock import ManualClock
+    from casque.testing.functions import assert_enqueued, in_memory, inline
     from casque.testing.gated import GatedStore
     from casque.testing.hosting import FixedHost
     from casque.testing.lossy import LossyStore
     from casque.testing.service_suite import ServiceSuite
     from casque.testing.store_suite import StoreSuite
 
-__all__ = ["FixedHost", "GatedStore", "LossyStore", "ManualClock", "ServiceSuite", "StoreSuite"]
+__all__ = [
+    "FixedHost",
+    "GatedStore",
+    "LossyStore",
+    "ManualClock",
+    "ServiceSuite",
+    "StoreSuite",
+    "assert_enqueued",
+    "in_memory",
+    "inline",
+]
 
 _HOMES = {
     "FixedHost": "casque.testing.hosting",
@@ -26,6 +37,9 @@ _HOMES = {
     "ManualClock": "casque.testing.clock",
     "ServiceSuite": "casque.testing.service_suite",
     "StoreSuite": "casque.testing.store_suite",
+    "assert_enqueued": "casque.testing.functions",
+    "in_memory": "casque.testing.functions",
+    "inline": "casque.testing.functions",
 }
 
 

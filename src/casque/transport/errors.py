@@ -35,6 +35,7 @@ TABLE: dict[type[CasqueError], tuple[str, int]] = {
     errors.UnsafeStoreError: ("INTERNAL", 500),
     errors.NotInstalledError: ("UNIMPLEMENTED", 501),
     errors.WorkFailedError: ("INTERNAL", 500),
+    errors.JobFailedError: ("FAILED_PRECONDITION", 409),
     errors.CheckpointError: ("FAILED_PRECONDITION", 409),
     errors.CorruptQueueError: ("DATA_LOSS", 500),
     errors.UnknownOutcomeError: ("UNKNOWN", 500),

@@ -180,6 +180,7 @@ async def test_a_bad_request_is_refused_with_a_reason_and_changes_nothing(
 def every_error() -> list[CasqueError]:
     made: dict[type[CasqueError], CasqueError] = {
         errors.InvalidPayloadError: errors.InvalidPayloadError("send", "it has no address"),
+        errors.JobFailedError: errors.JobFailedError("a", "dead", "no such user"),
         errors.JobNotFoundError: errors.JobNotFoundError("a"),
         errors.LeaseLostError: errors.LeaseLostError("a", 7),
         errors.JobStateError: errors.JobStateError("a", "dead", "running"),

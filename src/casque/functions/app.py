@@ -1,0 +1,251 @@
+"""A queue and the functions that work on it."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from types import MappingProxyType, TracebackType
+from typing import Any, Self, TypeVar, Unpack, cast
+
+import msgspec
+
+from casque import checks
+from casque.client.queue import DEFAULTS, Queue
+from casque.client.reaching import ClientTlsFiles
+from casque.clock import Clock, Random
+from casque.errors import InvalidInputError, QueueClosedError
+from casque.functions.connection import LoopThread, Open, Outlet
+from casque.functions.handle import Handle
+from casque.functions.job import Decorator, Definition, JobCall, JobFunction, Key, Options
+from casque.settings import QueueSettings, SettingsChanges
+from casque.worker.handlers import Executor, Handler, Retry
+
+T = TypeVar("T")
+S = TypeVar("S")
+
+Span = float | timedelta
+
+
+class App:
+    """A queue, and functions whose calls can be jobs on it.
+
+    >>> import asyncio
+    >>> import casque
+    >>> app = casque.App("memory://app-example")
+    >>> @app.job(max_attempts=5, backoff=[1, 10, 60])
+    ... async def send(to: str, subject: str = "hello") -> str:
+    ...     return f"{subject} to {to}"
+    >>> async def main():
+    ...     print(await send("ada"))  # a plain call
+    ...     async with app:
+    ...         job = await send.enqueue("ada", subject="news")
+    ...         print(job.entrypoint, await job.status())
+    >>> asyncio.run(main())
+    hello to ada
+    send ready
+
+    Everything that `Queue.open` takes may be given: options of the store, `via="broker"`, settings. Nothing is opened
+    before `async with app:`, or `with app:` for code without asyncio. A worker runs the jobs:
+    `casque worker module:app`.
+    """
+
+    def __init__(
+        self,
+        url: Any,
+        *,
+        layout: str | None = None,
+        options: Mapping[str, str] | None = None,
+        via: str | None = None,
+        token: str | None = None,
+        tls: ClientTlsFiles | None = None,
+        clock: Clock | None = None,
+        rng: Random | None = None,
+        **settings: Unpack[SettingsChanges],
+    ) -> None:
+        self._settings = DEFAULTS.with_changes(settings)
+        opening = {
+            "layout": layout, "options": options, "via": via, "token": token, "tls": tls, "clock": clock, "rng": rng,
+        }  # fmt: skip
+        self._url = url
+        self._opening: dict[str, Any] = {**settings, **{k: v for k, v in opening.items() if v is not None}}
+        self._definitions: dict[str, Definition] = {}
+        self._outlet: Outlet | None = None
+        self._queue: Queue[bytes] | None = None
+        self._thread: LoopThread | None = None
+
+    # --- For workers ---
+
+    @property
+    def url(self) -> Any:
+        """Where the queue is."""
+        return self._url
+
+    @property
+    def opening(self) -> Mapping[str, Any]:
+        """What else `Queue.open` is to be given."""
+        return MappingProxyType(self._opening)
+
+    @property
+    def settings(self) -> QueueSettings:
+        return self._settings
+
+    @property
+    def handlers(self) -> Mapping[str, Handler]:
+        """What a worker runs, by entrypoint."""
+        return MappingProxyType({name: one.handler for name, one in self._definitions.items()})
+
+    # --- Functions ---
+
+    def job(
+        self,
+        name: str | None = None,
+        *,
+        max_attempts: int | None = None,
+        backoff: Span | Sequence[Span] | None = None,
+        backoff_cap: Span | None = None,
+        timeout: Span | None = None,
+        priority: int = 0,
+        key: Key | None = None,
+        zone: str | None = None,
+        executor: Executor | None = None,
+    ) -> Decorator:
+        """Make a function enqueueable. Its parameters are what its jobs carry; a first one that is annotated with
+        `JobContext` is filled in by the worker.
+
+        `name`: the entrypoint, if not the function's own name. `max_attempts`: dead after so many. `backoff`: how
+        long it waits after a failure, doubling from there up to `backoff_cap`; or the waits themselves, one after the
+        other, the last of them ever after. `timeout`: a run that takes longer has failed. `priority`: lower runs
+        first. `key`: while an unfinished job of this function has the same key, nothing is added; a template such as
+        `"user-{user_id}"`, or a function of the same arguments. `executor`: `async` for coroutine functions, for
+        others `thread`, or `process` for what computes a lot.
+        """
+        if name is not None and not isinstance(name, str):
+            raise InvalidInputError("write @app.job() with parentheses; its first argument is a name")
+        retry = self._retry(max_attempts, backoff, backoff_cap)
+        options = Options(
+            priority=checks.priority(priority),
+            max_attempts=None if max_attempts is None else checks.max_attempts(max_attempts),
+            zone=None if zone is None else checks.name("zone", zone, checks.NAME_MAX),
+        )
+        timeout_s = None if timeout is None else max(1, checks.span_ms("timeout", timeout)) / 1000
+
+        def decorate(function: Any) -> Any:
+            if not callable(function) or isinstance(function, type):
+                raise InvalidInputError(f"@app.job() is for functions, not for {function!r}")
+            entrypoint = checks.entrypoint(name or function.__name__)
+            if entrypoint in self._definitions:
+                raise InvalidInputError(
+                    f"there is a job {entrypoint!r} already: give one of them another name, @app.job('{entrypoint}-2')"
+                )
+            definition = Definition(function, entrypoint, retry=retry, timeout_s=timeout_s, executor=executor)
+            whole = msgspec.structs.replace(options, key=definition.checked_key(key))
+            self._definitions[entrypoint] = definition
+            return JobFunction[..., Any, Any](self, definition, whole)
+
+        return cast(Decorator, decorate)
+
+    # --- Opening ---
+
+    async def __aenter__(self) -> Self:
+        self._refuse_if_open()
+        queue: Queue[bytes] = Queue.open(self._url, **self._opening)
+        await queue.__aenter__()
+        self._queue, self._outlet = queue, Open(queue, self._settings, self._opening.get("clock"))
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        queue, self._queue, self._outlet = self._queue, None, None
+        assert queue is not None
+        await queue.__aexit__(kind, error, trace)
+
+    def __enter__(self) -> Self:
+        self._refuse_if_open()
+        self._thread = LoopThread()
+        try:
+            self._thread.wait(self.__aenter__())
+        except BaseException:
+            self._thread.end()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._thread is not None
+        try:
+            self._thread.wait(self.__aexit__(kind, error, trace))
+        finally:
+            self._thread.end()
+
+    @contextmanager
+    def through(self, outlet: Queue[bytes] | Outlet) -> Iterator[App]:
+        """Enqueue through a queue that is open already, in the event loop that it was opened in. A worker lends its
+        own to the functions that it runs; tests put what they like in the queue's place."""
+        before = self._outlet
+        self._outlet = Open(outlet, self._settings, self._opening.get("clock")) if isinstance(outlet, Queue) else outlet
+        try:
+            yield self
+        finally:
+            self._outlet = before
+
+    @property
+    def queue(self) -> Queue[bytes]:
+        """The open queue, for whatever functions do not cover."""
+        if self._queue is None:
+            raise QueueClosedError("use the app inside `async with app:`, or `with app:` without asyncio")
+        return self._queue
+
+    # --- Enqueuing ---
+
+    async def enqueue_many(self, calls: Iterable[JobCall[T]], *, request_id: str | None = None) -> list[Handle[T]]:
+        """Add jobs of any of the functions, each made with `bind`, in one commit: all of them or none."""
+        made = list(calls)
+        for one in made:
+            if not isinstance(one, JobCall):
+                raise InvalidInputError(f"enqueue_many takes what function.bind(...) returns, not {one!r}")
+            if self._definitions.get(one.entrypoint) is not one.definition:
+                raise InvalidInputError(f"{one.entrypoint!r} is a function of another app")
+        added = await self._open().enqueue(made, request_id=request_id)
+        return [self.handle(call.definition, job_id, since) for call, (job_id, since) in zip(made, added, strict=True)]
+
+    def handle(self, definition: Definition, job_id: str, since: datetime | None = None) -> Handle[Any]:
+        """For `function.handle`."""
+        return Handle(self._open, definition.entrypoint, checks.job_id(job_id), definition.decode_result, since=since)
+
+    def wait(self, call: Coroutine[Any, Any, S]) -> S:
+        """Carry out a call for somebody who blocks meanwhile."""
+        try:
+            outlet = self._open()
+        except QueueClosedError:
+            call.close()
+            raise
+        return outlet.wait(call)
+
+    # --- Inside ---
+
+    def _open(self) -> Outlet:
+        if self._outlet is None:
+            raise QueueClosedError("use the app inside `async with app:`, or `with app:` without asyncio")
+        return self._outlet
+
+    def _refuse_if_open(self) -> None:
+        if self._outlet is not None:
+            raise QueueClosedError("this app is open already: it is opened once in a process")
+
+    def _retry(self, max_attempts: int | None, backoff: Any, backoff_cap: Span | None) -> Retry:
+        attempts = self._settings.max_attempts if max_attempts is None else checks.max_attempts(max_attempts)
+        base_s, cap_s = self._settings.backoff_base.total_seconds(), self._settings.backoff_cap.total_seconds()
+        if backoff_cap is not None:
+            cap_s = checks.span_ms("backoff_cap", backoff_cap) / 1000
+        if backoff is None or isinstance(backoff, int | float | timedelta):
+            if backoff is not None:
+                base_s = checks.span_ms("backoff", backoff) / 1000
+            return Retry(max_attempts=attempts, base_s=base_s, cap_s=max(cap_s, base_s))
+        if isinstance(backoff, str) or not isinstance(backoff, Sequence) or not backoff:
+            raise InvalidInputError(f"backoff must be seconds, a timedelta, or a list of them, not {backoff!r}")
+        if backoff_cap is not None:
+            raise InvalidInputError("backoff_cap is for a backoff that doubles; a list says each wait itself")
+        return Retry(max_attempts=attempts, delays_s=tuple(checks.span_ms("backoff", one) / 1000 for one in backoff))

@@ -1,0 +1,266 @@
+"""Calls to payloads and back: one JSON object, an entry for each argument that was given.
+
+Defaults are not in it. They are filled in where the function runs, so that a default that changes is changed for the
+jobs that are waiting, too.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Mapping
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from functools import cached_property
+from types import UnionType
+from typing import Any, NamedTuple, Union, get_args, get_origin, get_type_hints
+from uuid import UUID
+
+import msgspec
+import msgspec.inspect
+
+from casque.errors import InvalidInputError, InvalidPayloadError
+from casque.worker.handlers import Cancel, JobContext, Snooze
+
+_OWN_TYPES = (bytes, bytearray, memoryview, datetime, date, time, timedelta, Decimal, UUID)
+"""Values that have a type of their own in Python, though JSON has them as text: no text is taken for one of them."""
+_LEFT_OUT: Any = object()
+_PLACE = re.compile(r"^(?P<problem>.*) - at `\$\.(?P<argument>\w+)(?P<rest>[^`]*)`$", re.DOTALL)
+_MISSING = re.compile(r"^Object missing required field `(\w+)`$")
+_UNKNOWN = re.compile(r"^Object contains unknown field `(.*)`$")
+
+
+class Taken(NamedTuple):
+    """A function's signature with its types resolved."""
+
+    whole: inspect.Signature
+    signature: inspect.Signature
+    """Without the context, which no caller gives."""
+    kinds: Mapping[str, Any]
+    context: str | None
+    decoder: msgspec.json.Decoder[Any]
+
+
+class Arguments:
+    """What one function takes."""
+
+    def __init__(self, function: Callable[..., Any], entrypoint: str) -> None:
+        self._function = function
+        self._entrypoint = entrypoint
+        try:
+            self._taken  # noqa: B018  what is wrong with a signature is best said where it stands
+        except NameError:
+            pass  # an annotation may name what the module defines further down: it is resolved when it is needed
+
+    def names(self) -> tuple[str, ...]:
+        return tuple(inspect.signature(self._function).parameters)
+
+    def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        """The arguments of a call by name, checked and converted, without defaults.
+
+        Raises:
+            InvalidInputError: one is missing, unknown, or not of its type.
+        """
+        taken = self._resolved()
+        try:
+            given = taken.signature.bind(*args, **kwargs).arguments
+        except TypeError as error:
+            raise InvalidInputError(f"{self._entrypoint}: {error}; {self._takes(taken)}") from None
+        return {name: self._converted(name, value, taken.kinds[name]) for name, value in given.items()}
+
+    def with_defaults(self, given: Mapping[str, Any]) -> inspect.BoundArguments:
+        """As the function would see them, but for the context."""
+        bound = inspect.BoundArguments(self._resolved().signature, dict(given))
+        bound.apply_defaults()
+        return bound
+
+    def encode(self, given: Mapping[str, Any]) -> bytes:
+        """The payload of a call. It is read back at once: nothing checks a dataclass or a struct when it is made."""
+        try:
+            payload = _ENCODER.encode(given)
+        except (msgspec.MsgspecError, TypeError, ValueError, RecursionError) as error:
+            culprit = next((name for name, value in given.items() if not _has_json(value)), "?")
+            problem = f"{self._entrypoint}: argument {culprit!r} has no JSON form: {error}"
+            raise InvalidInputError(problem) from error
+        try:
+            self._resolved().decoder.decode(payload)
+        except (msgspec.MsgspecError, ValueError) as error:
+            raise InvalidInputError(f"{self._entrypoint}: {self._problem(error)}") from error
+        return payload
+
+    def call(self, payload: bytes, context: JobContext) -> Any:
+        """Call the function with what a payload holds.
+
+        Raises:
+            InvalidPayloadError: it does not fit.
+        """
+        args, kwargs = self._for_call(self.decode(payload), context)
+        return self._function(*args, **kwargs)
+
+    def decode(self, payload: bytes) -> dict[str, Any]:
+        taken = self._resolved()
+        try:
+            decoded = taken.decoder.decode(payload)
+        except (msgspec.MsgspecError, ValueError) as error:
+            raise InvalidPayloadError(self._entrypoint, self._problem(error)) from error
+        found = ((name, getattr(decoded, name)) for name in taken.kinds)
+        return {name: value for name, value in found if value is not _LEFT_OUT}
+
+    # --- Inside ---
+
+    @cached_property
+    def _taken(self) -> Taken:
+        whole = inspect.signature(self._function)
+        hints = get_type_hints(self._function, include_extras=True)
+        for name, parameter in whole.parameters.items():
+            if parameter.kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD):
+                raise InvalidInputError(
+                    f"{self._entrypoint}: *args and **kwargs cannot be stored by name: name each argument, "
+                    f"or take a list or a dict instead of {parameter}"
+                )
+            if name.startswith("__"):
+                raise InvalidInputError(f"{self._entrypoint}: {name!r} cannot be the name of a job's argument")
+        context = self._context(whole, hints)
+        rest = [one for one in whole.parameters.values() if one.name != context]
+        kinds = {one.name: hints.get(one.name, Any) for one in rest}
+        return Taken(whole, whole.replace(parameters=rest), kinds, context, self._decoder(rest, kinds))
+
+    def _resolved(self) -> Taken:
+        try:
+            return self._taken
+        except NameError as error:
+            raise InvalidInputError(
+                f"{self._entrypoint}: an annotation cannot be resolved: {error}. Types of a job's arguments must be "
+                "defined in its module, not inside a function or under TYPE_CHECKING"
+            ) from error
+
+    def _context(self, whole: inspect.Signature, hints: Mapping[str, Any]) -> str | None:
+        """The parameter that the context goes to. It comes first or has a default: else no type checker could know
+        that callers leave it out."""
+        found = [name for name in whole.parameters if _is_context(hints.get(name))]
+        if not found:
+            return None
+        if len(found) > 1:
+            raise InvalidInputError(f"{self._entrypoint}: one JobContext is enough, not {' and '.join(found)}")
+        [name] = found
+        if name != next(iter(whole.parameters)) and whole.parameters[name].default is inspect.Parameter.empty:
+            raise InvalidInputError(
+                f"{self._entrypoint}: {name!r}, the JobContext, must be the first parameter, "
+                "or be `JobContext | None = None`"
+            )
+        return name
+
+    def _decoder(self, parameters: list[inspect.Parameter], kinds: Mapping[str, Any]) -> msgspec.json.Decoder[Any]:
+        fields: list[Any] = []
+        for one in parameters:
+            required = one.default is inspect.Parameter.empty
+            fields.append((one.name, kinds[one.name]) if required else (one.name, kinds[one.name], _LEFT_OUT))
+            try:
+                _check_kind(kinds[one.name])
+            except TypeError as error:
+                raise InvalidInputError(
+                    f"{self._entrypoint}: argument {one.name!r} cannot be stored: {error}"
+                ) from error
+        shape = msgspec.defstruct("Arguments", fields, kw_only=True, forbid_unknown_fields=True)
+        return msgspec.json.Decoder(shape, dec_hook=_decode_hook)
+
+    def _converted(self, name: str, value: Any, kind: Any) -> Any:
+        try:
+            return msgspec.convert(value, kind, builtin_types=_OWN_TYPES, dec_hook=_decode_hook)
+        except (msgspec.MsgspecError, TypeError, ValueError) as error:
+            raise InvalidInputError(f"{self._entrypoint}: argument {name!r}: {error}") from error
+
+    def _for_call(self, given: Mapping[str, Any], context: JobContext) -> tuple[list[Any], dict[str, Any]]:
+        taken = self._resolved()
+        args: list[Any] = []
+        kwargs: dict[str, Any] = {}
+        for name, parameter in taken.whole.parameters.items():
+            if name != taken.context and name not in given:
+                continue
+            value = context if name == taken.context else given[name]
+            if parameter.kind is inspect.Parameter.POSITIONAL_ONLY:
+                args.append(value)
+            else:
+                kwargs[name] = value
+        return args, kwargs
+
+    def _problem(self, error: Exception) -> str:
+        """What msgspec says about a field, said about an argument."""
+        said = str(error)
+        if found := _PLACE.match(said):
+            inside = f" at {found['rest']}" if found["rest"] else ""
+            return f"argument {found['argument']!r}{inside}: {found['problem']}"
+        if found := _MISSING.match(said):
+            return f"argument {found[1]!r} is missing; {self._takes(self._taken)}"
+        if found := _UNKNOWN.match(said):
+            return f"there is no argument {found[1]!r}; {self._takes(self._taken)}"
+        return f"{said}; a payload is a JSON object with an entry for each argument"
+
+    def _takes(self, taken: Taken) -> str:
+        return f"it takes {', '.join(taken.kinds) or 'no arguments'}"
+
+
+def result_decoder(function: Callable[..., Any]) -> msgspec.json.Decoder[Any]:
+    """Reads a result as what the function says it returns; as plain JSON values if it does not say, or cannot."""
+    try:
+        kind = get_type_hints(function, include_extras=True).get("return", Any)
+        if get_origin(kind) in (Union, UnionType):
+            kind = Union[tuple(one for one in get_args(kind) if one not in (Snooze, Cancel))]  # noqa: UP007
+        return msgspec.json.Decoder(kind, dec_hook=_decode_hook)
+    except (NameError, TypeError):
+        return msgspec.json.Decoder(Any)
+
+
+def encode_result(returned: object) -> bytes | None:
+    """JSON, for the archive; nothing for a function that returns nothing."""
+    return None if returned is None else _ENCODER.encode(returned)
+
+
+def _is_context(kind: Any) -> bool:
+    if get_origin(kind) in (Union, UnionType):
+        return any(one is JobContext for one in get_args(kind))
+    return kind is JobContext
+
+
+def _check_kind(kind: Any) -> None:
+    """Raises TypeError for a type that has no JSON form, at any depth of it."""
+    if isinstance(info := msgspec.inspect.type_info(kind), msgspec.inspect.CustomType) and not _is_model(info.cls):
+        raise TypeError(f"{_name(info.cls)} is no type that JSON, msgspec or pydantic knows")
+    msgspec.json.Decoder(kind, dec_hook=_decode_hook)
+    for part in get_args(kind):
+        if isinstance(part, type):
+            _check_kind(part)
+
+
+def _is_model(kind: Any) -> bool:
+    """Pydantic's models are known by what they can do: it need not be installed."""
+    return hasattr(kind, "model_validate_json")
+
+
+def _name(kind: Any) -> str:
+    return getattr(kind, "__name__", str(kind))
+
+
+def _has_json(value: Any) -> bool:
+    try:
+        _ENCODER.encode(value)
+    except Exception:  # noqa: BLE001  whatever it is, this is the argument that has no JSON
+        return False
+    return True
+
+
+def _encode_hook(value: Any) -> Any:
+    if _is_model(type(value)):
+        return msgspec.Raw(value.model_dump_json(by_alias=True).encode())
+    raise TypeError(f"{_name(type(value))} is no type that JSON, msgspec or pydantic knows")
+
+
+def _decode_hook(kind: Any, value: Any) -> Any:
+    if isinstance(value, kind):
+        return value
+    if not _is_model(kind):
+        raise TypeError(f"{_name(kind)} is no type that JSON, msgspec or pydantic knows")
+    return kind.model_validate_json(_ENCODER.encode(value))
+
+
+_ENCODER = msgspec.json.Encoder(enc_hook=_encode_hook)

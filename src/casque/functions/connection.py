@@ -1,0 +1,170 @@
+"""Between an app and its open queue: calls may come from any thread and any event loop, the queue has one."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Coroutine, Sequence
+from contextlib import aclosing
+from datetime import datetime, timedelta
+from typing import Any, Protocol, TypeVar
+
+from casque.client.queue import Queue
+from casque.clock import Clock, SystemClock
+from casque.errors import HistoryGoneError, InvalidInputError, NoHistoryError, QueueClosedError
+from casque.functions.handle import Connection, Handle, Outcome
+from casque.functions.job import JobCall
+from casque.service import ArchivedJob, EventKind
+from casque.settings import QueueSettings
+from casque.types import JobState
+
+R = TypeVar("R")
+
+CLOCKS_APART = timedelta(hours=1)
+"""By so much the clocks of who enqueued a job and of who finished it may differ, and its result is still found."""
+Added = tuple[str, datetime | None]
+"""The id of a job, and when it was created."""
+
+
+class Outlet(Connection, Protocol):
+    """Where an app's jobs go."""
+
+    async def enqueue(self, calls: Sequence[JobCall[Any]], *, request_id: str | None = None) -> list[Added]: ...
+
+
+class Open:
+    """An open queue."""
+
+    def __init__(self, queue: Queue[bytes], settings: QueueSettings, clock: Clock | None = None) -> None:
+        self._queue = queue
+        self._clock: Clock = clock or SystemClock()
+        self._settings = settings
+        self._loop = asyncio.get_running_loop()
+
+    async def enqueue(self, calls: Sequence[JobCall[Any]], *, request_id: str | None = None) -> list[Added]:
+        jobs = await self._there(self._queue.enqueue_many([call.new for call in calls], request_id=request_id))
+        return [(job.id, job.created_at) for job in jobs]
+
+    async def status(self, handle: Handle[Any]) -> JobState | None:
+        job = await self._there(self._queue.find(handle.id))
+        if job is not None:
+            return job.state
+        archived = await self._there(self._archived(handle))
+        return None if archived is None else archived.state
+
+    async def cancel(self, handle: Handle[Any]) -> None:
+        await self._there(self._queue.cancel(handle.id))
+
+    async def outcome(self, handle: Handle[Any], timeout: float | None) -> Outcome:
+        async with asyncio.timeout(timeout):
+            return await self._there(self._outcome(handle))
+
+    def wait(self, call: Coroutine[Any, Any, R]) -> R:
+        if _running_loop() is self._loop:
+            call.close()
+            raise InvalidInputError("this would block the event loop that it waits for: `await` the call without _sync")
+        return _blocked(call, self._loop)
+
+    # --- Inside ---
+
+    async def _there(self, call: Coroutine[Any, Any, R]) -> R:
+        if asyncio.get_running_loop() is self._loop:
+            return await call
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(call, self._loop))
+
+    async def _outcome(self, handle: Handle[Any]) -> Outcome:
+        while True:
+            # The position first: what happens between the two looks is then in the events.
+            position = (await self._queue.stats()).position
+            job = await self._queue.find(handle.id)
+            if job is not None and job.state is JobState.DEAD:
+                return Outcome(JobState.DEAD, error=job.last_error)
+            if job is None:
+                return await self._from_archive(handle)
+            try:
+                return await self._from_events(handle, position)
+            except HistoryGoneError:
+                continue  # it fell behind: look again
+            except NoHistoryError:
+                return await self._from_looks(handle)
+
+    async def _from_events(self, handle: Handle[Any], position: int) -> Outcome:
+        async with aclosing(self._queue.events(from_position=position)) as events:
+            async for event in events:
+                if event.job_id != handle.id:
+                    continue
+                match event.kind:
+                    case EventKind.ACKED:
+                        return Outcome(JobState.DONE, result=event.fields.get("result"))
+                    case EventKind.CANCELLED:
+                        return Outcome(JobState.CANCELLED)
+                    case EventKind.DIED:
+                        return Outcome(JobState.DEAD, error=event.fields.get("error"))
+        raise QueueClosedError("the queue was closed while a result was waited for")
+
+    async def _from_archive(self, handle: Handle[Any]) -> Outcome:
+        """It has left the queue; the archive has it within `archive_interval`."""
+        pause_s = self._settings.poll_min.total_seconds()
+        while (archived := await self._archived(handle)) is None:
+            await self._clock.sleep(pause_s)
+            pause_s = min(2 * pause_s, self._settings.poll_max.total_seconds())
+        return Outcome(archived.state, archived.result, archived.error)
+
+    async def _from_looks(self, handle: Handle[Any]) -> Outcome:
+        """A queue without a history is looked at now and then."""
+        pause_s = self._settings.poll_min.total_seconds()
+        while (job := await self._queue.find(handle.id)) is not None:
+            if job.state is JobState.DEAD:
+                return Outcome(JobState.DEAD, error=job.last_error)
+            await self._clock.sleep(pause_s)
+            pause_s = min(2 * pause_s, self._settings.poll_max.total_seconds())
+        return await self._from_archive(handle)
+
+    async def _archived(self, handle: Handle[Any]) -> ArchivedJob | None:
+        since = None if handle.since is None else handle.since - CLOCKS_APART
+        found: ArchivedJob | None = None
+        async with aclosing(self._queue.archive(since=since, entrypoint=handle.entrypoint)) as jobs:
+            async for job in jobs:
+                if job.id == handle.id:
+                    found = job  # and go on: a dead job that was given fresh attempts ends again
+        return found
+
+
+class LoopThread:
+    """An event loop in a thread of its own, for code without one."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="casque-app", daemon=True)
+        self._thread.start()
+
+    def wait(self, call: Coroutine[Any, Any, R]) -> R:
+        return _blocked(call, self._loop)
+
+    def end(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.run_until_complete(_end_tasks(asyncio.all_tasks(self._loop)))
+        self._loop.close()
+
+
+def _blocked(call: Coroutine[Any, Any, R], loop: asyncio.AbstractEventLoop) -> R:
+    future = asyncio.run_coroutine_threadsafe(call, loop)
+    try:
+        return future.result()
+    except BaseException:
+        future.cancel()  # a KeyboardInterrupt here must not leave the call running on its own
+        raise
+
+
+async def _end_tasks(tasks: set[asyncio.Task[Any]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None

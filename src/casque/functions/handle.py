@@ -1,0 +1,120 @@
+"""An enqueued job, as whoever enqueued it sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from datetime import datetime
+from typing import Any, Generic, Protocol, TypeVar
+
+import msgspec
+
+from casque.errors import JobFailedError
+from casque.types import JobState
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """How a job ended."""
+
+    state: JobState
+    result: bytes | None = None
+    error: str | None = None
+
+
+class Connection(Protocol):
+    """What a handle needs of the queue: one that is open, or what stands for it in a test."""
+
+    async def status(self, handle: Handle[Any]) -> JobState | None: ...
+
+    async def cancel(self, handle: Handle[Any]) -> None: ...
+
+    async def outcome(self, handle: Handle[Any], timeout: float | None) -> Outcome: ...
+
+    def wait(self, call: Coroutine[Any, Any, R]) -> R:
+        """Carry out a call for a caller that blocks."""
+        ...
+
+
+class Handle(Generic[T]):
+    """One job. It can be made again from its id with `function.handle(job_id)`."""
+
+    def __init__(
+        self,
+        connection: Callable[[], Connection],
+        entrypoint: str,
+        job_id: str,
+        decode: Callable[[bytes], T],
+        *,
+        since: datetime | None = None,
+    ) -> None:
+        """For apps, which make handles."""
+        self._connection = connection
+        self._decode = decode
+        self.id = job_id
+        self.entrypoint = entrypoint
+        self.since = since
+        """When it was enqueued, if that is known: how far back the archive is searched."""
+
+    async def status(self) -> JobState | None:
+        """Where the job stands. None for a moment after it has finished, until the archive has it, and for a job
+        that never was."""
+        return await self._connection().status(self)
+
+    async def cancel(self) -> None:
+        """Take it out of the queue. If it is running, its worker learns of it with its next heartbeat.
+
+        Raises:
+            JobNotFoundError: it has finished.
+            JobStateError: it is dead.
+        """
+        await self._connection().cancel(self)
+
+    async def result(self, timeout: float | None = None) -> T:
+        """What the function returned, once it has.
+
+        Raises:
+            JobFailedError: the job is dead, or was cancelled.
+            TimeoutError: it had not finished after so many seconds. It goes on.
+        """
+        outcome = await self._connection().outcome(self, timeout)
+        if outcome.state is not JobState.DONE:
+            raise JobFailedError(self.id, outcome.state.value, outcome.error)
+        return self._decode(b"null" if outcome.result is None else outcome.result)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.entrypoint!r}, {self.id!r})"
+
+
+class SyncHandle(Generic[T]):
+    """A `Handle` whose calls block: what `enqueue_sync` returns."""
+
+    def __init__(self, handle: Handle[T], wait: Callable[[Coroutine[Any, Any, Any]], Any]) -> None:
+        self.handle = handle
+        self._wait = wait
+
+    @property
+    def id(self) -> str:
+        return self.handle.id
+
+    @property
+    def entrypoint(self) -> str:
+        return self.handle.entrypoint
+
+    def status(self) -> JobState | None:
+        """As `Handle.status`."""
+        state: JobState | None = self._wait(self.handle.status())
+        return state
+
+    def cancel(self) -> None:
+        """As `Handle.cancel`."""
+        self._wait(self.handle.cancel())
+
+    def result(self, timeout: float | None = None) -> T:
+        """As `Handle.result`."""
+        found: T = self._wait(self.handle.result(timeout))
+        return found
+
+    def __repr__(self) -> str:
+        return f"Sync{self.handle!r}"

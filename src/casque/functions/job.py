@@ -1,0 +1,277 @@
+"""A function that can be enqueued. Calling it is still a plain call."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from datetime import datetime, timedelta
+from functools import update_wrapper
+from string import Formatter
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, cast, overload
+
+import msgspec
+
+from casque import checks
+from casque.client.queue import NewJob
+from casque.errors import InvalidInputError
+from casque.functions.arguments import Arguments, encode_result, result_decoder
+from casque.functions.handle import Handle, SyncHandle
+from casque.worker.handlers import Executor, Handler, JobContext, Retry
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+S = TypeVar("S")
+
+Key = str | Callable[..., str]
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """How a job is put into the queue: what the decorator says, and what one call says otherwise."""
+
+    priority: int = 0
+    delay: float | timedelta | None = None
+    run_at: datetime | None = None
+    key: Key | None = None
+    max_attempts: int | None = None
+    headers: Mapping[str, str] | None = None
+    zone: str | None = None
+
+
+class JobCall(msgspec.Struct, Generic[T], frozen=True):
+    """A checked call of a function that has not been enqueued yet: what `bind` makes for `enqueue_many`."""
+
+    definition: Definition
+    arguments: Mapping[str, Any]
+    """By name, without defaults."""
+    new: NewJob[bytes]
+
+    @property
+    def entrypoint(self) -> str:
+        return self.new.entrypoint
+
+
+class Desk(Protocol):
+    """Where calls go: an app."""
+
+    async def enqueue_many(self, calls: Iterable[JobCall[T]], *, request_id: str | None = None) -> list[Handle[T]]: ...
+
+    def handle(self, definition: Definition, job_id: str, since: datetime | None = None) -> Handle[Any]: ...
+
+    def wait(self, call: Coroutine[Any, Any, S]) -> S: ...
+
+
+class Definition:
+    """What is known about one function: its name, its arguments, how it is run."""
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        entrypoint: str,
+        *,
+        retry: Retry,
+        timeout_s: float | None,
+        executor: Executor | None,
+    ) -> None:
+        self.function = function
+        self.entrypoint = entrypoint
+        self.arguments = Arguments(function, entrypoint)
+        is_async = inspect.iscoroutinefunction(function)
+        self.handler = Handler(
+            entrypoint,
+            self.arguments.call,
+            is_async=is_async,
+            executor=_executor(entrypoint, executor, is_async=is_async),
+            timeout_s=timeout_s,
+            retry=retry,
+            encode_result=encode_result,
+        )
+        self._results: msgspec.json.Decoder[Any] | None = None
+
+    def decode_result(self, result: bytes) -> Any:
+        if self._results is None:
+            self._results = result_decoder(self.function)
+        return self._results.decode(result)
+
+    def key(self, key: Key | None, arguments: Mapping[str, Any]) -> str | None:
+        """The unique key of one call. The entrypoint is part of it: a key is about jobs of one function."""
+        if key is None:
+            return None
+        whole = self.arguments.with_defaults(arguments)
+        try:
+            made = key.format(**whole.arguments) if isinstance(key, str) else key(*whole.args, **whole.kwargs)
+        except (AttributeError, LookupError, TypeError, ValueError) as error:
+            raise InvalidInputError(
+                f"{self.entrypoint}: no key can be made: {type(error).__name__}: {error}"
+            ) from error
+        return f"{self.entrypoint}:{checks.text('key', made, checks.KEY_MAX)}"
+
+    def checked_key(self, key: Any) -> Key | None:
+        if key is None or callable(key):
+            return cast("Key | None", key)
+        if not isinstance(key, str):
+            raise InvalidInputError(f"key must be a template such as 'user-{{user_id}}' or a function, not {key!r}")
+        try:
+            named = [name for _, name, _, _ in Formatter().parse(key) if name is not None]
+        except ValueError as error:
+            raise InvalidInputError(f"{self.entrypoint}: key {key!r} is no template: {error}") from error
+        known = self.arguments.names()
+        for name in named:
+            if name.replace("[", ".").split(".")[0] not in known:
+                raise InvalidInputError(
+                    f"{self.entrypoint}: key {key!r} names {name!r}, which is no argument; there are {', '.join(known)}"
+                )
+        return key
+
+
+class Enqueuing(Generic[P, T]):
+    """The ways to enqueue a function, all of them typed like the function itself."""
+
+    def __init__(self, desk: Desk, definition: Definition, options: Options) -> None:
+        self._desk = desk
+        self._definition = definition
+        self._options = options
+
+    @property
+    def entrypoint(self) -> str:
+        return self._definition.entrypoint
+
+    async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[T]:
+        """Add a job; it is durable when this returns.
+
+        Raises:
+            InvalidInputError: the arguments do not fit the function.
+        """
+        [handle] = await self._desk.enqueue_many([self.bind(*args, **kwargs)])
+        return handle
+
+    def enqueue_sync(self, *args: P.args, **kwargs: P.kwargs) -> SyncHandle[T]:
+        """As `enqueue`, for code without asyncio: blocks until the job is durable."""
+        [handle] = self.enqueue_many_sync([self.bind(*args, **kwargs)])
+        return handle
+
+    def bind(self, *args: P.args, **kwargs: P.kwargs) -> JobCall[T]:
+        """Check a call and keep it for `enqueue_many`."""
+        options, definition = self._options, self._definition
+        arguments = definition.arguments.bind(args, kwargs)
+        new = NewJob(
+            definition.entrypoint,
+            definition.arguments.encode(arguments),
+            options.priority,
+            options.delay,
+            options.run_at,
+            definition.key(options.key, arguments),
+            options.max_attempts,
+            options.headers,
+            options.zone,
+        )
+        return JobCall(definition, arguments, new)
+
+    async def enqueue_many(self, calls: Iterable[JobCall[T]], *, request_id: str | None = None) -> list[Handle[T]]:
+        """Add several jobs, each made with `bind`, in one commit: all of them or none."""
+        return await self._desk.enqueue_many(calls, request_id=request_id)
+
+    def enqueue_many_sync(self, calls: Iterable[JobCall[T]], *, request_id: str | None = None) -> list[SyncHandle[T]]:
+        """As `enqueue_many`, for code without asyncio."""
+        handles = self._desk.wait(self._desk.enqueue_many(calls, request_id=request_id))
+        return [SyncHandle(handle, self._desk.wait) for handle in handles]
+
+    def delay(self, seconds: float | timedelta) -> Enqueuing[P, T]:
+        """The same function, to be run not before so many seconds have passed."""
+        checks.span_ms("delay", seconds)
+        return self._changed(delay=seconds, run_at=None)
+
+    def schedule(self, at: datetime) -> Enqueuing[P, T]:
+        """The same function, to be run not before this moment, which names its time zone."""
+        checks.moment_ms("at", at)
+        return self._changed(run_at=at, delay=None)
+
+    def using(
+        self,
+        *,
+        priority: int | None = None,
+        key: Key | None = None,
+        max_attempts: int | None = None,
+        headers: Mapping[str, str] | None = None,
+        zone: str | None = None,
+    ) -> Enqueuing[P, T]:
+        """The same function, with other settings than its decorator's for what is enqueued through this."""
+        given: dict[str, Any] = {
+            "priority": None if priority is None else checks.priority(priority),
+            "key": self._definition.checked_key(key),
+            "max_attempts": None if max_attempts is None else checks.max_attempts(max_attempts),
+            "headers": None if headers is None else checks.headers(headers),
+            "zone": None if zone is None else checks.name("zone", zone, checks.NAME_MAX),
+        }
+        return self._changed(**{name: value for name, value in given.items() if value is not None})
+
+    def handle(self, job_id: str, *, since: datetime | None = None) -> Handle[T]:
+        """A handle of a job that was enqueued before. `since`: the archive is not searched further back."""
+        return self._desk.handle(self._definition, job_id, since)
+
+    def _changed(self, **changes: Any) -> Enqueuing[P, T]:
+        return Enqueuing(self._desk, self._definition, msgspec.structs.replace(self._options, **changes))
+
+
+class JobFunction(Enqueuing[P, T], Generic[P, R, T]):
+    """What `@app.job()` makes of a function."""
+
+    def __init__(self, desk: Desk, definition: Definition, options: Options) -> None:
+        super().__init__(desk, definition, options)
+        update_wrapper(self, definition.function)
+
+    @property
+    def definition(self) -> Definition:
+        """What testing tools and the app itself know about it."""
+        return self._definition
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """A plain call: nothing is enqueued, checked or converted."""
+        returned: R = self._definition.function(*args, **kwargs)
+        return returned
+
+    def __repr__(self) -> str:
+        return f"<job {self.entrypoint!r}: {self._definition.function!r}>"
+
+
+class ContextJobFunction(Enqueuing[P, T], Generic[P, R, T]):
+    """The same for a function whose first parameter is a `JobContext`: whoever enqueues it leaves that out.
+
+    Only type checkers see this class; what is made is a `JobFunction`."""
+
+    definition: Definition
+
+    def __call__(self, context: JobContext, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        raise NotImplementedError
+
+
+class Decorator(Protocol):
+    """What `app.job(...)` returns."""
+
+    @overload
+    def __call__(  # type: ignore[overload-overlap]
+        self, function: Callable[Concatenate[JobContext, P], Coroutine[Any, Any, T]], /
+    ) -> ContextJobFunction[P, Coroutine[Any, Any, T], T]: ...
+
+    @overload
+    def __call__(self, function: Callable[Concatenate[JobContext, P], R], /) -> ContextJobFunction[P, R, R]: ...
+
+    @overload
+    def __call__(
+        self, function: Callable[P, Coroutine[Any, Any, T]], /
+    ) -> JobFunction[P, Coroutine[Any, Any, T], T]: ...
+
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> JobFunction[P, R, R]: ...
+
+
+def _executor(entrypoint: str, chosen: Executor | None, *, is_async: bool) -> Executor:
+    if chosen is None:
+        return "async" if is_async else "thread"
+    if chosen not in ("async", "thread", "process"):
+        raise InvalidInputError(f"{entrypoint}: executor must be 'async', 'thread' or 'process', not {chosen!r}")
+    if is_async != (chosen == "async"):
+        fitting = "'async'" if is_async else "'thread' or 'process'"
+        kind = "a coroutine function" if is_async else "a plain function"
+        raise InvalidInputError(f"{entrypoint}: {kind} runs with executor={fitting}, not {chosen!r}")
+    return chosen
