@@ -20,7 +20,8 @@ class Order:
 
 @app.job(key="order-{order.number}", backoff=[1, 10, 60])
 async def ship(context: JobContext, order: Order, express: bool = False) -> str:
-    return f"order {order.number}: {len(order.items)} items, attempt {context.attempt}"
+    how = "express" if express else "by post"
+    return f"order {order.number}, {len(order.items)} items, {how}, attempt {context.attempt}"
 
 
 @app.job(priority=10)

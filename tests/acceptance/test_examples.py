@@ -69,7 +69,7 @@ PRINTED = {
         r"one job for one order: True",
         r"now and later: ready delayed",
         r"refused: ship: argument 'order' at .number: Expected `int`, got `str`",
-        r"inline: order 8: 1 items, attempt 1",
+        r"inline: order 8, 1 items, by post, attempt 1",
     ],
     "quickstart": [r"enqueued greet as [0-9a-f-]{36}", r"hello world", r"1 done, 0 waiting"],
     "request_ids": [

@@ -21,7 +21,6 @@ from casque.functions.job import Decorator, Definition, JobCall, JobFunction, Ke
 from casque.settings import QueueSettings, SettingsChanges
 from casque.worker.handlers import Executor, Handler, Retry
 
-T = TypeVar("T")
 S = TypeVar("S")
 
 Span = float | timedelta
@@ -200,7 +199,7 @@ class App:
 
     # --- Enqueuing ---
 
-    async def enqueue_many(self, calls: Iterable[JobCall[T]], *, request_id: str | None = None) -> list[Handle[T]]:
+    async def enqueue_many(self, calls: Iterable[JobCall[Any]], *, request_id: str | None = None) -> list[Handle[Any]]:
         """Add jobs of any of the functions, each made with `bind`, in one commit: all of them or none."""
         made = list(calls)
         for one in made:

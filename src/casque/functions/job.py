@@ -54,7 +54,9 @@ class JobCall(msgspec.Struct, Generic[T], frozen=True):
 class Desk(Protocol):
     """Where calls go: an app."""
 
-    async def enqueue_many(self, calls: Iterable[JobCall[T]], *, request_id: str | None = None) -> list[Handle[T]]: ...
+    async def enqueue_many(
+        self, calls: Iterable[JobCall[Any]], *, request_id: str | None = None
+    ) -> list[Handle[Any]]: ...
 
     def handle(self, definition: Definition, job_id: str, since: datetime | None = None) -> Handle[Any]: ...
 
@@ -216,6 +218,8 @@ class Enqueuing(Generic[P, T]):
 class JobFunction(Enqueuing[P, T], Generic[P, R, T]):
     """What `@app.job()` makes of a function."""
 
+    __name__: str
+
     def __init__(self, desk: Desk, definition: Definition, options: Options) -> None:
         super().__init__(desk, definition, options)
         update_wrapper(self, definition.function)
@@ -239,6 +243,7 @@ class ContextJobFunction(Enqueuing[P, T], Generic[P, R, T]):
 
     Only type checkers see this class; what is made is a `JobFunction`."""
 
+    __name__: str
     definition: Definition
 
     def __call__(self, context: JobContext, /, *args: P.args, **kwargs: P.kwargs) -> R:
