@@ -57,7 +57,7 @@ async def send(to: str, subject: str = "hello", *, copies: int = 1) -> str:
     return f"{copies} x {subject} to {to}"
 
 
-@app.job("resize-image", executor="process", timeout=timedelta(minutes=1), backoff=[1, timedelta(minutes=1)])
+@app.job("resize-image", timeout=timedelta(minutes=1), backoff=[1, timedelta(minutes=1)])
 def resize(path: str, size: Size, user: User | None = None) -> Size:
     return Size(size.width * 2, len(path))
 
@@ -183,8 +183,10 @@ def test_functions_that_cannot_be_jobs_are_refused_where_they_stand() -> None:
     ]:
         with pytest.raises(InvalidInputError, match=said):
             other.job()(function)  # type: ignore[call-overload]
-    with pytest.raises(InvalidInputError, match="executor='async', not 'thread'"):
+    with pytest.raises(InvalidInputError, match="leave executor out"):
         other.job(executor="thread")(coroutine)
+    with pytest.raises(InvalidInputError, match="executor must be 'async' or 'thread', not 'process'"):
+        other.job(executor="process")(_nothing)  # type: ignore[arg-type]
     with pytest.raises(InvalidInputError, match="with parentheses"):
         other.job(coroutine)  # type: ignore[arg-type]
     with pytest.raises(InvalidInputError, match="names 'user', which is no argument"):
@@ -208,7 +210,7 @@ def test_a_type_that_is_defined_later_is_found_when_it_is_needed() -> None:
 
 def test_a_handler_says_how_it_is_to_be_run() -> None:
     handler = app.handlers["resize-image"]
-    assert (handler.executor, handler.is_async, handler.timeout_s) == ("process", False, 60)
+    assert (handler.executor, handler.is_async, handler.timeout_s) == ("thread", False, 60)
     assert [handler.retry.delay_ms(attempt) for attempt in (1, 2, 3)] == [1000, 60_000, 60_000]
     assert handler.retry.max_attempts == 7
     assert handler.encode_result(Size(1, 2)) == b'{"width":1,"height":2}'

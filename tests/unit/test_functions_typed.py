@@ -27,7 +27,7 @@ async def send(to: str, subject: str = "hello", *, copies: int = 1) -> int:
     return copies
 
 
-@app.job("resize", executor="process", backoff=[1, 10])
+@app.job("resize", executor="thread", backoff=[1, 10])
 def resize(path: str) -> str | Snooze | Cancel:
     return path
 

@@ -6,7 +6,7 @@ from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from types import MappingProxyType, TracebackType
-from typing import Any, Self, TypeVar, Unpack, cast
+from typing import Any, Literal, Self, TypeVar, Unpack, cast
 
 import msgspec
 
@@ -19,7 +19,7 @@ from casque.functions.connection import LoopThread, Open, Outlet
 from casque.functions.handle import Handle
 from casque.functions.job import Decorator, Definition, JobCall, JobFunction, Key, Options
 from casque.settings import QueueSettings, SettingsChanges
-from casque.worker.handlers import Executor, Handler, Retry
+from casque.worker.handlers import Handler, Retry
 
 S = TypeVar("S")
 
@@ -107,7 +107,7 @@ class App:
         priority: int = 0,
         key: Key | None = None,
         zone: str | None = None,
-        executor: Executor | None = None,
+        executor: Literal["async", "thread"] | None = None,
     ) -> Decorator:
         """Make a function enqueueable. Its parameters are what its jobs carry; a first one that is annotated with
         `JobContext` is filled in by the worker.
@@ -116,8 +116,8 @@ class App:
         long it waits after a failure, doubling from there up to `backoff_cap`; or the waits themselves, one after the
         other, the last of them ever after. `timeout`: a run that takes longer has failed. `priority`: lower runs
         first. `key`: while an unfinished job of this function has the same key, nothing is added; a template such as
-        `"user-{user_id}"`, or a function of the same arguments. `executor`: `async` for coroutine functions, for
-        others `thread`, or `process` for what computes a lot.
+        `"user-{user_id}"`, or a function of the same arguments. `executor`: where a plain function runs, in a `thread`
+        unless it is so quick that it may run on the worker's loop, `async`. Coroutine functions always run there.
         """
         if name is not None and not isinstance(name, str):
             raise InvalidInputError("write @app.job() with parentheses; its first argument is a name")

@@ -73,7 +73,7 @@ class Definition:
         *,
         retry: Retry,
         timeout_s: float | None,
-        executor: Executor | None,
+        executor: str | None,
     ) -> None:
         self.function = function
         self.entrypoint = entrypoint
@@ -270,13 +270,15 @@ class Decorator(Protocol):
     def __call__(self, function: Callable[P, R], /) -> JobFunction[P, R, R]: ...
 
 
-def _executor(entrypoint: str, chosen: Executor | None, *, is_async: bool) -> Executor:
-    if chosen is None:
-        return "async" if is_async else "thread"
-    if chosen not in ("async", "thread", "process"):
-        raise InvalidInputError(f"{entrypoint}: executor must be 'async', 'thread' or 'process', not {chosen!r}")
-    if is_async != (chosen == "async"):
-        fitting = "'async'" if is_async else "'thread' or 'process'"
-        kind = "a coroutine function" if is_async else "a plain function"
-        raise InvalidInputError(f"{entrypoint}: {kind} runs with executor={fitting}, not {chosen!r}")
-    return chosen
+def _executor(entrypoint: str, chosen: str | None, *, is_async: bool) -> Executor:
+    match chosen:
+        case None:
+            return "async" if is_async else "thread"
+        case "async":
+            return "async"
+        case "thread" if not is_async:
+            return "thread"
+        case "thread":
+            raise InvalidInputError(f"{entrypoint}: a coroutine function runs on the worker's loop: leave executor out")
+        case _:
+            raise InvalidInputError(f"{entrypoint}: executor must be 'async' or 'thread', not {chosen!r}")

@@ -6,6 +6,7 @@ import asyncio
 import pickle
 import socket
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from casque.client.queue import Queue
@@ -78,6 +79,7 @@ class Worker:
             drain_s=drain,
             burst=burst,
         )
+        self._app = handlers
         self._handlers = chosen(handlers.handlers, entrypoints)
         self._url: Any = url if url is not None else handlers.url  # or a store that somebody made
         self._opening = {**handlers.opening, **(opening or {})}
@@ -100,8 +102,14 @@ class Worker:
             CasqueError: the queue cannot be used, and trying again will not help.
         """
         async with Queue.open(self._url, worker=self.name, **self._opening) as queue:
-            await _Shift(self, queue, self._handlers, self._options, self._guard()).run(self._stopping)
+            with self._lent(queue):
+                await _Shift(self, queue, self._handlers, self._options, self._guard()).run(self._stopping)
         return self.summary
+
+    def _lent(self, queue: Queue[bytes]) -> AbstractContextManager[object]:
+        """Functions that enqueue others do so through this queue, if their app can."""
+        through = getattr(self._app, "through", None)
+        return nullcontext() if through is None else through(queue)
 
     def _guard(self) -> Guard | None:
         """None for a queue in this process's memory: nobody else could take its jobs, or keep them."""
