@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+from datetime import timedelta
 from pathlib import Path
 
+import pytest
+
 from casque import App, JobContext, JobState, Queue
+from casque.app import BrokerServer, ServeOptions
+from casque.client.queue import DEFAULTS
+from casque.transport.listening import Address
 from casque.worker import Worker
 
 
@@ -53,3 +60,34 @@ async def test_a_worker_runs_functions_that_enqueue_others(tmp_path: Path) -> No
         "pack": b"[7]",
         "thank": b'"thank you, customer 7, at attempt 2"',
     }
+
+
+@pytest.mark.parametrize("way", ["bucket", "grpc", "http"])
+async def test_functions_are_the_same_through_a_broker(way: str, tmp_path: Path) -> None:
+    anywhere = Address.parse("127.0.0.1:0")
+    quick = DEFAULTS.with_changes({"archive_interval": timedelta(milliseconds=50)})
+    broker = BrokerServer(ServeOptions(url=tmp_path.as_uri(), listen=anywhere, http=anywhere, queue=quick))
+    await broker.start()
+    try:
+        match way:
+            case "bucket":
+                app = App(tmp_path.as_uri(), via="broker")
+            case "grpc":
+                app = App(f"grpc://127.0.0.1:{broker.grpc_port}")
+            case _:
+                app = App(f"http://127.0.0.1:{broker.http_port}")
+        doubled = app.job(key="{number}")(_double)
+        async with app:
+            handle = await doubled.enqueue(21)
+            assert (await doubled.enqueue(21)).id == handle.id
+            waiting = asyncio.create_task(handle.result(timeout=60))
+            assert (await Worker(app, burst=True).run()).done == 1
+            assert await waiting == [21, 21]
+            assert await handle.result(timeout=60) == [21, 21]  # now from the archive
+            assert await handle.status() is JobState.DONE
+    finally:
+        await broker.stop()
+
+
+def _double(number: int) -> list[int]:
+    return [number, number]

@@ -182,8 +182,12 @@ class App:
     @contextmanager
     def through(self, outlet: Queue[bytes] | Outlet) -> Iterator[App]:
         """Enqueue through a queue that is open already, in the event loop that it was opened in. A worker lends its
-        own to the functions that it runs; tests put what they like in the queue's place."""
+        own to the functions that it runs; an app that is open itself does without. Tests put what they like in the
+        queue's place."""
         before = self._outlet
+        if isinstance(outlet, Queue) and before is not None:
+            yield self  # or else whoever waits for a result here would lose the queue with the worker
+            return
         self._outlet = Open(outlet, self._settings, self._opening.get("clock")) if isinstance(outlet, Queue) else outlet
         try:
             yield self
