@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections.abc import Callable, Mapping
+from io import BytesIO
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 from casque import InvalidInputError, InvalidPayloadError, Job, JobState, Queue
+from casque.cli.logs import said
 from casque.cli.main import app as commands
 from casque.clock import SystemClock, new_nonce, system_random
 from casque.worker import Cancel, Handler, JobContext, Retry, Snooze, Summary, Worker
+from casque.worker.guard import read_word
 
 CLOCK = SystemClock()
 
@@ -213,6 +217,29 @@ async def test_a_worker_that_is_told_to_stop_ends(url: str) -> None:
         summary = await worker.run()
 
     assert summary.done == 1
+
+
+def test_a_guard_takes_a_word_that_breaks_off_for_the_end_of_its_worker() -> None:
+    whole = b"\0\0\0\3abc"
+
+    assert read_word(BytesIO(whole)) == b"abc"
+    assert [read_word(BytesIO(whole[:cut])) for cut in range(len(whole))] == [None] * len(whole)
+
+
+async def test_lines_about_a_job_say_which(url: str, caplog: pytest.LogCaptureFixture) -> None:
+    async def tell(payload: bytes, context: JobContext) -> None:
+        context.logger.warning("hello")
+
+    with caplog.at_level(logging.INFO, "casque"):
+        await worked(url, handler(tell))
+
+    lines = [said(record) for record in caplog.records if hasattr(record, "job_id")]
+    assert [(line["logger"], line["entrypoint"], line["attempt"]) for line in lines] == [
+        ("casque.job", "do", 1),
+        ("casque.worker", "do", 1),
+    ]
+    assert lines[0]["message"].startswith("hello [do ")
+    assert lines[1]["elapsed_ms"] >= 0
 
 
 async def test_two_workers_never_have_the_same_name(url: str) -> None:

@@ -20,6 +20,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Any, BinaryIO
 
 import msgspec
@@ -61,6 +62,9 @@ class Guard:
         self._pipe = self._process.stdin.fileno()
         flags = fcntl.fcntl(self._pipe, fcntl.F_GETFL)
         fcntl.fcntl(self._pipe, fcntl.F_SETFL, flags | os.O_NONBLOCK)
+        if sys.platform == "linux":
+            with suppress(OSError):  # room for some twenty thousand jobs, while the guard is still starting
+                fcntl.fcntl(self._pipe, fcntl.F_SETPIPE_SZ, 1024 * 1024)
         self._unsent = bytearray()
         self._gone: list[tuple[str, int]] = []
         self._encode = msgspec.msgpack.Encoder().encode
@@ -170,16 +174,18 @@ def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # it ends with its worker, and not before
     pipe = sys.stdin.buffer
-    keeping = _Keeping(*pickle.loads(_read(pipe)))  # noqa: S301  it is our own parent
+    if (first := read_word(pipe)) is None:
+        return
+    keeping = _Keeping(*pickle.loads(first))  # noqa: S301  it is our own parent
 
     async def run() -> None:
         loop = asyncio.get_running_loop()
         decode = msgspec.msgpack.Decoder(Word).decode
 
         def listen() -> None:
-            while True:
-                word = decode(_read(pipe))
-                loop.call_soon_threadsafe(keeping.hear, word)
+            while (word := read_word(pipe)) is not None:
+                loop.call_soon_threadsafe(keeping.hear, decode(word))
+            os._exit(0)  # the worker has ended, and whatever this process does is no longer wanted
 
         threading.Thread(target=listen, daemon=True).start()
         await keeping.run()
@@ -187,9 +193,10 @@ def main() -> None:
     asyncio.run(run())
 
 
-def _read(pipe: BinaryIO) -> bytes:
-    size = pipe.read(4)
-    body = pipe.read(int.from_bytes(size, "big")) if len(size) == 4 else b""
-    if not body:
-        os._exit(0)  # the worker has ended
-    return body
+def read_word(pipe: BinaryIO) -> bytes | None:
+    """The next one, or None when the worker has ended, be it in the middle of a word."""
+    length = pipe.read(4)
+    if len(length) < 4:
+        return None
+    body = pipe.read(size := int.from_bytes(length, "big"))
+    return body if len(body) == size else None
