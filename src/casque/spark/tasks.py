@@ -23,6 +23,7 @@ from casque.journal.log.past import Past
 from casque.settings import QueueSettings
 from casque.spark import bronze, combine, gold, silver
 from casque.spark.arrow_types import arrow_schema
+from casque.spark.executor import settle_in
 from casque.spark.parquet import ADDED, PARTITION, Added, File, Writer, answer, by_hour, read
 from casque.spark.place import Place, body_of
 from casque.spark.tables import TABLES
@@ -291,6 +292,7 @@ class Tasks(msgspec.Struct, frozen=True):
     tasks: Sequence[Task]
 
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
+        settle_in()
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 yield answer(self._run(self.tasks[number]))

@@ -38,6 +38,8 @@ class Lines:
         assert between[-1:] == b"\n"
         if len(body) > BODY_MAX:
             raise ValueError("too long")
+        if not body.isascii():
+            body.decode()  # an error is a ValueError
         self.body = body
         self.bytes = np.frombuffer(body, np.uint8)
         ends = np.flatnonzero(self.bytes < _BLANK)
