@@ -7,21 +7,15 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, TypeVar
 
 import pytest
-from typer.testing import CliRunner, Result
+from tests.integration.shell import casque, lines_of, on
 
 from casque import JobState, Queue
 from casque.app import BrokerServer, ServeOptions
-from casque.cli.main import app
 from casque.transport.listening import Address
-
-RUN = CliRunner()
-R = TypeVar("R")
 
 
 @pytest.fixture(autouse=True)
@@ -35,24 +29,6 @@ def nothing_around(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def url(tmp_path: Path) -> str:
     return (tmp_path / "queue").as_uri()
-
-
-def casque(*arguments: str, told: bytes | None = None, ends: int = 0) -> Result:
-    result = RUN.invoke(app, list(arguments), input=told)
-    assert result.exit_code == ends, result.output
-    return result
-
-
-def lines_of(result: Result) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in result.stdout.splitlines()]
-
-
-def on(url: str, work: Callable[[Queue[bytes]], Awaitable[R]]) -> R:
-    async def run() -> R:
-        async with Queue.open(url) as q:
-            return await work(q)
-
-    return asyncio.run(run())
 
 
 # --- enqueue ---

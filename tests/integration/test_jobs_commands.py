@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import json
-from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, TypeVar
 
 import pytest
-from typer.testing import CliRunner, Result
+from tests.integration.shell import casque, lines_of, on
 
 from casque import JobState, Queue
 from casque.app import BrokerServer, ServeOptions
 from casque.cli import jobs as jobs_module
-from casque.cli.main import app
 from casque.transport.listening import Address
-
-RUN = CliRunner()
-R = TypeVar("R")
 
 
 @pytest.fixture(autouse=True)
@@ -28,24 +21,6 @@ def nothing_around(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CASQUE_URL", raising=False)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "home"))
     monkeypatch.chdir(tmp_path)
-
-
-def casque(*arguments: str, told: str | None = None, ends: int = 0) -> Result:
-    result = RUN.invoke(app, list(arguments), input=told)
-    assert result.exit_code == ends, result.output
-    return result
-
-
-def lines_of(result: Result) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in result.stdout.splitlines()]
-
-
-def on(url: str, work: Callable[[Queue[bytes]], Awaitable[R]]) -> R:
-    async def run() -> R:
-        async with Queue.open(url, worker="w1") as q:
-            return await work(q)
-
-    return asyncio.run(run())
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ import signal
 import sys
 from collections.abc import Callable
 from enum import StrEnum
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -142,18 +141,12 @@ async def _run(working: Worker, console: Console, *, quiet: bool) -> Summary:
 
 def app_named(name: str) -> Handlers:
     """`package.module:app`. Raises InvalidInputError, which says what is wrong with it."""
-    module, colon, attribute = name.partition(":")
-    if not colon or not module or not attribute:
-        raise InvalidInputError(f"an app is written module:app, for example shop.jobs:app, not {name!r}")
+    from casque.worker.named import named
+
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
-    try:
-        found: Any = import_module(module)
-        for part in attribute.split("."):
-            found = getattr(found, part)
-    except (ImportError, AttributeError) as error:
-        raise InvalidInputError(f"there is no app {name!r}: {error}. Is its module installed, or here?") from error
+    found = named(name, what="an app", form="module:app", example="shop.jobs:app")
     if not all(hasattr(found, needed) for needed in ("url", "opening", "handlers")):
         raise InvalidInputError(f"{name!r} is no app but a {type(found).__name__}: give the name of a casque.App")
     return found  # type: ignore[no-any-return]

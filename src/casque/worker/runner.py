@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import traceback
 from collections.abc import Callable
 from typing import Any
 
@@ -14,16 +13,14 @@ from casque.errors import InvalidPayloadError
 from casque.service import Outcome
 from casque.telemetry import logger
 from casque.worker.claims import Claim, Claims
+from casque.worker.failures import described
 from casque.worker.handlers import Cancel, Snooze
 from casque.worker.settler import Settler
 from casque.worker.threads import Threads
 
 log = logger("worker")
 
-FRAMES_MAX = 6
-"""Innermost frames of a traceback that are kept with a failed attempt."""
 LEVELS = {"failed": logging.WARNING, "lost": logging.DEBUG}
-_HERE = __file__
 
 
 class Runner:
@@ -157,7 +154,7 @@ class Runner:
             return
         job = claim.job
         final = isinstance(error, InvalidPayloadError)
-        text = str(error) if final else described(error)
+        text = str(error) if final else described(error, caller=__file__)
         delay_ms = claim.handler.retry.delay_ms(job.attempts, self._rng.random())
         outcome = Outcome(job.id, job.token, text, None, delay_ms, None, final or _is_last(claim))
         self._over(claim, "failed", outcome, text.partition("\n")[0])
@@ -192,11 +189,3 @@ def _is_last(claim: Claim) -> bool:
     """Whether the handler allows no more attempts: the job itself, enqueued by somebody else, may allow more."""
     most = claim.handler.retry.max_attempts
     return most is not None and claim.job.attempts >= most
-
-
-def described(error: BaseException) -> str:
-    """Its class and message first, then where it came from: the innermost frames, and none of a worker's own."""
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename != _HERE]
-    said = f"{type(error).__name__}: {error}"
-    where = "".join(traceback.format_list(frames[-FRAMES_MAX:])).rstrip()
-    return f"{said}\n{where}" if where else said

@@ -10,11 +10,9 @@ from __future__ import annotations
 import asyncio
 import inspect
 import pickle
-import traceback
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
-from importlib import import_module
 from typing import Any
 
 import msgspec
@@ -30,11 +28,12 @@ from casque.spark.parquet import File
 from casque.spark.work.options import Kind
 from casque.spark.work.parcels import OUTCOMES, jobs_of, outcomes_of, packed, pieces, unpacked
 from casque.spark.work.results import Keeping
+from casque.worker import failures
+from casque.worker.named import named
 
 BACK = "parcel binary, trouble string, files string"
 """What comes back for each parcel: the outcomes, or why there are none; and which files of results were written."""
 _BACK = pa.schema([("parcel", pa.binary()), ("trouble", pa.string()), ("files", pa.string())])
-FRAMES_MAX = 8
 
 
 class Loading(msgspec.Struct, frozen=True):
@@ -134,25 +133,11 @@ def load(loading: Loading) -> Callable[[Any], Any]:
 
 def by_name(name: str) -> Callable[[Any], Any]:
     """`package.module:function`. Raises InvalidInputError, which says what is wrong with it."""
-    module, colon, attribute = name.partition(":")
-    if not colon or not module or not attribute:
-        raise InvalidInputError(f"a handler is written module:function, for example mail.jobs:send, not {name!r}")
-    try:
-        found: Any = import_module(module)
-        for part in attribute.split("."):
-            found = getattr(found, part)
-    except (ImportError, AttributeError) as error:
-        raise InvalidInputError(f"there is no handler {name!r}: {error}. Is its module installed here?") from error
-    return _callable(found)
+    return _callable(named(name, what="a handler", form="module:function", example="mail.jobs:send"))
 
 
 def described(error: BaseException) -> str:
-    """Its class and message first, then where it came from, the innermost frames."""
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if frame.filename != __file__] or frames
-    where = "".join(traceback.format_list(own[-FRAMES_MAX:])).rstrip()
-    said = f"{type(error).__name__}: {error}"
-    return str(checks.error_text(f"{said}\n{where}" if where else said))
+    return failures.described(error, caller=__file__)
 
 
 def _back(*, parcel: bytes | None = None, trouble: str | None = None, files: str | None = None) -> pa.RecordBatch:

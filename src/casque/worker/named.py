@@ -1,0 +1,31 @@
+"""Finds what is named as `package.module:attribute`."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from casque.errors import InvalidInputError
+
+
+def named(name: str, *, what: str, form: str, example: str) -> Any:
+    """What it is to be, how such a name is written, and an example are for whoever wrote it wrong.
+
+    >>> named("os.path:join", what="a function", form="module:function", example="mail.jobs:send").__name__
+    'join'
+
+    Raises:
+        InvalidInputError: the name is none, or nothing has it.
+    """
+    module, colon, attribute = name.partition(":")
+    if not colon or not module or not attribute:
+        raise InvalidInputError(f"{what} is written {form}, for example {example}, not {name!r}")
+    try:
+        found: Any = import_module(module)
+        for part in attribute.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError) as error:
+        raise InvalidInputError(
+            f"there is no {what.partition(' ')[2]} {name!r}: {error}. Is its module installed here?"
+        ) from error
+    return found
