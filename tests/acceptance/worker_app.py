@@ -17,7 +17,7 @@ from casque.clock import SystemClock
 from casque.worker import Handler, JobContext, Retry
 
 CLOCK = SystemClock()
-PLACE = Path(os.environ["WORKER_APP_PLACE"])
+PLACE = Path(os.environ.get("WORKER_APP_PLACE", "."))
 
 
 def say(name: str, word: str) -> None:
