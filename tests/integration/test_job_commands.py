@@ -17,13 +17,7 @@ from casque import JobState, Queue
 from casque.app import BrokerServer, ServeOptions
 from casque.transport.listening import Address
 
-
-@pytest.fixture(autouse=True)
-def nothing_around(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither the variable nor a file of whoever runs the tests."""
-    monkeypatch.delenv("CASQUE_URL", raising=False)
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "home"))
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("nothing_around")
 
 
 @pytest.fixture

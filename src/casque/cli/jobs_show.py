@@ -21,7 +21,6 @@ from casque.cli.shown import (
     coloured,
     cut,
     length,
-    moment,
     now,
     of_most,
     print_json,
@@ -30,6 +29,7 @@ from casque.cli.shown import (
 )
 from casque.client.job import Job
 from casque.client.queue import Queue
+from casque.codec.stored import from_ms
 from casque.errors import InvalidInputError, JobNotFoundError
 from casque.service import ArchivedJob
 from casque.types import JobState
@@ -172,7 +172,7 @@ async def _why_ready(q: Queue[bytes], job: Job[bytes]) -> str:
         ahead += _order(other) < place
     running = len(await q.jobs(states=[JobState.RUNNING], entrypoint=job.entrypoint, limit=AHEAD_MAX))
     least = "at least " if seen == AHEAD_MAX else ""
-    due = moment(job.record.due_ms)
+    due = from_ms(job.record.due_ms)
     said = (
         f"It is due since {clock_time(due)} UTC ({length(max(now() - due, timedelta(0)))}), and nobody has claimed it. "
     )

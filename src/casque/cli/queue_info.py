@@ -14,12 +14,13 @@ from rich.text import Text
 
 from casque.cli.place import Place, QueueName, find_place
 from casque.cli.running import EXIT_INTERRUPTED, Json, OptionalUrl, StoreOptions, clear_ends
-from casque.cli.shown import clock_time, length, moment, now, print_json, print_table
+from casque.cli.shown import clock_time, length, now, print_json, print_table
 from casque.client.opening import Parts, as_store
 from casque.client.queue import DEFAULTS, Queue
 from casque.client.reaching import is_address
 from casque.clock import SystemClock
 from casque.codec.head import KEY, read_layout
+from casque.codec.stored import from_ms
 from casque.engine.embedded import state_at
 from casque.errors import InvalidInputError
 from casque.journal.discovery import find_leader
@@ -138,7 +139,7 @@ def _depths(jobs: Iterable[JobRecord], now_ms: int) -> tuple[Depth, ...]:
             case _:
                 depth.dead += 1
     for name, due_ms in oldest.items():
-        found[name].oldest_due_at = moment(due_ms)
+        found[name].oldest_due_at = from_ms(due_ms)
     return tuple(found[name] for name in sorted(found))
 
 

@@ -16,6 +16,7 @@ from rich.text import Text
 
 from casque.client.job import Job
 from casque.clock import SystemClock
+from casque.codec.stored import from_ms
 from casque.engine.embedded import state_at
 from casque.types import Ending, JobState
 
@@ -66,11 +67,7 @@ class ShownJob(msgspec.Struct, frozen=True):
 
 
 def now() -> datetime:
-    return moment(SystemClock().wall_ms())
-
-
-def moment(ms: int) -> datetime:
-    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=ms)
+    return from_ms(SystemClock().wall_ms())
 
 
 def show(job: Job[bytes]) -> ShownJob:
@@ -86,12 +83,12 @@ def show(job: Job[bytes]) -> ShownJob:
         priority=spec.priority,
         attempts=record.attempts,
         max_attempts=spec.attempts_max,
-        created_at=moment(record.created_ms),
-        due_at=moment(record.due_ms),
+        created_at=from_ms(record.created_ms),
+        due_at=from_ms(record.due_ms),
         token=record.token,
         worker=record.worker,
-        claimed_at=None if record.claimed_ms is None else moment(record.claimed_ms),
-        heartbeat_at=None if record.beat_ms is None else moment(record.beat_ms),
+        claimed_at=None if record.claimed_ms is None else from_ms(record.claimed_ms),
+        heartbeat_at=None if record.beat_ms is None else from_ms(record.beat_ms),
         lease_s=record.lease_ms / 1000 if running else None,
         error=record.error,
         key=spec.key,
@@ -99,8 +96,8 @@ def show(job: Job[bytes]) -> ShownJob:
         headers=spec.headers,
         tries=tuple(
             ShownAttempt(
-                None if tried.claimed_ms is None else moment(tried.claimed_ms),
-                moment(tried.ended_ms),
+                None if tried.claimed_ms is None else from_ms(tried.claimed_ms),
+                from_ms(tried.ended_ms),
                 tried.how,
                 tried.worker,
                 tried.token,

@@ -14,6 +14,7 @@ from casque.journal.patience import Patience
 from casque.journal.tries import Tries
 from casque.settings import QueueSettings, milliseconds
 from casque.state import State
+from casque.state.machine import position_of
 from casque.storage.port import Store, Stored, Won
 from casque.types import Finished, JobState
 
@@ -128,7 +129,7 @@ async def write_range(
         CorruptQueueError: something else lies there.
         UnknownOutcomeError, StorageError: the store failed for too long. Try again later.
     """
-    over = between(finished, range_)
+    over = _between(finished, range_)
     for hour, some in _by_hour(over):
         pieces: list[bytes] = []
         for piece in encode_archived(some):
@@ -141,7 +142,7 @@ async def write_range(
         await asyncio.gather(*map(store.delete, blobs[start : start + DELETED_AT_ONCE]))
 
 
-def between(finished: Sequence[Finished], range_: Range) -> Sequence[Finished]:
+def _between(finished: Sequence[Finished], range_: Range) -> Sequence[Finished]:
     """Of jobs in the order in which they were finished, those of a range."""
     first = bisect_left(finished, range_.first, key=position_of)
     return finished[first : bisect_right(finished, range_.last, first, key=position_of)]
@@ -157,10 +158,6 @@ def _by_hour(finished: Iterable[Finished]) -> list[tuple[str, list[Finished]]]:
 
 def _hour(one: Finished) -> int:
     return one.at_ms // HOUR_MS
-
-
-def position_of(one: Finished) -> int:
-    return one.position
 
 
 async def _create(store: Store, patience: Callable[[], Patience], key: str, body: bytes) -> None:

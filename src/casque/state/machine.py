@@ -300,13 +300,13 @@ class State:
         self.archived = archived
         finished = self.finished
         if finished and finished[0].position <= archived:
-            del finished[: bisect_right(finished, archived, key=_position)]
+            del finished[: bisect_right(finished, archived, key=position_of)]
 
     def unname(self, floor: int) -> None:
         """Nobody replays commits up to here any more, so nobody needs what they name."""
         staged = self.staged
         if staged and staged[0].position <= floor:
-            del staged[: bisect_right(staged, floor, key=_position)]
+            del staged[: bisect_right(staged, floor, key=position_of)]
 
     def check(self) -> None:
         assert self.violation() is None, self.violation()
@@ -493,7 +493,6 @@ class State:
         pending = self._admitting[0] if self._admitting is not None else None
         left = iter(self.events)
         stored: list[Event] = []
-        pending = self._admitting[0] if self._admitting is not None else None
         for event in left:
             stored.append(event)
             if type(event) is Admitted and event is not pending:
@@ -972,7 +971,7 @@ def _added(left: Iterator[Event], admitted: Admitted) -> list[Added]:
     return added  # type: ignore[return-value]
 
 
-def _position(one: Finished | Named) -> int:
+def position_of(one: Finished | Named) -> int:
     return one.position
 
 

@@ -47,10 +47,6 @@ class Settler:
     def backlog(self) -> int:
         return len(self._ready)
 
-    @property
-    def is_idle(self) -> bool:
-        return self._idle.is_set()
-
     async def wait_idle(self) -> None:
         """Until all that was handed in is durable, or refused."""
         await self._idle.wait()

@@ -124,9 +124,7 @@ class EventColumns:
         specs = Specs(each("spec", kinds.get(Added, ())))
         counts = np.array([len(segment.events) for segment in segments], np.int64)
         arrays = [
-            _of_commits(name, segments, counts, rows)
-            if name in _OF_COMMIT - {"kind"}
-            else _of_kinds(name, kinds, specs, order)
+            _of_commits(name, segments, counts, rows) if name in _OF_COMMIT else _of_kinds(name, kinds, specs, order)
             for name in self._columns
         ]
         return pa.RecordBatch.from_arrays(arrays, names=list(self._columns))

@@ -15,10 +15,11 @@ from itertools import islice
 from casque.codec.archive import Range
 from casque.codec.log import LogHead
 from casque.journal import archive
-from casque.journal.archive import position_of, write_range
+from casque.journal.archive import write_range
 from casque.journal.log.register import HeadRegister
 from casque.journal.patience import Patience
 from casque.state import State
+from casque.state.machine import position_of
 from casque.storage.port import Store
 from casque.types import Finished
 
