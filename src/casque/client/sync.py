@@ -5,7 +5,6 @@ An event loop runs in a thread of its own; calls from any number of threads are 
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -13,6 +12,7 @@ from types import TracebackType
 from typing import Any, Generic, TypeVar, Unpack, overload
 
 from casque.client.job import Job
+from casque.client.loop_thread import LoopThread, result_of
 from casque.client.queue import NewJob, Queue
 from casque.client.reaching import ClientTlsFiles
 from casque.errors import CasqueError, QueueClosedError
@@ -38,8 +38,7 @@ class SyncQueue(Generic[T]):
 
     def __init__(self, queue: Queue[T]) -> None:
         self._queue = queue
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: threading.Thread | None = None
+        self._loop: LoopThread | None = None
         self._guard = threading.Lock()
 
     @overload
@@ -81,9 +80,7 @@ class SyncQueue(Generic[T]):
         return SyncQueue(Queue.open(url, **everything))
 
     def __enter__(self) -> SyncQueue[T]:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="casque", daemon=True)
-        self._thread.start()
+        self._loop = LoopThread("casque")
         try:
             self._wait(self._queue.__aenter__())
         except BaseException:
@@ -245,34 +242,20 @@ class SyncQueue(Generic[T]):
             if self._loop is None:
                 call.close()
                 raise QueueClosedError("use the queue inside `with SyncQueue.open(...) as q:`")
-            future = asyncio.run_coroutine_threadsafe(call, self._loop)
-        try:
-            return future.result()
-        except BaseException:
-            future.cancel()  # a KeyboardInterrupt here must not leave the call running on its own
-            raise
+            future = self._loop.begin(call)
+        return result_of(future)
 
     def _end_loop(self) -> None:
         with self._guard:  # from here on nobody can hand in a call that the loop would never run
             loop, self._loop = self._loop, None
         assert loop is not None
-        assert self._thread is not None
-        loop.call_soon_threadsafe(loop.stop)
-        self._thread.join()
-        loop.run_until_complete(_end_tasks(asyncio.all_tasks(loop)))
-        loop.close()
+        loop.end()
 
 
 async def _next(items: AsyncIterator[R]) -> tuple[R] | None:
     async for item in items:
         return (item,)
     return None
-
-
-async def _end_tasks(tasks: set[asyncio.Task[Any]]) -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 class SyncJob(Generic[T]):

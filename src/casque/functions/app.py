@@ -11,11 +11,12 @@ from typing import Any, Literal, Self, TypeVar, Unpack, cast
 import msgspec
 
 from casque import checks
+from casque.client.loop_thread import LoopThread
 from casque.client.queue import DEFAULTS, Queue
 from casque.client.reaching import ClientTlsFiles
 from casque.clock import Clock, Random
 from casque.errors import InvalidInputError, QueueClosedError
-from casque.functions.connection import LoopThread, Open, Outlet
+from casque.functions.connection import Open, Outlet
 from casque.functions.handle import Handle
 from casque.functions.job import Decorator, Definition, JobCall, JobFunction, Key, Options
 from casque.settings import QueueSettings, SettingsChanges
@@ -162,7 +163,7 @@ class App:
 
     def __enter__(self) -> Self:
         self._refuse_if_open()
-        self._thread = LoopThread()
+        self._thread = LoopThread("casque-app")
         try:
             self._thread.wait(self.__aenter__())
         except BaseException:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Coroutine, Sequence
 from contextlib import aclosing
 from datetime import datetime, timedelta
 from typing import Any, Protocol, TypeVar
 
+from casque.client.loop_thread import result_of
 from casque.client.queue import Queue
 from casque.clock import Clock, SystemClock
 from casque.errors import HistoryGoneError, InvalidInputError, NoHistoryError, QueueClosedError
@@ -63,7 +63,7 @@ class Open:
         if _running_loop() is self._loop:
             call.close()
             raise InvalidInputError("this would block the event loop that it waits for: `await` the call without _sync")
-        return _blocked(call, self._loop)
+        return result_of(asyncio.run_coroutine_threadsafe(call, self._loop))
 
     # --- Inside ---
 
@@ -128,39 +128,6 @@ class Open:
                 if job.id == handle.id:
                     found = job  # and go on: a dead job that was given fresh attempts ends again
         return found
-
-
-class LoopThread:
-    """An event loop in a thread of its own, for code without one."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="casque-app", daemon=True)
-        self._thread.start()
-
-    def wait(self, call: Coroutine[Any, Any, R]) -> R:
-        return _blocked(call, self._loop)
-
-    def end(self) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.run_until_complete(_end_tasks(asyncio.all_tasks(self._loop)))
-        self._loop.close()
-
-
-def _blocked(call: Coroutine[Any, Any, R], loop: asyncio.AbstractEventLoop) -> R:
-    future = asyncio.run_coroutine_threadsafe(call, loop)
-    try:
-        return future.result()
-    except BaseException:
-        future.cancel()  # a KeyboardInterrupt here must not leave the call running on its own
-        raise
-
-
-async def _end_tasks(tasks: set[asyncio.Task[Any]]) -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:

@@ -1,0 +1,46 @@
+"""An event loop in a thread of its own, for code that blocks."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Coroutine
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+R = TypeVar("R")
+
+
+class LoopThread:
+    def __init__(self, name: str) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name=name, daemon=True)
+        self._thread.start()
+
+    def begin(self, call: Coroutine[Any, Any, R]) -> Future[R]:
+        """Hand in a call; `result_of` waits for it."""
+        return asyncio.run_coroutine_threadsafe(call, self._loop)
+
+    def wait(self, call: Coroutine[Any, Any, R]) -> R:
+        return result_of(self.begin(call))
+
+    def end(self) -> None:
+        """What still runs is cancelled."""
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.run_until_complete(_end_tasks(asyncio.all_tasks(self._loop)))
+        self._loop.close()
+
+
+def result_of(future: Future[R]) -> R:
+    try:
+        return future.result()
+    except BaseException:
+        future.cancel()  # a KeyboardInterrupt here must not leave the call running on its own
+        raise
+
+
+async def _end_tasks(tasks: set[asyncio.Task[Any]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
