@@ -71,6 +71,12 @@ PRINTED = {
         r"refused: ship: argument 'order' at .number: Expected `int`, got `str`",
         r"inline: order 8, 1 items, by post, attempt 1",
     ],
+    "processes": [
+        r"1 done, 2 failed",
+        r"primes below 2000: 303",
+        r"never_end: TimeoutError: the handler took longer than its 0.2 s",
+        r"crash: the process that ran it ended with exit code 7",
+    ],
     "quickstart": [r"enqueued greet as [0-9a-f-]{36}", r"hello world", r"1 done, 0 waiting"],
     "request_ids": [
         r"attempt 1: nobody knows",

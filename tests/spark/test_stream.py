@@ -125,7 +125,7 @@ def test_the_archive_comes_once_from_s3(registered: SparkSession, s3_server: Ser
     assert following.rows == expected(place, Table.ARCHIVE)
     with Scan(place[0], options=place[1]) as scan:
         ranges = {(one.first, one.last) for one in scan.archive_objects()}
-    # A range is never taken apart. A last batch may be empty: commits that finished nothing are behind the archive, too.
+    # A range is never taken apart. A last batch may be empty: commits that finished nothing are behind the archive too.
     assert len([rows for rows in following.taken.values() if rows]) == len(ranges) >= 3
     checkpoint = "".join(path.read_text(errors="replace") for path in following.checkpoint.rglob("*") if path.is_file())
     assert "casque-test-secret" not in checkpoint

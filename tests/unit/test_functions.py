@@ -185,8 +185,8 @@ def test_functions_that_cannot_be_jobs_are_refused_where_they_stand() -> None:
             other.job()(function)  # type: ignore[call-overload]
     with pytest.raises(InvalidInputError, match="leave executor out"):
         other.job(executor="thread")(coroutine)
-    with pytest.raises(InvalidInputError, match="executor must be 'async' or 'thread', not 'process'"):
-        other.job(executor="process")(_nothing)  # type: ignore[arg-type]
+    with pytest.raises(InvalidInputError, match="executor must be 'async', 'thread' or 'process', not 'rocket'"):
+        other.job(executor="rocket")(_nothing)  # type: ignore[arg-type]
     with pytest.raises(InvalidInputError, match="with parentheses"):
         other.job(coroutine)  # type: ignore[arg-type]
     with pytest.raises(InvalidInputError, match="names 'user', which is no argument"):

@@ -17,7 +17,7 @@ from casque.cli.logs import said
 from casque.cli.main import app as commands
 from casque.clock import SystemClock, new_nonce, system_random
 from casque.worker import Cancel, Handler, JobContext, Retry, Snooze, Summary, Worker
-from casque.worker.guard import read_word
+from casque.worker.words import read_word
 
 CLOCK = SystemClock()
 
@@ -256,7 +256,10 @@ async def nothing(payload: bytes, context: JobContext) -> None: ...
     [
         ([], {}, "no function was made a job"),
         ([handler(nothing)], {"entrypoints": ["doo"]}, "did you mean 'do'?"),
-        ([handler(nothing, executor="process")], {}, "executor='process'"),
+        ([handler(nothing, executor="rocket")], {}, "executor='rocket'"),
+        ([handler(lambda payload, context: None, executor="process")], {}, "executor='process', and a process cannot"),
+        ([handler(nothing)], {"recycle_after": 0}, "recycle_after must be"),
+        ([handler(nothing)], {"recycle_memory": 0}, "recycle_memory must be"),
         ([handler(nothing, executor="thread")], {}, "is a coroutine"),
         ([handler(nothing, timeout_s=0)], {}, "more than zero"),
         ([handler(nothing)], {"concurrency": 0}, "concurrency must be"),

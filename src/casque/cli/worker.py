@@ -59,6 +59,14 @@ def worker(
     burst: Annotated[
         bool, typer.Option("--burst", "--until-empty", help="End when nothing is due, instead of waiting for more.")
     ] = False,
+    recycle_after: Annotated[
+        int | None,
+        typer.Option("--recycle-after", metavar="JOBS", help="Replace a process for handlers after so many jobs."),
+    ] = None,
+    recycle_memory: Annotated[
+        int | None,
+        typer.Option("--recycle-memory", metavar="MIB", help="Replace a process for handlers that has grown so large."),
+    ] = None,
     url: Annotated[
         str | None, typer.Option("--url", help="Another queue than the app's own: its store, or a broker's address.")
     ] = None,
@@ -108,6 +116,8 @@ def worker(
             lease=lease,
             drain=drain,
             burst=burst,
+            recycle_after=recycle_after,
+            recycle_memory=recycle_memory,
             url=url,
             opening=opening,
         )

@@ -108,7 +108,7 @@ class App:
         priority: int = 0,
         key: Key | None = None,
         zone: str | None = None,
-        executor: Literal["async", "thread"] | None = None,
+        executor: Literal["async", "thread", "process"] | None = None,
     ) -> Decorator:
         """Make a function enqueueable. Its parameters are what its jobs carry; a first one that is annotated with
         `JobContext` is filled in by the worker.
@@ -118,7 +118,9 @@ class App:
         other, the last of them ever after. `timeout`: a run that takes longer has failed. `priority`: lower runs
         first. `key`: while an unfinished job of this function has the same key, nothing is added; a template such as
         `"user-{user_id}"`, or a function of the same arguments. `executor`: where a plain function runs, in a `thread`
-        unless it is so quick that it may run on the worker's loop, `async`. Coroutine functions always run there.
+        unless it is so quick that it may run on the worker's loop, `async`, where coroutine functions run; with
+        `process` either runs in a process of its own, for what computes, may crash, or must be killed when its time is
+        up.
         """
         if name is not None and not isinstance(name, str):
             raise InvalidInputError("write @app.job() with parentheses; its first argument is a name")

@@ -7,11 +7,13 @@ jobs that are waiting, too.
 from __future__ import annotations
 
 import inspect
+import pickle
 import re
 from collections.abc import Callable, Mapping
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from functools import cached_property
+from importlib import import_module
 from types import UnionType
 from typing import Any, NamedTuple, Union, get_args, get_origin, get_type_hints
 from uuid import UUID
@@ -51,6 +53,17 @@ class Arguments:
             self._taken  # noqa: B018  what is wrong with a signature is best said where it stands
         except NameError:
             pass  # an annotation may name what the module defines further down: it is resolved when it is needed
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """For a process that loads the function itself: by its name, where its module has the job in its place."""
+        module, name = self._function.__module__, self._function.__qualname__
+        try:
+            found = _function_named(module, name)
+        except (ImportError, AttributeError) as error:
+            raise pickle.PicklingError(str(error)) from error
+        if found is not self._function:
+            raise pickle.PicklingError(f"{module}:{name} is something else")
+        return _arguments_named, (module, name, self._entrypoint)
 
     def names(self) -> tuple[str, ...]:
         return tuple(inspect.signature(self._function).parameters)
@@ -198,6 +211,18 @@ class Arguments:
 
     def _takes(self, taken: Taken) -> str:
         return f"it takes {', '.join(taken.kinds) or 'no arguments'}"
+
+
+def _function_named(module: str, name: str) -> Any:
+    found: Any = import_module(module)
+    for part in name.split("."):
+        found = getattr(found, part)
+    definition = getattr(found, "definition", None)
+    return found if definition is None else definition.function
+
+
+def _arguments_named(module: str, name: str, entrypoint: str) -> Arguments:
+    return Arguments(_function_named(module, name), entrypoint)
 
 
 def result_decoder(function: Callable[..., Any]) -> msgspec.json.Decoder[Any]:

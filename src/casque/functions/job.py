@@ -276,9 +276,11 @@ def _executor(entrypoint: str, chosen: str | None, *, is_async: bool) -> Executo
             return "async" if is_async else "thread"
         case "async":
             return "async"
+        case "process":
+            return "process"
         case "thread" if not is_async:
             return "thread"
         case "thread":
             raise InvalidInputError(f"{entrypoint}: a coroutine function runs on the worker's loop: leave executor out")
         case _:
-            raise InvalidInputError(f"{entrypoint}: executor must be 'async' or 'thread', not {chosen!r}")
+            raise InvalidInputError(f"{entrypoint}: executor must be 'async', 'thread' or 'process', not {chosen!r}")

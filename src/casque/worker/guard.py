@@ -21,7 +21,7 @@ import sys
 import threading
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from typing import Any, BinaryIO
+from typing import Any
 
 import msgspec
 
@@ -31,6 +31,7 @@ from casque.errors import CasqueError, JobNotFoundError, LeaseLostError
 from casque.service import Lease
 from casque.telemetry import logger
 from casque.worker.claims import Claim
+from casque.worker.words import read_word, word
 
 log = logger("worker")
 
@@ -96,7 +97,7 @@ class Guard:
     def _send(self, body: bytes) -> None:
         if self._process is None:
             return
-        self._unsent += len(body).to_bytes(4, "big") + body
+        self._unsent += word(body)
         try:
             while self._unsent:
                 del self._unsent[: os.write(self._pipe, self._unsent)]
@@ -183,20 +184,11 @@ def main() -> None:
         decode = msgspec.msgpack.Decoder(Word).decode
 
         def listen() -> None:
-            while (word := read_word(pipe)) is not None:
-                loop.call_soon_threadsafe(keeping.hear, decode(word))
+            while (heard := read_word(pipe)) is not None:
+                loop.call_soon_threadsafe(keeping.hear, decode(heard))
             os._exit(0)  # the worker has ended, and whatever this process does is no longer wanted
 
         threading.Thread(target=listen, daemon=True).start()
         await keeping.run()
 
     asyncio.run(run())
-
-
-def read_word(pipe: BinaryIO) -> bytes | None:
-    """The next one, or None when the worker has ended, be it in the middle of a word."""
-    length = pipe.read(4)
-    if len(length) < 4:
-        return None
-    body = pipe.read(size := int.from_bytes(length, "big"))
-    return body if len(body) == size else None

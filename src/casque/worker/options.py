@@ -27,12 +27,20 @@ class WorkerOptions:
     """How long running jobs may take when the worker is told to stop."""
     burst: bool = False
     """Whether to end when nothing is due, instead of waiting for more."""
+    recycle_after: int | None = None
+    """Jobs after which a process for handlers is replaced by a new one; None for never."""
+    recycle_memory: int | None = None
+    """MiB of memory with which it is."""
 
     def __post_init__(self) -> None:
         checks.whole("concurrency", self.concurrency, 1, 10_000)
         if checks.span_ms("lease", self.lease_s) < LEASE_MIN_S * 1000:
             raise InvalidInputError(f"lease must be at least {LEASE_MIN_S:g} s, not {self.lease_s:g}")
         checks.span_ms("drain", self.drain_s)
+        if self.recycle_after is not None:
+            checks.whole("recycle_after", self.recycle_after, 1)
+        if self.recycle_memory is not None:
+            checks.whole("recycle_memory", self.recycle_memory, 1)
 
 
 def chosen(handlers: Mapping[str, Handler], wanted: Sequence[str] | None) -> dict[str, Handler]:
@@ -56,10 +64,10 @@ def chosen(handlers: Mapping[str, Handler], wanted: Sequence[str] | None) -> dic
 
 def _check(name: str, handler: Handler) -> None:
     checks.entrypoint(name)
-    if handler.executor not in ("async", "thread"):
+    if handler.executor not in ("async", "thread", "process"):
         raise InvalidInputError(
             f"the handler of {name!r} has executor={handler.executor!r}, which workers do not have; "
-            "a coroutine takes 'async', a plain function 'thread'"
+            "a coroutine takes 'async', a plain function 'thread', either of them 'process'"
         )
     if handler.is_async and handler.executor == "thread":
         raise InvalidInputError(f"the handler of {name!r} is a coroutine, and runs on the loop: leave executor away")

@@ -14,7 +14,8 @@ from casque.service import Outcome
 from casque.telemetry import logger
 from casque.worker.claims import Claim, Claims
 from casque.worker.failures import described
-from casque.worker.handlers import Cancel, Snooze
+from casque.worker.handlers import Cancel, Snooze, as_result
+from casque.worker.processes import ProcessDiedError, Processes
 from casque.worker.settler import Settler
 from casque.worker.threads import Threads
 
@@ -31,6 +32,7 @@ class Runner:
         self,
         claims: Claims,
         settler: Settler,
+        processes: Processes | None,
         *,
         concurrency: int,
         clock: Clock,
@@ -40,6 +42,7 @@ class Runner:
     ) -> None:
         self._claims = claims
         self._settler = settler
+        self._processes = processes
         self._concurrency = concurrency
         self._clock = clock
         self._rng = rng
@@ -67,16 +70,23 @@ class Runner:
         claim.context.lease_lost.set()
         if claim.task is not None and claim.handler.executor == "async":
             claim.task.cancel()
+        elif self._processes is not None:
+            self._processes.lose(claim)
 
-    def close(self) -> None:
+    async def close(self) -> None:
         self._threads.close()
+        if self._processes is not None:
+            await self._processes.close()
 
     async def _work(self, claim: Claim) -> None:
         try:
-            if claim.handler.executor == "thread":
-                await self._in_thread(claim)
-            else:
-                await self._on_loop(claim)
+            match claim.handler.executor:
+                case "thread":
+                    await self._in_thread(claim)
+                case "process":
+                    await self._in_process(claim)
+                case "async":
+                    await self._on_loop(claim)
         finally:
             self._claims.running.discard(claim)
             self.fill()
@@ -127,7 +137,24 @@ class Runner:
         else:
             self._returned(claim, returned)
 
-    def _returned(self, claim: Claim, returned: object) -> None:
+    async def _in_process(self, claim: Claim) -> None:
+        """A process can be stopped. One that is gone has crashed, and its job with it."""
+        assert self._processes is not None
+        try:
+            ended = await self._processes.call(claim)
+        except ProcessDiedError as error:
+            self._failed_with(claim, str(error))
+        except TimeoutError:
+            self._timed_out(claim)
+        else:
+            if ended.error is not None:
+                self._failed_with(claim, ended.error, final=ended.final)
+            else:
+                self._returned(claim, ended.snooze or ended.cancel or ended.result, encode=as_result)
+
+    def _returned(
+        self, claim: Claim, returned: object, *, encode: Callable[[object], bytes | None] | None = None
+    ) -> None:
         job = claim.job
         if claim.left:
             self._over(claim, "lost", None)
@@ -139,7 +166,7 @@ class Runner:
             self._cancel(claim, returned.reason)
         else:
             try:
-                result = checks.result(claim.handler.encode_result(returned))
+                result = checks.result((encode or claim.handler.encode_result)(returned))
             except Exception as error:  # noqa: BLE001  the function was called, but what it said cannot be kept
                 self._failed(claim, error)
                 return
@@ -149,12 +176,14 @@ class Runner:
         self._failed(claim, TimeoutError(f"the handler took longer than its {claim.handler.timeout_s:g} s"))
 
     def _failed(self, claim: Claim, error: BaseException) -> None:
+        final = isinstance(error, InvalidPayloadError)
+        self._failed_with(claim, str(error) if final else described(error, caller=__file__), final=final)
+
+    def _failed_with(self, claim: Claim, text: str, *, final: bool = False) -> None:
         if claim.left:
             self._over(claim, "lost", None)
             return
         job = claim.job
-        final = isinstance(error, InvalidPayloadError)
-        text = str(error) if final else described(error, caller=__file__)
         delay_ms = claim.handler.retry.delay_ms(job.attempts, self._rng.random())
         outcome = Outcome(job.id, job.token, text, None, delay_ms, None, final or _is_last(claim))
         self._over(claim, "failed", outcome, text.partition("\n")[0])

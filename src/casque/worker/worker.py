@@ -19,6 +19,7 @@ from casque.worker.handlers import Handler, Handlers
 from casque.worker.keeper import Keeper
 from casque.worker.options import WorkerOptions, chosen
 from casque.worker.patience import Patience
+from casque.worker.processes import Processes, pickled
 from casque.worker.runner import Runner
 from casque.worker.settler import BACKLOG_MAX, Settler
 from casque.worker.summary import Summary
@@ -64,10 +65,13 @@ class Worker:
         lease: float = 60.0,
         drain: float = 30.0,
         burst: bool = False,
+        recycle_after: int | None = None,
+        recycle_memory: int | None = None,
         url: str | None = None,
         opening: Mapping[str, Any] | None = None,
     ) -> None:
-        """`url` and `opening` take the place of what the app says about its queue.
+        """`url` and `opening` take the place of what the app says about its queue. `recycle_after` (jobs) and
+        `recycle_memory` (MiB) are for functions that run in processes: one that has done or holds more is replaced.
 
         Raises:
             InvalidInputError: there is nothing to run, or something that cannot be run.
@@ -78,9 +82,13 @@ class Worker:
             lease_s=lease,
             drain_s=drain,
             burst=burst,
+            recycle_after=recycle_after,
+            recycle_memory=recycle_memory,
         )
         self._app = handlers
         self._handlers = chosen(handlers.handlers, entrypoints)
+        self._apart = {name: handler for name, handler in self._handlers.items() if handler.executor == "process"}
+        pickled(self._apart)  # what has no name is best refused now
         self._url: Any = url if url is not None else handlers.url  # or a store that somebody made
         self._opening = {**handlers.opening, **(opening or {})}
         self.name = f"{socket.gethostname()[:60]}-{new_nonce(system_random())}"
@@ -103,13 +111,25 @@ class Worker:
         """
         async with Queue.open(self._url, worker=self.name, **self._opening) as queue:
             with self._lent(queue):
-                await _Shift(self, queue, self._handlers, self._options, self._guard()).run(self._stopping)
+                shift = _Shift(self, queue, self._handlers, self._options, self._guard(), self._processes())
+                await shift.run(self._stopping)
         return self.summary
 
     def _lent(self, queue: Queue[bytes]) -> AbstractContextManager[object]:
         """Functions that enqueue others do so through this queue, if their app can."""
         through = getattr(self._app, "through", None)
         return nullcontext() if through is None else through(queue)
+
+    def _processes(self) -> Processes | None:
+        if not self._apart:
+            return None
+        memory = self._options.recycle_memory
+        return Processes(
+            self._apart,
+            recycle_after=self._options.recycle_after,
+            recycle_bytes=None if memory is None else memory * 2**20,
+            clock=SystemClock(),
+        )
 
     def _guard(self) -> Guard | None:
         """None for a queue in this process's memory: nobody else could take its jobs, or keep them."""
@@ -133,12 +153,14 @@ class _Shift:
         handlers: dict[str, Handler],
         options: WorkerOptions,
         guard: Guard | None,
+        processes: Processes | None,
     ) -> None:
         self._queue = queue
         self._handlers = handlers
         self._names = tuple(handlers)
         self._options = options
         self._guard = guard
+        self._processes = processes
         self._summary = worker.summary
         self._clock, self._rng = SystemClock(), system_random()
         self._claims = Claims(None if guard is None else guard.gone)
@@ -149,6 +171,7 @@ class _Shift:
         self._runner = Runner(
             self._claims,
             self._settler,
+            processes,
             concurrency=options.concurrency,
             clock=self._clock,
             rng=self._rng,
@@ -184,7 +207,7 @@ class _Shift:
             ends = await asyncio.gather(*parts, return_exceptions=True)
             for claim in list(self._claims.running):
                 self._runner.lose(claim)  # if this was cancelled, so is what it runs
-            self._runner.close()
+            await self._runner.close()
             if self._guard is not None:
                 self._guard.close()
         for end in ends:
@@ -194,6 +217,8 @@ class _Shift:
     # --- Claiming ---
 
     async def _claim(self) -> None:
+        if self._processes is not None:
+            await self._processes.start()
         patience = Patience(self._clock, self._rng)
         asked_ms, started = self._clock.monotonic_ms(), 0
         while True:

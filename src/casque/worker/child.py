@@ -1,0 +1,237 @@
+"""The life of a process that runs handlers, one job at a time.
+
+It is started anew rather than forked: a worker has threads, connections and an event loop, which no fork survives. So
+it loads what it is to run by name, in the same place as the worker. Words come and go over one socket: calls one way,
+what became of them and what was logged the other. When the socket breaks off the worker is dead, and so is this.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import logging
+import os
+import pickle
+import resource
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any, TypeAlias
+
+import msgspec
+
+from casque import checks
+from casque.errors import InvalidPayloadError
+from casque.worker.failures import described
+from casque.worker.handlers import Cancel, Handler, JobContext, Snooze
+from casque.worker.words import read_word, word
+
+PR_SET_PDEATHSIG = 1
+LEFT_OVER = 70
+"""The exit code of a child whose worker has died in the middle of a job."""
+
+
+class Call(msgspec.Struct, array_like=True, tag="call"):
+    """Run this."""
+
+    job_id: str
+    entrypoint: str
+    attempt: int
+    token: int
+    headers: dict[str, str]
+    payload: bytes
+
+
+class Lost(msgspec.Struct, array_like=True, tag="lost"):
+    """The job with this token is no longer the worker's."""
+
+    token: int
+
+
+class Ready(msgspec.Struct, array_like=True, tag="ready"):
+    """All handlers are loaded."""
+
+
+class Broken(msgspec.Struct, array_like=True, tag="broken"):
+    """They cannot be."""
+
+    error: str
+
+
+class Logged(msgspec.Struct, array_like=True, tag="logged"):
+    """What a job's own logger was told: the attributes of a record, pickled."""
+
+    record: bytes
+
+
+class Ended(msgspec.Struct, array_like=True, tag="ended"):
+    """What became of a call: one of the first four, or none for a function that returned nothing."""
+
+    result: bytes | None = None
+    snooze: Snooze | None = None
+    cancel: Cancel | None = None
+    error: str | None = None
+    final: bool = False
+    """Whether trying again will not help."""
+    resident: int = 0
+    """Bytes of memory that this process has now."""
+
+
+class Task(msgspec.Struct):
+    """What a child is started with, apart from the handlers."""
+
+    preparation: dict[str, Any]
+    """Where modules are found, and the main one if handlers are in it."""
+    log_level: int
+    parent: int
+
+
+Asked: TypeAlias = Call | Lost
+Told: TypeAlias = Ready | Broken | Logged | Ended
+
+
+class Child:
+    def __init__(self, line: socket.socket) -> None:
+        self._line = line
+        self._calls: SimpleQueue[Call | None] = SimpleQueue()
+        self._handlers: dict[str, Handler] = {}
+        self._now: JobContext | None = None
+        self._sending = threading.Lock()
+        self._runner: asyncio.Runner | None = None
+
+    def run(self) -> None:
+        with self._line.makefile("rb") as heard:
+            first, handlers = read_word(heard), read_word(heard)
+            if first is None or handlers is None:
+                return
+            task: Task = pickle.loads(first)  # noqa: S301  it is our own parent
+            _die_with(task.parent)
+            _send_logs(self.tell, task.log_level)
+            try:
+                self._handlers = _loaded(task, handlers)
+            except BaseException as error:  # noqa: BLE001  whatever a module does when it is imported
+                self.tell(Broken(described(error, caller=__file__)))
+                return
+            threading.Thread(target=self._listen, args=(heard,), daemon=True).start()
+            self.tell(Ready())
+            while (call := self._calls.get()) is not None:
+                self.tell(self._called(call))
+            if self._runner is not None:
+                self._runner.close()
+
+    def tell(self, said: Told) -> None:
+        with self._sending:
+            self._line.sendall(word(_ENCODE(said)))
+
+    def _listen(self, heard: Any) -> None:
+        decode = msgspec.msgpack.Decoder(Asked).decode
+        with suppress(OSError):
+            while (body := read_word(heard)) is not None:
+                match decode(body):
+                    case Call() as call:
+                        self._calls.put(call)
+                    case Lost(token=token):
+                        if (context := self._now) is not None and context.token == token:
+                            context.lease_lost.set()
+        if self._now is not None:
+            os._exit(LEFT_OVER)
+        self._calls.put(None)
+
+    def _called(self, call: Call) -> Ended:
+        handler = self._handlers[call.entrypoint]
+        context = JobContext(call.job_id, call.entrypoint, attempt=call.attempt, token=call.token, headers=call.headers)
+        self._now = context
+        try:
+            returned = handler.call(call.payload, context)
+            if handler.is_async:
+                returned = self._awaited(returned)
+            ended = _ended(handler, returned)
+        except BaseException as error:  # noqa: BLE001  it is the job's outcome, SystemExit as well
+            final = isinstance(error, InvalidPayloadError)
+            ended = Ended(error=str(error) if final else described(error, caller=__file__), final=final)
+        finally:
+            self._now = None
+        ended.resident = resident_bytes()
+        return ended
+
+    def _awaited(self, coroutine: Any) -> Any:
+        """In one loop for all, so that what a module keeps open in it stays usable."""
+        if self._runner is None:
+            self._runner = asyncio.Runner()
+        return self._runner.run(coroutine)
+
+
+def _ended(handler: Handler, returned: object) -> Ended:
+    if isinstance(returned, Snooze):
+        return Ended(snooze=returned)
+    if isinstance(returned, Cancel):
+        return Ended(cancel=returned)
+    return Ended(result=checks.result(handler.encode_result(returned)))
+
+
+def _loaded(task: Task, handlers: bytes) -> dict[str, Handler]:
+    from multiprocessing import spawn
+
+    spawn.prepare(task.preparation)
+    loaded: dict[str, Handler] = pickle.loads(handlers)  # noqa: S301
+    return loaded
+
+
+def _die_with(parent: int) -> None:
+    """A handler may hold the interpreter when the worker dies, so that nobody here could notice it."""
+    if sys.platform == "linux":
+        with suppress(OSError, AttributeError):
+            ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(LEFT_OVER)
+
+
+def _send_logs(tell: Callable[[Told], None], level: int) -> None:
+    """What is said under `casque` is said by the worker, to whoever listens there."""
+    ours = logging.getLogger("casque")
+    ours.handlers[:] = [_Sending(tell)]
+    ours.setLevel(level)
+    ours.propagate = False
+
+
+class _Sending(logging.Handler):
+    def __init__(self, tell: Callable[[Told], None]) -> None:
+        super().__init__()
+        self._tell = tell
+
+    def emit(self, record: logging.LogRecord) -> None:
+        attributes = dict(record.__dict__)
+        attributes["msg"] = self.format(record)  # with the traceback, which cannot travel
+        attributes |= {"args": None, "exc_info": None, "exc_text": None, "stack_info": None}
+        with suppress(OSError):
+            self._tell(Logged(pickle.dumps({name: _plain(value) for name, value in attributes.items()})))
+
+
+def _plain(value: object) -> object:
+    return value if isinstance(value, str | int | float | bool | None) else str(value)
+
+
+def resident_bytes() -> int:
+    """What this process has in memory just now; where that cannot be asked, the most that it ever had."""
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+    except (OSError, ValueError, IndexError):
+        most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return most if sys.platform == "darwin" else most * 1024
+
+
+def main() -> None:
+    """Started by `processes`, with the number of its socket."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        # It ends with its worker, and not before. No SIG_IGN: what a handler starts would inherit that.
+        signal.signal(number, lambda *_: None)
+    with socket.socket(fileno=int(sys.argv[1])) as line:
+        Child(line).run()
+
+
+_ENCODE = msgspec.msgpack.Encoder().encode

@@ -1,0 +1,288 @@
+"""Processes for handlers that are not to run in the worker's own: they use another core, may crash, and can be killed.
+
+Each has one job at a time, so that whoever dies takes nobody with it. They are made as they are needed, as many as were
+ever needed at once, and replaced when they have done so many jobs, hold too much memory, or have died.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import pickle
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+
+from casque.clock import Clock
+from casque.errors import InvalidInputError
+from casque.telemetry import logger
+from casque.worker.child import Asked, Broken, Call, Ended, Logged, Lost, Ready, Task, Told
+from casque.worker.claims import Claim
+from casque.worker.handlers import Handler
+from casque.worker.words import word
+
+log = logger("worker")
+
+GRACE_S = 5.0
+"""How long a handler whose lease is lost may take to notice it; then its process is killed."""
+END_S = 2.0
+"""How long a process that has nothing to do may take to end."""
+_PREPARED = ("sys_path", "sys_argv", "orig_dir", "dir")
+_MAIN = ("init_main_from_name", "init_main_from_path")
+
+
+class ProcessDiedError(Exception):
+    """The process died with the job that it had."""
+
+
+class ProcessLine:
+    """One process, and what is said to it and by it."""
+
+    def __init__(self, process: subprocess.Popen[bytes], reader: asyncio.StreamReader, writer: Any) -> None:
+        self._process = process
+        self._reader = reader
+        self._writer = writer
+        self._decode: Callable[[bytes], Told] = msgspec.msgpack.Decoder(Told).decode
+        self.calls = 0
+        self.token: int | None = None
+        """Of the job that it has."""
+
+    def tell(self, said: Asked) -> None:
+        self._writer.write(word(_ENCODE(said)))
+
+    async def hear(self) -> Ready | Broken | Ended:
+        """
+        Raises:
+            ProcessDiedError: it will say nothing any more.
+        """
+        try:
+            while True:
+                size = int.from_bytes(await self._reader.readexactly(4), "big")
+                match self._decode(await self._reader.readexactly(size)):
+                    case Logged(record=record):
+                        _log_again(record)
+                    case told:
+                        return told
+        except (asyncio.IncompleteReadError, OSError):
+            raise ProcessDiedError from None
+
+    @property
+    def code(self) -> int | None:
+        """What it ended with: less than zero is a signal. None while it runs."""
+        return self._process.poll()
+
+    def let_go(self) -> None:
+        """It ends by itself when it has nothing to do."""
+        self._writer.close()
+
+    def kill(self) -> None:
+        self._writer.close()
+        self._process.kill()
+        self._process.wait()
+
+
+class Processes:
+    def __init__(
+        self, handlers: Mapping[str, Handler], *, recycle_after: int | None, recycle_bytes: int | None, clock: Clock
+    ) -> None:
+        """
+        Raises:
+            InvalidInputError: a handler cannot be found by its name.
+        """
+        self._handlers = pickled(handlers)
+        self._recycle_after = recycle_after
+        self._recycle_bytes = recycle_bytes
+        self._clock = clock
+        self._idle: list[ProcessLine] = []
+        self._busy: dict[Claim, ProcessLine] = {}
+        self._ending: list[ProcessLine] = []
+
+    async def start(self) -> None:
+        """Make one, to see whether it can be done.
+
+        Raises:
+            InvalidInputError: handlers cannot be loaded in a process of their own.
+        """
+        try:
+            self._idle.append(await self._made())
+        except ProcessDiedError as error:
+            raise InvalidInputError(str(error)) from error
+
+    async def call(self, claim: Claim) -> Ended:
+        """
+        Raises:
+            ProcessDiedError: the process is dead, and says why.
+            TimeoutError: it took too long, and was killed.
+        """
+        line = self._idle.pop() if self._idle else await self._made()
+        if claim.left:  # meanwhile
+            self._idle.append(line)
+            raise ProcessDiedError("it was lost before it began")
+        self._busy[claim] = line
+        job = claim.job
+        line.token = job.token
+        line.calls += 1
+        try:
+            headers = dict(job.record.spec.headers or {})
+            line.tell(Call(job.id, job.entrypoint, job.attempts, job.token, headers, job.raw_payload))
+            async with asyncio.timeout(claim.handler.timeout_s):
+                ended = await line.hear()
+            assert isinstance(ended, Ended)
+        except ProcessDiedError:
+            raise ProcessDiedError(f"the process that ran it {await self._why(line)}") from None
+        except BaseException:
+            line.kill()
+            raise
+        else:
+            line.token = None
+            self._put_back(line, ended.resident)
+            return ended
+        finally:
+            del self._busy[claim]
+
+    def lose(self, claim: Claim) -> None:
+        """Its handler should stop, and is stopped if it does not."""
+        if (line := self._busy.get(claim)) is None:
+            return
+        line.tell(Lost(claim.job.token))
+
+        def end() -> None:
+            if line.token == claim.job.token and line.code is None:
+                log.warning("job %s is lost and does not stop: its process is killed", claim.job.id)
+                line.kill()
+
+        self._clock.call_later(GRACE_S, end)
+
+    async def close(self) -> None:
+        """What runs is killed; the others end by themselves, or are helped to."""
+        for line in self._busy.values():
+            line.kill()
+        self._ending += self._idle
+        for line in self._idle:
+            line.let_go()
+        self._idle = []
+        try:
+            until_ms = self._clock.monotonic_ms() + END_S * 1000
+            while self._clock.monotonic_ms() < until_ms and (
+                self._busy or any(line.code is None for line in self._ending)
+            ):
+                await self._clock.sleep(0.01)
+        finally:
+            for line in self._ending:
+                line.kill()
+
+    # --- Inside ---
+
+    async def _made(self) -> ProcessLine:
+        """
+        Raises:
+            ProcessDiedError: it could not be.
+        """
+        line = await _started(self._handlers)
+        try:
+            told = await line.hear()
+        except ProcessDiedError:
+            why = f"a process for handlers {await self._why(line)} while it started"
+            raise ProcessDiedError(why) from None
+        except BaseException:
+            line.kill()
+            raise
+        if isinstance(told, Broken):
+            line.kill()
+            raise ProcessDiedError(f"a process for handlers could not load them: {told.error}")
+        return line
+
+    def _put_back(self, line: ProcessLine, resident: int) -> None:
+        if self._recycle_after is not None and line.calls >= self._recycle_after:
+            self._retire(line, f"after {line.calls} jobs")
+        elif self._recycle_bytes is not None and resident > self._recycle_bytes:
+            self._retire(line, f"with {resident // 2**20} MiB of memory")
+        else:
+            self._idle.append(line)
+
+    def _retire(self, line: ProcessLine, why: str) -> None:
+        log.info("a process for handlers is replaced %s", why)
+        line.let_go()
+        self._ending = [one for one in self._ending if one.code is None] + [line]
+
+    async def _why(self, line: ProcessLine) -> str:
+        """How it ended. It may have closed its socket a moment before, or have lost it in some other way."""
+        until_ms = self._clock.monotonic_ms() + END_S * 1000
+        while line.code is None and self._clock.monotonic_ms() < until_ms:
+            await self._clock.sleep(0.005)
+        code = line.code
+        line.kill()
+        if code is None:
+            return "fell silent and was killed"
+        return f"ended with exit code {code}" if code >= 0 else f"was killed by {_signal_name(-code)}"
+
+
+def pickled(handlers: Mapping[str, Handler]) -> bytes:
+    """Names of functions, as a rule: a process loads them itself.
+
+    Raises:
+        InvalidInputError: one has no name that it could be found by.
+    """
+    for name, handler in handlers.items():
+        try:
+            pickle.dumps(handler)
+        except (pickle.PicklingError, TypeError, AttributeError) as error:
+            raise InvalidInputError(
+                f"the handler of {name!r} has executor='process', and a process cannot find it by its name: {error}. "
+                "Define it at the top level of a module"
+            ) from error
+    return pickle.dumps(dict(handlers))
+
+
+async def _started(handlers: bytes) -> ProcessLine:
+    ours, process = _spawned()
+    reader, writer = await asyncio.open_unix_connection(sock=ours)
+    level = logging.getLogger("casque.job").getEffectiveLevel()
+    task = Task(_preparation(with_main=b"__main__" in handlers), level, os.getpid())
+    writer.write(word(pickle.dumps(task)) + word(handlers))
+    return ProcessLine(process, reader, writer)
+
+
+def _spawned() -> tuple[socket.socket, subprocess.Popen[bytes]]:
+    ours, theirs = socket.socketpair()
+    with theirs:
+        process = subprocess.Popen(
+            [sys.executable, "-c", "from casque.worker.child import main; main()", str(theirs.fileno())],
+            stdin=subprocess.DEVNULL,
+            pass_fds=[theirs.fileno()],
+            start_new_session=True,  # Ctrl-C is for the worker, which lets jobs come to their end
+        )
+    return ours, process
+
+
+def _preparation(*, with_main: bool) -> dict[str, Any]:
+    """What `multiprocessing` would tell a new process, which loads modules as this one does."""
+    from multiprocessing import spawn
+
+    known = spawn.get_preparation_data("casque")
+    wanted = (*_PREPARED, *_MAIN) if with_main else _PREPARED
+    return {name: known[name] for name in wanted if name in known}
+
+
+def _log_again(record: bytes) -> None:
+    attributes: dict[str, Any] = pickle.loads(record)  # noqa: S301  it is our own child
+    made = logging.makeLogRecord(attributes)
+    target = logging.getLogger(made.name)
+    if target.isEnabledFor(made.levelno):
+        target.handle(made)
+
+
+def _signal_name(number: int) -> str:
+    with suppress(ValueError):
+        return signal.Signals(number).name
+    return f"signal {number}"
+
+
+_ENCODE = msgspec.msgpack.Encoder().encode
