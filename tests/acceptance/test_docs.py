@@ -1,8 +1,8 @@
 """The documentation is run, not believed.
 
 Python blocks of a page run in order in one process and share their names; top-level `await` is allowed. A block with
-a file name after `python` is written to that file. The tutorial's shell blocks run too, and must print the text block
-that follows. Files named `test_*.py` are run by pytest in the end.
+a file name after `python` is written to that file. Files named `test_*.py` are run by pytest in the end. On some pages,
+the tutorial above all, shell blocks run too, and must print the text block that follows, but for ids and times.
 """
 
 from __future__ import annotations
@@ -91,19 +91,45 @@ def test_the_code_on_a_page_runs(page: str, tmp_path: Path) -> None:
         run([sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", *tests], tmp_path)
 
 
-def test_the_tutorials_commands_print_what_it_shows(tmp_path: Path) -> None:
-    found = list(blocks(DOCS / "tutorial.md"))
-    commands = 0
+@pytest.mark.parametrize(("page", "commands"), [("tutorial.md", 8), ("how-to/write-your-own-worker.md", 4)], ids=str)
+def test_commands_print_what_the_page_shows(page: str, commands: int, tmp_path: Path) -> None:
+    found = list(blocks(DOCS / page))
+    ran, job_id = 0, ""
     for block, following in zip(found, [*found[1:], None], strict=True):
         if block.file:
             (tmp_path / block.file).write_text(block.text)
-        if block.language == "sh":
-            assert following is not None
-            assert following.language == "text"
-            crashes = "crash" in block.text
-            assert run(["bash", "-c", block.text], tmp_path, fails=crashes) == following.text
-            commands += 1
-    assert commands == 4
+        if block.language != "sh":
+            continue
+        assert following is not None
+        assert following.language == "text"
+        command = block.text.replace(" ID\n", f" {job_id}\n")
+        printed = run(["bash", "-c", command], tmp_path, fails=command.endswith(" crash\n"), stderr=subprocess.STDOUT)
+        assert _alike(printed, tmp_path) == _alike(following.text, Path("/home/you/tutorial"))
+        job_id = next(iter(re.findall(UUID, printed)), job_id)
+        ran += 1
+    assert ran == commands
+
+
+UUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+CHANGING = {
+    UUID: "ID",
+    r"(?:\d{4}-\d\d-\d\d )?\d\d:\d\d:\d\d(?:\.\d+)?": "TIME",
+    r"[\w.-]+-[0-9a-f]{16}\b": "WORKER",
+    r"\b\d+ ms\b": "MS",
+    r"\b\d+\.\d s\b": "S",
+    r' File ".*…$': "",  # cut to the width of the terminal
+    r"^bash: line .* Killed .*\n": "",
+    r"[ \t]+": " ",
+    r"\s+$": "",
+}
+"""What is never the same twice."""
+
+
+def _alike(printed: str, directory: Path) -> list[str]:
+    printed = printed.replace(str(directory), "DIRECTORY")
+    for pattern, word in CHANGING.items():
+        printed = re.sub(pattern, word, printed, flags=re.MULTILINE)
+    return printed.splitlines()
 
 
 @pytest.mark.parametrize("path", TEXTS, ids=[str(path.relative_to(ROOT)) for path in TEXTS])
@@ -120,6 +146,19 @@ def test_every_link_and_every_named_file_is_there(path: Path) -> None:
             assert anchor in {re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings}, target
     for name in re.findall(r"`((?:tests|benchmarks|examples|scripts|docs)/[\w./-]*)`", text):
         assert (ROOT / name).exists(), f"{path.name} names {name}"
+
+
+def test_every_scenario_of_failure_names_a_test_that_exists() -> None:
+    page = (DOCS / "explanation" / "failure-scenarios.md").read_text()
+    scenarios = [line for line in page.splitlines() if line.startswith("| ") and "the test |" not in line]
+    for line in scenarios:
+        named = re.findall(r"`(\w+/test_\w+\.py)(?:::(test_\w+))?`", line.split("|")[3])
+        assert named, line
+        for file, test in named:
+            assert (
+                f"def {test}(" in (ROOT / "tests" / file).read_text() if test else (ROOT / "tests" / file).exists()
+            ), line
+    assert len(scenarios) > 40
 
 
 def test_every_page_is_in_the_index() -> None:
@@ -197,18 +236,19 @@ def test_every_field_of_the_log_is_in_the_reference() -> None:
         assert f"`{field}`" in page, field
 
 
-def run(command: list[str], directory: Path, *, fails: bool = False) -> str:
+def run(command: list[str], directory: Path, *, fails: bool = False, stderr: int = subprocess.PIPE) -> str:
     here = Path(sys.executable).parent
-    environment = {**os.environ, "PATH": f"{here}{os.pathsep}{os.environ['PATH']}", "PYTHONDONTWRITEBYTECODE": "1"}
+    environment = {
+        **os.environ,
+        "PATH": f"{here}{os.pathsep}{os.environ['PATH']}",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "CASQUE_URL": (directory / "queue").as_uri(),
+        "COLUMNS": "300",
+    }
     ended = subprocess.run(
-        command,
-        cwd=directory,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=120,
+        command, cwd=directory, env=environment, stdout=subprocess.PIPE, stderr=stderr, text=True, timeout=120
     )
-    assert (ended.returncode != 0) == fails, ended.stdout + ended.stderr
+    assert (ended.returncode != 0) == fails, ended.stdout + (ended.stderr or "")
     return ended.stdout
 
 

@@ -64,6 +64,10 @@ PRINTED = {
         r"purged: 1",
         r"2 enqueued = 1 done \+ 1 dead",
     ],
+    "exactly_once": [
+        r"pay_twice: a worker killed by signal 9, 2 runs, ada has 200",
+        r"pay_once: a worker killed by signal 9, 2 runs, bob has 100",
+    ],
     "functions": [
         r"a plain call: thank you, ada",
         r"one job for one order: True",
