@@ -35,6 +35,10 @@ def main() -> None:
     # casque jobs show ID
     print(casque("jobs", "show", second["id"]).splitlines()[-1])
 
+    # casque top --once --json
+    picture = json.loads(casque("top", "--once", "--json", "--interval", "0.1"))
+    print("in all:", {state: number for state, number in picture["totals"].items() if number})
+
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as directory:

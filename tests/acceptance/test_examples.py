@@ -47,6 +47,7 @@ PRINTED = {
         r"2 jobs enqueued",
         r"claimed: ann and bob",
         r"It waits after attempt 1/25: it is tried again at .* UTC, in \d+ m\.",
+        r"in all: \{'enqueued': 2, 'delayed': 1, 'done': 1\}",
     ],
     "convert_and_verify": [
         r"log: 60 jobs, \d+ segments",

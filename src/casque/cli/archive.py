@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from datetime import datetime
 from enum import StrEnum
 from typing import Annotated
@@ -84,11 +82,7 @@ def archive(
             else:
                 console.print(_line(job))
 
-    try:
-        on_store(url, option, work, queue=queue)
-    except BrokenPipeError:
-        # Whoever read along has had enough: `casque archive ... | head`. Python complains about it at its end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    on_store(url, option, work, queue=queue)
 
 
 def moment(name: str, text: str | None) -> datetime | None:

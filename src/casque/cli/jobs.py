@@ -136,7 +136,7 @@ def list_(
         if not jobs and not json:
             typer.echo("there is no such job in the queue", err=True)
 
-    on_queue(place, work)
+    on_queue(place, work, looks=True)
 
 
 def cancel(

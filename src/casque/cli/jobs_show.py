@@ -109,7 +109,7 @@ def show_(
             raise InvalidInputError("which job? casque jobs show [URL] ID")
         place = find_place(address, queue, option)
         begin = None if since is None else times.moment_or_ago("--since", since, now())
-    story = on_queue(place, lambda q: _story(q, rest[0], begin))
+    story = on_queue(place, lambda q: _story(q, rest[0], begin), looks=True)
     if json:
         print_json(story)
     else:

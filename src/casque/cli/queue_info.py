@@ -118,11 +118,12 @@ async def _read(place: Place) -> Info:
         layout=head.layout,
         queue_id=head.queue_id,
         leader=leader,
-        entrypoints=_depths(state.jobs.values(), now_ms),
+        entrypoints=depths(state.jobs.values(), now_ms),
     )
 
 
-def _depths(jobs: Iterable[JobRecord], now_ms: int) -> tuple[Depth, ...]:
+def depths(jobs: Iterable[JobRecord], now_ms: int) -> tuple[Depth, ...]:
+    """How many of them are in which state, by entrypoint."""
     found: dict[str, Depth] = {}
     oldest: dict[str, int] = {}
     for job in jobs:

@@ -35,6 +35,7 @@ from casque.storage.url import open_store
 
 R = TypeVar("R")
 
+EXIT_DONE = 0
 EXIT_FAILED = 1
 EXIT_CANNOT_TELL = 2
 EXIT_NOTHING = 3
@@ -93,10 +94,10 @@ def on_store(
             await store.close()
 
     try:
-        with clear_ends(console):
+        with until_read(), clear_ends(console):
             return asyncio.run(run())
     except KeyboardInterrupt:
-        raise typer.Exit(0) from None
+        raise typer.Exit(EXIT_DONE) from None
 
 
 def on_queue(
@@ -105,12 +106,13 @@ def on_queue(
     *,
     worker: str | None = None,
     makes: bool = False,
+    looks: bool = False,
 ) -> R:
     """Do something with a queue, through the broker that leads it if one does, and end the command with a clear word if
     that fails: 1 if the queue refuses or is damaged, 2 if it cannot be asked, 4 if nobody knows whether it was done.
 
     `makes`: a queue that is not there is made; otherwise that is an error, since a wrong URL should not look like an
-    empty queue.
+    empty queue. `looks`: nothing is changed, so that a reader who has seen enough, `| head`, is no failure.
     """
     console = Console(stderr=True)
 
@@ -119,14 +121,10 @@ def on_queue(
             return await work(queue)
 
     try:
-        with clear_ends(console):
+        with until_read(EXIT_DONE if looks else EXIT_FAILED), clear_ends(console):
             return asyncio.run(run())
     except KeyboardInterrupt:
         raise typer.Exit(EXIT_INTERRUPTED) from None
-    except BrokenPipeError:
-        # Whoever read the output has seen enough. Without this the interpreter complains about it at its end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise typer.Exit(EXIT_FAILED) from None
 
 
 async def _opened(place: Place, worker: str | None, console: Console, *, makes: bool) -> Queue[bytes]:
@@ -163,6 +161,20 @@ def confirmed(question: str, *, yes: bool) -> None:
     if not wanted:
         Console(stderr=True).print("nothing was done", highlight=False)
         raise typer.Exit(EXIT_FAILED)
+
+
+@contextmanager
+def until_read(ends: int = EXIT_DONE) -> Iterator[None]:
+    """Whoever reads the output may have seen enough, `| head`: the command ends then, with this exit code."""
+    try:
+        yield
+        sys.stdout.flush()
+    except (BrokenPipeError, SystemExit) as ended:
+        if isinstance(ended, SystemExit) and not isinstance(ended.__context__, BrokenPipeError):
+            raise
+        # Rich ends the process by itself there. Without this the interpreter complains about it at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit(ends) from None
 
 
 @contextmanager

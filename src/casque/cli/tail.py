@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import AsyncIterator, Mapping
 from typing import Annotated, Any
 
@@ -83,11 +81,7 @@ def tail(
             else:
                 console.print(_line(event))
 
-    try:
-        on_store(url, option, work, queue=queue)
-    except BrokenPipeError:
-        # Whoever read the output has seen enough. Without this the interpreter complains about it at its end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    on_store(url, option, work, queue=queue)
 
 
 async def _begin(queue: Queue[bytes], from_: str | None) -> int | None:

@@ -213,6 +213,11 @@ class Queue(LeaseVerbs, Generic[T]):
             await self._group.stop()
         await self._let_go()
 
+    @property
+    def leader(self) -> str | None:
+        """The broker that answered last; None for a queue in this process, and before the first call."""
+        return None if self._remote is None else self._remote.leader
+
     # --- Producing ---
 
     async def enqueue(

@@ -109,6 +109,11 @@ class RemoteQueue:
             await self._leader.close()
         await self._finder.close()
 
+    @property
+    def leader(self) -> str | None:
+        """The broker that answered last."""
+        return None if self._leader is None else self._leader.address
+
     # --- Verbs ---
 
     async def enqueue(self, specs: Sequence[JobSpec], *, request_id: str | None = None) -> Sequence[JobRecord]:

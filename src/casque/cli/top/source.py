@@ -1,0 +1,223 @@
+"""Where a board gets its queue from: read from the bucket, beside whoever writes it, or asked of a broker."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Iterable
+from contextlib import aclosing
+from typing import Protocol, Self
+
+import msgspec
+
+from casque.cli.place import Place
+from casque.cli.top.board import Board, Picture
+from casque.client.opening import Parts, as_store
+from casque.client.queue import DEFAULTS, Queue
+from casque.client.reaching import is_address
+from casque.clock import Clock, SystemClock
+from casque.codec.head import KEY, read_layout
+from casque.errors import CasqueError, CorruptQueueError, HistoryGoneError, InvalidInputError, NoHistoryError
+from casque.journal.discovery import find_leader
+from casque.service import QueueEvent
+from casque.storage.port import Store, Stored
+from casque.types import JobRecord, Totals
+
+PORTION = 5_000
+LOOKED_AT_MAX = 200_000
+"""So many jobs are asked of a broker; the rest is counted, and known by what happens to it."""
+AGAIN_S = 1.0
+
+
+class Contents(msgspec.Struct, frozen=True):
+    """A whole queue, or as much of it as was looked at, as of a position or a little later."""
+
+    position: int
+    totals: Totals
+    jobs: Iterable[JobRecord]
+
+
+class Source(Protocol):
+    """A queue to look at."""
+
+    layout: str | None
+
+    async def read(self) -> Contents: ...
+
+    def events(self, position: int) -> AsyncGenerator[QueueEvent]: ...
+
+    async def leader(self) -> str | None: ...
+
+    async def close(self) -> None: ...
+
+
+async def source_of(place: Place) -> Source:
+    """
+    Raises:
+        InvalidInputError: there is no queue.
+    """
+    if is_address(place.url):
+        if place.options:
+            raise InvalidInputError("store options are for a bucket, and the URL is that of a broker: leave them out")
+        queue = Queue.open(place.url, tls=place.tls, worker="casque top", **place.changes())
+        return BrokerSource(await queue.__aenter__())
+    store = as_store(place.url, place.options)
+    try:
+        read = await store.get(KEY)
+        if not isinstance(read, Stored):
+            raise InvalidInputError(
+                f"there is no queue here: {KEY} is missing. Is {place.url} right? `casque queue create` makes one"
+            )
+        layout = read_layout(KEY, read.body).layout
+    except BaseException:
+        await store.close()
+        raise
+    return BucketSource(store, Parts(store, DEFAULTS.with_changes(place.changes())), layout)
+
+
+class BucketSource:
+    """Reads a bucket. Never writes: whoever watches expires no lease and keeps nobody from being alone."""
+
+    def __init__(self, store: Store, parts: Parts, layout: str) -> None:
+        self._store = store
+        self._parts = parts
+        self.layout: str | None = layout
+
+    async def read(self) -> Contents:
+        state = await self._parts.read()
+        return Contents(state.position, state.totals(self._parts.clock.wall_ms()), list(state.jobs.values()))
+
+    def events(self, position: int) -> AsyncGenerator[QueueEvent]:
+        return self._parts.history().events(from_position=position)
+
+    async def leader(self) -> str | None:
+        return await find_leader(self._store)
+
+    async def close(self) -> None:
+        await self._store.close()
+
+
+class BrokerSource:
+    """Asks whoever leads."""
+
+    layout: str | None = None
+
+    def __init__(self, queue: Queue[bytes]) -> None:
+        self._queue = queue
+
+    async def read(self) -> Contents:
+        stats = await self._queue.stats()
+        jobs: list[JobRecord] = []
+        while len(jobs) < LOOKED_AT_MAX:
+            after = jobs[-1].sequence if jobs else 0
+            portion = [job.record for job in await self._queue.jobs(limit=PORTION, after=after)]
+            jobs += portion
+            if len(portion) < PORTION:
+                break
+        return Contents(stats.position, stats.totals, jobs)
+
+    def events(self, position: int) -> AsyncGenerator[QueueEvent]:
+        return self._queue.events(from_position=position)
+
+    async def leader(self) -> str | None:
+        return self._queue.leader
+
+    async def close(self) -> None:
+        await self._queue.__aexit__(None, None, None)
+
+
+class Watch:
+    """A board and whatever keeps it up to date. To be entered with `async with`.
+
+    Once it is open, a source that fails is asked again; what it said last is shown meanwhile, with the reason.
+    """
+
+    def __init__(self, source: Source, url: str, *, again_s: float = AGAIN_S, clock: Clock | None = None) -> None:
+        self._source = source
+        self._url = url
+        self._again_s = again_s
+        self._clock: Clock = clock or SystemClock()
+        self._board: Board | None = None
+        self._following: asyncio.Task[None] | None = None
+        self._problem: str | None = None
+        self._leader: str | None = None
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self._read()
+            self._leader = await self._source.leader()
+        except BaseException:
+            await self._source.close()
+            raise
+        self._following = asyncio.create_task(self._follow(), name="casque top")
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        assert self._following is not None
+        self._following.cancel()
+        await asyncio.gather(self._following, return_exceptions=True)
+        await self._source.close()
+
+    async def look(self) -> Picture:
+        """How the queue stands.
+
+        Raises:
+            CorruptQueueError: it is damaged.
+        """
+        assert self._board is not None
+        assert self._following is not None
+        if self._following.done():
+            self._following.result()  # it never ends but by an error that waiting does not mend
+        problem = self._problem
+        try:
+            self._leader = await self._source.leader()
+        except CasqueError as error:
+            problem = problem or str(error)
+        return self._board.picture(
+            self._url,
+            now_ms=self._clock.wall_ms(),
+            layout=self._source.layout,
+            leader=self._leader,
+            problem=problem,
+        )
+
+    async def _follow(self) -> None:
+        while True:
+            try:
+                await self._listen()
+            except NoHistoryError:
+                assert self._board is not None
+                self._board.without_events()
+                await self._clock.sleep(self._again_s)
+            except HistoryGoneError:
+                pass
+            except CorruptQueueError:
+                raise
+            except CasqueError as error:
+                self._problem = str(error)
+                await self._clock.sleep(self._again_s)
+            await self._read_again()
+
+    async def _listen(self) -> None:
+        assert self._board is not None
+        async with aclosing(self._source.events(self._board.position)) as events:
+            async for event in events:
+                self._board.take(event, now_ms=self._clock.wall_ms())
+
+    async def _read_again(self) -> None:
+        """What was missed cannot be had back, and may have been half a commit."""
+        try:
+            await self._read()
+            self._problem = None
+        except CorruptQueueError:
+            raise
+        except CasqueError as error:
+            self._problem = str(error)
+            await self._clock.sleep(self._again_s)
+
+    async def _read(self) -> None:
+        read = await self._source.read()
+        now_ms = self._clock.wall_ms()
+        if self._board is None:
+            self._board = Board(read.jobs, read.totals, read.position, now_ms=now_ms)
+        else:
+            self._board.refill(read.jobs, read.totals, read.position, now_ms=now_ms)

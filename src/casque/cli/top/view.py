@@ -1,0 +1,183 @@
+"""A picture of a queue, drawn: on a terminal of any size, or as plain lines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from casque.cli.shown import clock_time, length
+from casque.cli.top.board import Picture
+
+WIDE = 120
+"""From so many columns on, tables stand side by side."""
+BARS = " ▁▂▃▄▅▆▇█"
+STATES = {"ready": "green", "delayed": "yellow", "running": "cyan", "dead": "bold red", "done": "", "cancelled": "dim"}
+HEADING_LINES = 6
+COMMITS_SHOWN = 10
+"""Where there is room for all."""
+NAME_MIN = 12
+ROWS_MIN = 2
+
+
+def drawn(picture: Picture, depths: Sequence[int] = (), *, width: int, height: int | None = None) -> RenderableType:
+    """All of it, or what fits into so many lines. `depths` is how many jobs were ready at earlier looks."""
+    heading = _heading(picture, depths, width)
+    tables = (_entrypoints, _workers, _running, _commits)
+    commits = len(picture.commits) if height is not None else min(len(picture.commits), COMMITS_SHOWN)
+    wants = (len(picture.entrypoints), len(picture.workers), len(picture.running), commits)
+    if width >= WIDE:
+        rows = _shares(height, [max(wants[:2]), max(wants[2:])])
+        shown = [table(picture, rows[at // 2]) for at, table in enumerate(tables)]
+        grid = Table.grid(padding=(0, 3), expand=True)
+        grid.add_column(ratio=3)
+        grid.add_column(ratio=2)
+        grid.add_row(shown[0], shown[1])
+        grid.add_row("", "")
+        grid.add_row(shown[2], shown[3])
+        return Group(heading, Text(), grid)
+    rows = _shares(height, list(wants))
+    parts: list[RenderableType] = [heading]
+    for table, most in zip(tables, rows, strict=True):
+        parts += [Text(), table(picture, most)]
+    return Group(*parts)
+
+
+def _shares(height: int | None, wants: list[int]) -> list[int]:
+    """How many rows each table gets: evenly, and what one does not need goes to those that do."""
+    if height is None:
+        return wants
+    left = max(height - HEADING_LINES - 3 * len(wants), ROWS_MIN * len(wants))
+    shares = [0] * len(wants)
+    for place, at in enumerate(sorted(range(len(wants)), key=wants.__getitem__)):
+        shares[at] = min(wants[at], left // (len(wants) - place))
+        left -= shares[at]
+    return shares
+
+
+def _heading(picture: Picture, depths: Sequence[int], width: int) -> RenderableType:
+    leader = picture.leader or ("" if picture.layout is None else "none, whoever opens it writes it")
+    place = Text(picture.url, "bold", no_wrap=True, overflow="ellipsis")
+    facts = Text(no_wrap=True, overflow="ellipsis")
+    for what, value in (("position", f"{picture.position:,}"), ("layout", picture.layout or ""), ("leader", leader)):
+        if value:
+            facts.append(f"{what} ", "dim")
+            facts.append(f"{value}   ")
+    facts.append(f"{clock_time(picture.at)} UTC", "dim")
+    counts = Text(no_wrap=True, overflow="ellipsis")
+    for name, style in STATES.items():
+        counts.append(f"{name} ", "dim")
+        counts.append(f"{getattr(picture.totals, name):,}   ", style)
+    speeds = Text(no_wrap=True, overflow="ellipsis")
+    for name in ("enqueued", "done", "failed"):
+        speeds.append(f"{name}/s ", "dim")
+        speeds.append(f"{_speed(getattr(picture.rates, name))}   ")
+    lines: list[RenderableType] = [place, facts, counts, speeds]
+    if depths:
+        lines.append(Text(f"ready {_bars(depths, max(width - 20, 10))} {depths[-1]:,}", "green", no_wrap=True))
+    if picture.problem is not None:
+        lines.append(Text(f"not up to date: {picture.problem}", "yellow", no_wrap=True, overflow="ellipsis"))
+    return Group(*lines)
+
+
+def _bars(depths: Sequence[int], width: int) -> str:
+    last = depths[-width:]
+    most = max(*last, 1)
+    return "".join(BARS[-(-depth * (len(BARS) - 1) // most)] for depth in last)
+
+
+def _table(title: str, columns: Sequence[tuple[str, str]]) -> Table:
+    """Columns by name and what they are: numbers stand `right`, and `wide` ones share what is left."""
+    table = Table(box=None, pad_edge=False, header_style="bold", expand=True)
+    for at, (name, justify) in enumerate(columns):
+        table.add_column(
+            name if at else title,
+            justify="right" if justify == "right" else "left",
+            no_wrap=True,
+            overflow="ellipsis",
+            ratio=1 if justify == "wide" else None,
+            min_width=NAME_MIN if justify == "wide" else None,
+        )
+    return table
+
+
+def _entrypoints(picture: Picture, most: int) -> Table:
+    names = ("ready", "delayed", "running", "dead")
+    table = _table(
+        "ENTRYPOINT",
+        [("", "wide"), *((name, "right") for name in (*names, "oldest", "in/s", "done/s", "failed/s"))],
+    )
+    busiest = sorted(picture.entrypoints, key=lambda one: (-(one.ready + one.running), one.entrypoint))
+    for one in busiest[:most]:
+        counts = (
+            Text(f"{count:,}", STATES[name] if count else "dim") for name in names for count in (getattr(one, name),)
+        )
+        rates = (_speed(getattr(one.rates, name)) for name in ("enqueued", "done", "failed"))
+        table.add_row(Text(one.entrypoint), *counts, _ago(picture.at, one.oldest_due_at), *rates)
+    return _with_rest(table, len(busiest), most)
+
+
+def _workers(picture: Picture, most: int) -> Table:
+    table = _table(
+        "WORKER", [("", "wide"), ("running", "right"), ("done", "right"), ("failed", "right"), ("seen", "right")]
+    )
+    busiest = sorted(picture.workers, key=lambda one: (-one.running, one.name))
+    for one in busiest[:most]:
+        seen = _ago(picture.at, one.seen_at)
+        table.add_row(Text(one.name), f"{one.running:,}", f"{one.done:,}", f"{one.failed:,}", seen)
+    return _with_rest(table, len(busiest), most)
+
+
+def _running(picture: Picture, most: int) -> Table:
+    columns = [
+        ("", ""),
+        ("entrypoint", "wide"),
+        ("try", "right"),
+        ("age", "right"),
+        ("beat", "right"),
+        ("worker", "wide"),
+    ]
+    table = _table("RUNNING", columns)
+    for job in picture.running[:most]:
+        table.add_row(
+            job.id[:8],
+            Text(job.entrypoint),
+            str(job.attempt),
+            _ago(picture.at, job.claimed_at),
+            _ago(picture.at, job.heartbeat_at),
+            Text(job.worker or ""),
+        )
+    return _with_rest(table, len(picture.running), most)
+
+
+def _commits(picture: Picture, most: int) -> Table:
+    table = _table("COMMIT", [("", ""), ("at", ""), ("what", "wide")])
+    for commit in picture.commits[:most]:
+        what = ", ".join(f"{many:,} {kind}" for kind, many in commit.events.items())
+        at = commit.at.isoformat(timespec="milliseconds")[11:23]
+        table.add_row(f"{commit.position:,}", at, Text(what))
+    return table
+
+
+def _with_rest(table: Table, there: int, most: int) -> Table:
+    if there > most:
+        table.caption = Text(f"and {there - most:,} more", "dim")
+        table.caption_justify = "left"
+    return table
+
+
+def _counted(state: str, count: int) -> Text:
+    return Text(f"{count:,}", STATES[state] if count else "dim")
+
+
+def _speed(rate: float | None) -> str:
+    if rate is None:
+        return "-"
+    return f"{rate:,.0f}" if rate >= 10 or not rate else f"{rate:.1f}"
+
+
+def _ago(at: datetime, then: datetime | None) -> str:
+    return "" if then is None else length(max(at - then, timedelta(0))).replace(" ", "")
