@@ -32,6 +32,7 @@ from casque.errors import (
     LeaseLostError,
     NoHistoryError,
     NoLeaderError,
+    NoResultError,
     NotAllowedError,
     NotAuthenticatedError,
     NotInstalledError,
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
     from casque.functions.app import App
     from casque.functions.handle import Handle, SyncHandle
     from casque.worker.handlers import Cancel, JobContext, Snooze
+    from casque.worker.hooks import JobEvent
 
 __all__ = [
     "App",
@@ -84,6 +86,7 @@ __all__ = [
     "InvalidPayloadError",
     "Job",
     "JobContext",
+    "JobEvent",
     "JobFailedError",
     "JobNotFoundError",
     "JobState",
@@ -95,6 +98,7 @@ __all__ = [
     "NewJob",
     "NoHistoryError",
     "NoLeaderError",
+    "NoResultError",
     "NotAllowedError",
     "NotAuthenticatedError",
     "NotInstalledError",
@@ -125,6 +129,7 @@ _HOMES = {
     "Cancel": "casque.worker.handlers",
     "Handle": "casque.functions.handle",
     "JobContext": "casque.worker.handlers",
+    "JobEvent": "casque.worker.hooks",
     "Snooze": "casque.worker.handlers",
     "SyncHandle": "casque.functions.handle",
 }

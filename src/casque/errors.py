@@ -295,6 +295,18 @@ class JobFailedError(CasqueError):
         return type(self), (self.job_id, self.state, self.error)
 
 
+class NoResultError(CasqueError):
+    """There is no result to be had of this job, and waiting longer will not help. `why` says what is missing."""
+
+    def __init__(self, job_id: str, why: str) -> None:
+        super().__init__(f"no result of job {job_id!r} can be had: {why}")
+        self.job_id = job_id
+        self.why = why
+
+    def __reduce__(self) -> tuple[type[NoResultError], tuple[str, str]]:
+        return type(self), (self.job_id, self.why)
+
+
 class CheckpointError(CasqueError):
     """The checkpoint of a stream is not the one that its jobs were enqueued under. Nothing was enqueued."""
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
-from casque import App, JobContext, JobState, Queue
+from casque import App, Cancel, InvalidInputError, JobContext, JobEvent, JobState, Queue
 from casque.app import BrokerServer, ServeOptions
 from casque.client.queue import DEFAULTS
 from casque.transport.listening import Address
@@ -91,3 +92,64 @@ async def test_functions_are_the_same_through_a_broker(way: str, tmp_path: Path)
 
 def _double(number: int) -> list[int]:
     return [number, number]
+
+
+async def test_hooks_are_told_what_became_of_jobs_and_harm_nobody(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    app = App(tmp_path.as_uri(), max_attempts=2)
+    said: list[tuple[str, str, int, object]] = []
+
+    @app.job()
+    async def well(number: int) -> int:
+        return number
+
+    @app.job(backoff=0)
+    async def badly() -> None:
+        raise ValueError("no")
+
+    @app.job()
+    async def neither() -> Cancel:
+        return Cancel()
+
+    @app.on_claimed
+    async def claimed(event: JobEvent) -> None:
+        said.append(("claimed", event.context.entrypoint, event.context.attempt, None))
+
+    @app.on_completed
+    def completed(event: JobEvent) -> None:
+        assert threading.current_thread() is not threading.main_thread()
+        said.append(("completed", event.context.entrypoint, event.context.attempt, event.result))
+
+    @app.on_failed
+    async def failed(event: JobEvent) -> None:
+        first = str(event.error).partition("\n")[0]
+        said.append(("failed", event.context.entrypoint, event.context.attempt, (first, event.final)))
+
+    @app.on_claimed
+    @app.on_completed
+    @app.on_failed
+    def broken(event: JobEvent) -> None:
+        raise RuntimeError("hooks may do that")
+
+    async with app:
+        await app.enqueue_many([well.bind(7), badly.bind(), neither.bind()])
+        summary = await Worker(app, burst=True).run()
+
+    assert (summary.done, summary.failed, summary.cancelled) == (1, 2, 1)
+    assert sorted(said, key=str) == [
+        ("claimed", "badly", 1, None),
+        ("claimed", "badly", 2, None),
+        ("claimed", "neither", 1, None),
+        ("claimed", "well", 1, None),
+        ("completed", "well", 1, b"7"),
+        ("failed", "badly", 1, ("ValueError: no", False)),
+        ("failed", "badly", 2, ("ValueError: no", True)),
+    ]
+    assert caplog.text.count("broken failed for") == len(said)
+    assert "RuntimeError: hooks may do that" in caplog.text
+
+
+def test_a_hook_is_a_function() -> None:
+    with pytest.raises(InvalidInputError, match=r"@app.on_failed is written without parentheses"):
+        App("memory://").on_failed("mail")  # type: ignore[type-var]

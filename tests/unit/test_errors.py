@@ -41,6 +41,7 @@ EXAMPLES: list[CasqueError] = [
     errors.NotInstalledError("Spark needs Java", "pip install it"),
     errors.JobFailedError("job-1", "dead", "ValueError: no such user"),
     errors.JobFailedError("job-1", "cancelled"),
+    errors.NoResultError("job-1", "this queue keeps no archive"),
     errors.CheckpointError("the writerId 'orders' belongs to another query"),
     errors.WorkFailedError("no module named mail"),
     errors.WorkFailedError("the context was stopped", 20),

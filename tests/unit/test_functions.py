@@ -24,6 +24,7 @@ from casque import (
     JobFailedError,
     JobNotFoundError,
     JobState,
+    NoResultError,
     QueueClosedError,
     Snooze,
 )
@@ -325,6 +326,31 @@ async def test_a_job_that_died_or_was_cancelled_has_no_result() -> None:
             await waiting_too
         with pytest.raises(JobNotFoundError):
             await cancelled.cancel()
+
+
+async def test_a_result_that_can_never_come_is_not_waited_for() -> None:
+    without = App("memory://", archive=False)
+    doubled = without.job()(_double)
+    async with in_memory(without):
+        with pytest.raises(NoResultError, match="not in the queue, and this queue keeps no archive"):
+            await doubled.handle("finished-or-never-was").result()
+
+    nowhere = App("memory://", archive=False, layout="document")
+    doubled = nowhere.job()(_double)
+    async with nowhere:
+        handle = await doubled.enqueue(21)
+        with pytest.raises(NoResultError, match="results are kept nowhere"):
+            await handle.result()
+
+
+async def test_a_job_that_nobody_knows_has_no_result_when_the_archive_had_its_time() -> None:
+    async with in_memory(app) as (_, clock):
+        waiting = asyncio.create_task(send.handle("never-was").result())
+        await clock.advance(29)
+        assert not waiting.done()
+        await clock.advance(10)
+        with pytest.raises(NoResultError, match="did not come to the archive within 30 s"):
+            await waiting
 
 
 async def test_a_result_that_does_not_come_is_not_waited_for_longer_than_asked() -> None:

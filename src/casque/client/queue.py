@@ -435,6 +435,11 @@ class Queue(LeaseVerbs, Generic[T]):
             if self._embedded is None:
                 await self._let_go()
 
+    @property
+    def archives(self) -> bool:
+        """Whether this queue archives what is finished, as far as is known here: brokers decide for themselves."""
+        return self._local is None or self._local.settings.archive
+
     # --- Inside ---
 
     async def _let_go(self) -> None:

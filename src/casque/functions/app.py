@@ -21,8 +21,10 @@ from casque.functions.handle import Handle
 from casque.functions.job import Decorator, Definition, JobCall, JobFunction, Key, Options
 from casque.settings import QueueSettings, SettingsChanges
 from casque.worker.handlers import Handler, Retry
+from casque.worker.hooks import Hook, HookTable, Moment
 
 S = TypeVar("S")
+H = TypeVar("H", bound=Hook)
 
 Span = float | timedelta
 
@@ -70,6 +72,7 @@ class App:
         self._url = url
         self._opening: dict[str, Any] = {**settings, **{k: v for k, v in opening.items() if v is not None}}
         self._definitions: dict[str, Definition] = {}
+        self._hooks: dict[Moment, list[Hook]] = {}
         self._outlet: Outlet | None = None
         self._queue: Queue[bytes] | None = None
         self._thread: LoopThread | None = None
@@ -94,6 +97,11 @@ class App:
     def handlers(self) -> Mapping[str, Handler]:
         """What a worker runs, by entrypoint."""
         return MappingProxyType({name: one.handler for name, one in self._definitions.items()})
+
+    @property
+    def hooks(self) -> HookTable:
+        """Whom a worker tells what becomes of jobs."""
+        return MappingProxyType(self._hooks)
 
     # --- Functions ---
 
@@ -146,6 +154,32 @@ class App:
             return JobFunction[..., Any, Any](self, definition, whole)
 
         return cast(Decorator, decorate)
+
+    # --- Hooks ---
+
+    def on_claimed(self, hook: H) -> H:
+        """Have a worker call this function when it has claimed a job, with a `JobEvent`.
+
+        Hooks are coroutines, or plain functions, which run in threads. They are told after the fact and out of the way
+        of the jobs: one that raises is logged and changes nothing.
+
+        >>> import casque
+        >>> app = casque.App("memory://hooks-example")
+        >>> @app.on_failed
+        ... async def page_somebody(event: casque.JobEvent) -> None:
+        ...     if event.final:
+        ...         print(event.context.job_id, event.error)
+        """
+        return self._hooked(Moment.CLAIMED, hook)
+
+    def on_completed(self, hook: H) -> H:
+        """The same when a job is done, and durably so."""
+        return self._hooked(Moment.COMPLETED, hook)
+
+    def on_failed(self, hook: H) -> H:
+        """The same when an attempt has failed, and durably so; `event.final` says whether it was the last. A worker
+        that dies tells nobody."""
+        return self._hooked(Moment.FAILED, hook)
 
     # --- Opening ---
 
@@ -236,6 +270,12 @@ class App:
         if self._outlet is None:
             raise QueueClosedError("use the app inside `async with app:`, or `with app:` without asyncio")
         return self._outlet
+
+    def _hooked(self, moment: Moment, hook: H) -> H:
+        if not callable(hook):
+            raise InvalidInputError(f"@app.on_{moment.value} is written without parentheses, above a function")
+        self._hooks.setdefault(moment, []).append(hook)
+        return hook
 
     def _refuse_if_open(self) -> None:
         if self._outlet is not None:

@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeVar
 from casque.client.loop_thread import result_of
 from casque.client.queue import Queue
 from casque.clock import Clock, SystemClock
-from casque.errors import HistoryGoneError, InvalidInputError, NoHistoryError, QueueClosedError
+from casque.errors import HistoryGoneError, InvalidInputError, NoHistoryError, NoResultError, QueueClosedError
 from casque.functions.handle import Connection, Handle, Outcome
 from casque.functions.job import JobCall
 from casque.service import ArchivedJob, EventKind
@@ -22,6 +22,8 @@ R = TypeVar("R")
 
 CLOCKS_APART = timedelta(hours=1)
 """By so much the clocks of who enqueued a job and of who finished it may differ, and its result is still found."""
+ARCHIVED_AFTER = 3
+"""After so many times `archive_interval`, what is not in the archive does not come there any more."""
 Added = tuple[str, datetime | None]
 """The id of a job, and when it was created."""
 
@@ -86,6 +88,9 @@ class Open:
             except HistoryGoneError:
                 continue  # it fell behind: look again
             except NoHistoryError:
+                if not self._queue.archives:
+                    why = "this queue has the document layout and keeps no archive, so that results are kept nowhere"
+                    raise NoResultError(handle.id, why) from None
                 return await self._from_looks(handle)
 
     async def _from_events(self, handle: Handle[Any], position: int) -> Outcome:
@@ -103,9 +108,19 @@ class Open:
         raise QueueClosedError("the queue was closed while a result was waited for")
 
     async def _from_archive(self, handle: Handle[Any]) -> Outcome:
-        """It has left the queue; the archive has it within `archive_interval`."""
+        """It has left the queue; the archive has it within `archive_interval`, or never."""
         pause_s = self._settings.poll_min.total_seconds()
+        limit_s = ARCHIVED_AFTER * self._settings.archive_interval.total_seconds()
+        until_ms = self._clock.monotonic_ms() + limit_s * 1000
         while (archived := await self._archived(handle)) is None:
+            if not self._queue.archives:
+                raise NoResultError(handle.id, "it is not in the queue, and this queue keeps no archive")
+            if self._clock.monotonic_ms() >= until_ms:
+                raise NoResultError(
+                    handle.id,
+                    f"it is not in the queue, and did not come to the archive within {limit_s:g} s. It was never "
+                    "enqueued here, its line was deleted (archive_retention), or whoever finished it archives nothing",
+                )
             await self._clock.sleep(pause_s)
             pause_s = min(2 * pause_s, self._settings.poll_max.total_seconds())
         return Outcome(archived.state, archived.result, archived.error)

@@ -76,6 +76,7 @@ class Handle(Generic[T]):
 
         Raises:
             JobFailedError: the job is dead, or was cancelled.
+            NoResultError: it cannot be had, however long one waits: the job is unknown, or results are not kept.
             TimeoutError: it had not finished after so many seconds. It goes on.
         """
         outcome = await self._connection().outcome(self, timeout)

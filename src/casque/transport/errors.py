@@ -36,6 +36,7 @@ TABLE: dict[type[CasqueError], tuple[str, int]] = {
     errors.NotInstalledError: ("UNIMPLEMENTED", 501),
     errors.WorkFailedError: ("INTERNAL", 500),
     errors.JobFailedError: ("FAILED_PRECONDITION", 409),
+    errors.NoResultError: ("NOT_FOUND", 404),
     errors.CheckpointError: ("FAILED_PRECONDITION", 409),
     errors.CorruptQueueError: ("DATA_LOSS", 500),
     errors.UnknownOutcomeError: ("UNKNOWN", 500),

@@ -9,7 +9,8 @@ leases, and `guard` does that from a process of its own while this one is too bu
 from __future__ import annotations
 
 from casque.worker.handlers import Cancel, Handler, Handlers, JobContext, Retry, Snooze
+from casque.worker.hooks import JobEvent
 from casque.worker.summary import Summary
 from casque.worker.worker import Worker
 
-__all__ = ["Cancel", "Handler", "Handlers", "JobContext", "Retry", "Snooze", "Summary", "Worker"]
+__all__ = ["Cancel", "Handler", "Handlers", "JobContext", "JobEvent", "Retry", "Snooze", "Summary", "Worker"]

@@ -14,7 +14,7 @@ from casque.worker.handlers import Handler, JobContext
 class Claim:
     """One of them. Plain and small: there may be thousands in a second."""
 
-    __slots__ = ("beaten_ms", "context", "handler", "how", "job", "left", "over", "started_ms", "task")
+    __slots__ = ("beaten_ms", "context", "ended_ms", "handler", "how", "job", "left", "over", "started_ms", "task")
 
     def __init__(self, job: Job[bytes], handler: Handler, now_ms: int) -> None:
         self.job = job
@@ -29,6 +29,7 @@ class Claim:
         self.beaten_ms = now_ms
         """When its lease was last known to be whole."""
         self.started_ms = 0
+        self.ended_ms = 0
         self.task: asyncio.Task[Any] | None = None
         self.over = False
         """Whether it is known what became of it."""

@@ -191,11 +191,12 @@ class Runner:
     def _over(self, claim: Claim, how: str, outcome: Outcome | None, why: str = "") -> None:
         claim.over = True
         claim.how = how
+        claim.ended_ms = self._clock.monotonic_ms()
         if outcome is not None:
             self._settler.add(claim, outcome)
         level = LEVELS.get(how, logging.INFO)
         if log.isEnabledFor(level):
-            job, elapsed_ms = claim.job, self._clock.monotonic_ms() - claim.started_ms
+            job, elapsed_ms = claim.job, claim.ended_ms - claim.started_ms
             log.log(
                 level,
                 "%s %s %s, attempt %d, %d ms%s",

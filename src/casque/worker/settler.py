@@ -11,6 +11,7 @@ from casque.errors import CasqueError, JobNotFoundError, LeaseLostError
 from casque.service import Outcome
 from casque.telemetry import logger
 from casque.worker.claims import Claim, Claims
+from casque.worker.hooks import Hooks
 from casque.worker.patience import Patience
 from casque.worker.summary import Summary
 
@@ -31,6 +32,7 @@ class Settler:
         clock: Clock,
         rng: Random,
         settled: Callable[[], None],
+        hooks: Hooks | None = None,
     ) -> None:
         self._queue = queue
         self._claims = claims
@@ -38,6 +40,7 @@ class Settler:
         self._clock = clock
         self._rng = rng
         self._settled = settled
+        self._hooks = hooks
         self._ready: list[tuple[Claim, Outcome]] = []
         self._wake = asyncio.Event()
         self._idle = asyncio.Event()
@@ -67,10 +70,12 @@ class Settler:
 
     async def _settle(self, batch: list[tuple[Claim, Outcome]]) -> None:
         answers = await self._told([outcome for _, outcome in batch])
-        for (claim, _), refused in zip(batch, answers, strict=True):
+        for (claim, outcome), refused in zip(batch, answers, strict=True):
             self._claims.drop(claim)
             if refused is None:
                 self._summary.count(claim.how)
+                if self._hooks is not None:
+                    self._hooks.settled(claim, outcome, (claim.ended_ms - claim.started_ms) / 1000)
             else:
                 self._refused(claim, refused)
         self._settled()

@@ -16,6 +16,7 @@ from casque.telemetry import logger
 from casque.worker.claims import Claim, Claims
 from casque.worker.guard import Guard
 from casque.worker.handlers import Handler, Handlers
+from casque.worker.hooks import Hooks, HookTable
 from casque.worker.keeper import Keeper
 from casque.worker.options import WorkerOptions, chosen
 from casque.worker.patience import Patience
@@ -111,7 +112,8 @@ class Worker:
         """
         async with Queue.open(self._url, worker=self.name, **self._opening) as queue:
             with self._lent(queue):
-                shift = _Shift(self, queue, self._handlers, self._options, self._guard(), self._processes())
+                hooks: HookTable = getattr(self._app, "hooks", {})
+                shift = _Shift(self, queue, self._handlers, self._options, self._guard(), self._processes(), hooks)
                 await shift.run(self._stopping)
         return self.summary
 
@@ -154,6 +156,7 @@ class _Shift:
         options: WorkerOptions,
         guard: Guard | None,
         processes: Processes | None,
+        hooks: HookTable,
     ) -> None:
         self._queue = queue
         self._handlers = handlers
@@ -165,8 +168,15 @@ class _Shift:
         self._clock, self._rng = SystemClock(), system_random()
         self._claims = Claims(None if guard is None else guard.gone)
         self._room = asyncio.Event()
+        self._hooks = Hooks(hooks) if hooks else None
         self._settler = Settler(
-            queue, self._claims, self._summary, clock=self._clock, rng=self._rng, settled=self._room.set
+            queue,
+            self._claims,
+            self._summary,
+            clock=self._clock,
+            rng=self._rng,
+            settled=self._room.set,
+            hooks=self._hooks,
         )
         self._runner = Runner(
             self._claims,
@@ -208,6 +218,8 @@ class _Shift:
             for claim in list(self._claims.running):
                 self._runner.lose(claim)  # if this was cancelled, so is what it runs
             await self._runner.close()
+            if self._hooks is not None:
+                await self._hooks.close()
             if self._guard is not None:
                 self._guard.close()
         for end in ends:
@@ -255,7 +267,7 @@ class _Shift:
 
     def _wanted(self) -> int:
         """How many more to claim. Not one by one while many are under way: half of what is claimed ahead at least."""
-        if self._settler.backlog >= BACKLOG_MAX:
+        if self._settler.backlog >= BACKLOG_MAX or (self._hooks is not None and self._hooks.is_behind):
             return 0
         wanted = self._options.concurrency + self._ahead - self._claims.open
         return wanted if wanted >= max(1, self._ahead // 2) else 0
@@ -268,6 +280,8 @@ class _Shift:
             self._guard.held(taken)
         for claim in taken:
             self._claims.take(claim)
+            if self._hooks is not None:
+                self._hooks.claimed(claim)
             log.debug("claimed %s %s, attempt %d", claim.job.entrypoint, claim.job.id, claim.job.attempts)
         self._runner.fill()
 

@@ -1,0 +1,124 @@
+"""Functions of an application that are told what becomes of its jobs.
+
+They are told after the fact: a job was claimed, its end is durable. Whatever they do, raise or take their time, the job
+is none the worse for it. If they cannot keep up, the worker claims less.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from enum import StrEnum
+from inspect import iscoroutinefunction
+from typing import Any, TypeAlias
+
+import msgspec
+
+from casque.service import Outcome
+from casque.telemetry import logger
+from casque.worker.claims import Claim
+from casque.worker.handlers import JobContext
+from casque.worker.threads import Threads
+
+log = logger("worker")
+
+HOOK_S = 30.0
+"""What a hook may take. One that is a coroutine is cancelled then."""
+BACKLOG_MAX = 1_000
+"""Hooks that may be under way; then nothing more is claimed."""
+
+
+class Moment(StrEnum):
+    """When hooks are called."""
+
+    CLAIMED = "claimed"
+    COMPLETED = "completed"
+    FAILED = "failed"
+
+
+class JobEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """What a hook is told.
+
+    >>> JobEvent(context=JobContext("7f2c", "send"), error="ValueError: no").context.entrypoint
+    'send'
+    """
+
+    context: JobContext
+    """Of the job: id, entrypoint, attempt, headers, logger."""
+    elapsed_s: float = 0.0
+    """What the handler took."""
+    result: bytes | None = None
+    """What is kept of what it returned."""
+    error: str | None = None
+    """What is kept of what it raised."""
+    final: bool = False
+    """Whether a job that failed will not be tried again."""
+
+
+Hook: TypeAlias = Callable[[JobEvent], Awaitable[object] | object]
+HookTable: TypeAlias = Mapping[Moment, Sequence[Hook]]
+
+
+class Hooks:
+    def __init__(self, table: HookTable) -> None:
+        self._table = {moment: tuple(hooks) for moment, hooks in table.items()}
+        self._threads = Threads()
+        self._under_way: set[asyncio.Task[None]] = set()
+
+    @property
+    def is_behind(self) -> bool:
+        return len(self._under_way) >= BACKLOG_MAX
+
+    def claimed(self, claim: Claim) -> None:
+        if hooks := self._table.get(Moment.CLAIMED):
+            self._call(hooks, JobEvent(context=claim.context))
+
+    def settled(self, claim: Claim, outcome: Outcome, elapsed_s: float) -> None:
+        """The outcome is durable."""
+        match claim.how:
+            case "done":
+                if hooks := self._table.get(Moment.COMPLETED):
+                    self._call(hooks, JobEvent(context=claim.context, elapsed_s=elapsed_s, result=outcome.result))
+            case "failed":
+                if hooks := self._table.get(Moment.FAILED):
+                    final = outcome.final or _was_last(claim)
+                    self._call(
+                        hooks,
+                        JobEvent(context=claim.context, elapsed_s=elapsed_s, error=outcome.error, final=final),
+                    )
+
+    async def close(self) -> None:
+        """Those that are under way may come to their end."""
+        if self._under_way:
+            await asyncio.wait(self._under_way, timeout=HOOK_S)
+        for task in self._under_way:
+            task.cancel()
+        self._threads.close()
+
+    def _call(self, hooks: Sequence[Hook], event: JobEvent) -> None:
+        for hook in hooks:
+            task = asyncio.create_task(self._carry_out(hook, event))
+            self._under_way.add(task)
+            task.add_done_callback(self._under_way.discard)
+
+    async def _carry_out(self, hook: Hook, event: JobEvent) -> None:
+        try:
+            async with asyncio.timeout(HOOK_S):
+                called: Any = hook(event) if iscoroutinefunction(hook) else self._threads.call(lambda: hook(event))
+                await called
+        except Exception as error:  # noqa: BLE001  it is the hook's own trouble
+            context = event.context
+            log.error(
+                "the hook %s failed for %s %s: %s: %s",
+                getattr(hook, "__qualname__", hook),
+                context.entrypoint,
+                context.job_id,
+                type(error).__name__,
+                error,
+                extra={"job_id": context.job_id, "entrypoint": context.entrypoint, "attempt": context.attempt},
+            )
+
+
+def _was_last(claim: Claim) -> bool:
+    most = claim.job.max_attempts
+    return most is not None and claim.job.attempts >= most
