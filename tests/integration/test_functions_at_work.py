@@ -153,3 +153,42 @@ async def test_hooks_are_told_what_became_of_jobs_and_harm_nobody(
 def test_a_hook_is_a_function() -> None:
     with pytest.raises(InvalidInputError, match=r"@app.on_failed is written without parentheses"):
         App("memory://").on_failed("mail")  # type: ignore[type-var]
+
+
+@pytest.fixture
+def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> App:
+    """An app without a URL, where no file and no variable names one."""
+    monkeypatch.delenv("CASQUE_URL", raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.chdir(tmp_path)
+    app = App(max_attempts=4)
+    app.job()(_double)
+    return app
+
+
+async def test_an_app_without_a_url_finds_its_queue_as_the_command_line_does(
+    nowhere: App, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    named, told = (tmp_path / "named").as_uri(), (tmp_path / "told").as_uri()
+    (tmp_path / "casque.toml").write_text(f'url = "{named}"\n[settings]\nmax_attempts = 9\nstale_timeout = 7\n')
+
+    async with nowhere:
+        job = await nowhere.queue.enqueue("_double", b'{"number":21}')
+        assert job.max_attempts == 4  # what the code says wins
+        [claimed] = await nowhere.queue.dequeue()
+        assert claimed.record.lease_ms == 7000
+        await nowhere.queue.give_back([claimed])
+    assert (await Worker(nowhere, burst=True).run()).done == 1
+
+    monkeypatch.setenv("CASQUE_URL", told)
+    assert nowhere.located() == (told, {"max_attempts": 4})
+    assert (await Worker(nowhere, burst=True).run()).claimed == 0
+
+
+async def test_an_app_that_finds_no_queue_says_how_to_name_one(nowhere: App, tmp_path: Path) -> None:
+    said = r"this app has no queue: give casque.App its URL, set the variable CASQUE_URL, or write url"
+    with pytest.raises(InvalidInputError, match=said):
+        await nowhere.__aenter__()
+    with pytest.raises(InvalidInputError, match=said):
+        Worker(nowhere)
+    assert (await Worker(nowhere, url=tmp_path.as_uri(), burst=True).run()).claimed == 0

@@ -17,10 +17,10 @@ import typer
 from rich.console import Console
 
 from casque import __version__
-from casque.cli.changes import changes_from
 from casque.cli.doctor import parse_options
 from casque.cli.logs import LogFormat, telling
 from casque.cli.running import EXIT_CANNOT_TELL, EXIT_FAILED, StoreOptions, Url
+from casque.client.changes import changes_from
 from casque.client.queue import DEFAULTS
 from casque.clock import SystemClock
 from casque.codec.head import KEY, read_layout

@@ -157,7 +157,7 @@ def app_named(name: str) -> Handlers:
     if here not in sys.path:
         sys.path.insert(0, here)
     found = named(name, what="an app", form="module:app", example="shop.jobs:app")
-    if not all(hasattr(found, needed) for needed in ("url", "opening", "handlers")):
+    if not all(hasattr(type(found), needed) or hasattr(found, needed) for needed in ("url", "opening", "handlers")):
         raise InvalidInputError(f"{name!r} is no app but a {type(found).__name__}: give the name of a casque.App")
     return found  # type: ignore[no-any-return]
 

@@ -12,6 +12,7 @@ import msgspec
 
 from casque import checks
 from casque.client.loop_thread import LoopThread
+from casque.client.place import how_to_tell, known_place
 from casque.client.queue import DEFAULTS, Queue
 from casque.client.reaching import ClientTlsFiles
 from casque.clock import Clock, Random
@@ -49,12 +50,13 @@ class App:
 
     Everything that `Queue.open` takes may be given: options of the store, `via="broker"`, settings. Nothing is opened
     before `async with app:`, or `with app:` for code without asyncio. A worker runs the jobs:
-    `casque worker module:app`.
+    `casque worker module:app`. An app without a URL finds its queue when it is opened, as the command line does: by the
+    variable CASQUE_URL, or by the `url` in casque.toml.
     """
 
     def __init__(
         self,
-        url: Any,
+        url: Any = None,
         *,
         layout: str | None = None,
         options: Mapping[str, str] | None = None,
@@ -81,13 +83,32 @@ class App:
 
     @property
     def url(self) -> Any:
-        """Where the queue is."""
-        return self._url
+        """Where the queue is.
+
+        Raises:
+            InvalidInputError: nobody has said so.
+        """
+        return self.located()[0]
 
     @property
     def opening(self) -> Mapping[str, Any]:
         """What else `Queue.open` is to be given."""
         return MappingProxyType(self._opening)
+
+    def located(self) -> tuple[Any, Mapping[str, Any]]:
+        """Both. Of an app without a URL, also what casque.toml says about the queue that it names; what the app itself
+        says wins.
+
+        Raises:
+            InvalidInputError: nobody has said where the queue is.
+        """
+        if self._url is not None:
+            return self._url, self.opening
+        if (place := known_place()) is None:
+            raise InvalidInputError(f"this app has no queue: give casque.App its URL, {how_to_tell()}")
+        found = place.opening()
+        options = {**found.get("options", {}), **self._opening.get("options", {})}
+        return place.url, {**found, **self._opening, **({"options": options} if options else {})}
 
     @property
     def settings(self) -> QueueSettings:
@@ -185,7 +206,8 @@ class App:
 
     async def __aenter__(self) -> Self:
         self._refuse_if_open()
-        queue: Queue[bytes] = Queue.open(self._url, **self._opening)
+        url, opening = self.located()
+        queue: Queue[bytes] = Queue.open(url, **opening)
         await queue.__aenter__()
         self._queue, self._outlet = queue, Open(queue, self._settings, self._opening.get("clock"))
         return self

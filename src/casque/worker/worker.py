@@ -90,8 +90,9 @@ class Worker:
         self._handlers = chosen(handlers.handlers, entrypoints)
         self._apart = {name: handler for name, handler in self._handlers.items() if handler.executor == "process"}
         pickled(self._apart)  # what has no name is best refused now
-        self._url: Any = url if url is not None else handlers.url  # or a store that somebody made
-        self._opening = {**handlers.opening, **(opening or {})}
+        found = (url, handlers.opening) if url is not None else _located(handlers)
+        self._url: Any = found[0]  # or a store that somebody made
+        self._opening = {**found[1], **(opening or {})}
         self.name = f"{socket.gethostname()[:60]}-{new_nonce(system_random())}"
         self.summary = Summary()
         self._stopping = asyncio.Event()
@@ -143,6 +144,12 @@ class Worker:
         except (OSError, TypeError, AttributeError, pickle.PicklingError) as error:
             log.warning("no process keeps the leases while this one is busy: %s", error)
             return None
+
+
+def _located(handlers: Handlers) -> tuple[Any, Mapping[str, Any]]:
+    """Where its queue is; some have to look for it."""
+    look = getattr(handlers, "located", None)
+    return (handlers.url, handlers.opening) if look is None else look()
 
 
 class _Shift:

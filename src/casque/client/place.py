@@ -1,0 +1,123 @@
+"""Where the queue is, for whoever was not told: CASQUE_URL, or a file that names it."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from casque.client.changes import changes_from
+from casque.client.reaching import ClientTlsFiles
+from casque.errors import InvalidInputError
+from casque.settings import SettingsChanges
+
+VARIABLE = "CASQUE_URL"
+HERE = "casque.toml"
+
+
+class Place(msgspec.Struct, frozen=True):
+    """A queue, and how to open it."""
+
+    url: str
+    options: dict[str, str] = {}
+    settings: dict[str, float | bool | str] = {}
+    tls: ClientTlsFiles | None = None
+
+    def changes(self) -> SettingsChanges:
+        """Its settings, as `Queue.open` takes them."""
+        return changes_from([f"{name}={_spelled(value)}" for name, value in self.settings.items()])
+
+    def opening(self) -> dict[str, Any]:
+        """All that `Queue.open` is to be given besides the URL."""
+        said = {"options": self.options or None, "tls": self.tls}
+        return {**self.changes(), **{name: value for name, value in said.items() if value is not None}}
+
+
+class Named(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A queue as a file describes it."""
+
+    url: str | None = None
+    options: dict[str, str] = {}
+    settings: dict[str, float | bool | str] = {}
+    tls: dict[str, str] = {}
+
+    def place(self, url: str) -> Place:
+        tls = msgspec.convert(self.tls, ClientTlsFiles, strict=True) if self.tls else None
+        return Place(url, self.options, self.settings, tls)
+
+
+class Config(Named, frozen=True, forbid_unknown_fields=True):
+    """A whole file: one queue without a name, and any number with one."""
+
+    queues: dict[str, Named] = {}
+
+
+def config_files() -> list[Path]:
+    """Those that are looked at, in this order, whether they are there or not."""
+    home = os.environ.get("XDG_CONFIG_HOME")
+    return [Path(HERE), (Path(home) if home else Path.home() / ".config") / "casque" / "config.toml"]
+
+
+def known_place() -> Place | None:
+    """That of CASQUE_URL, or else of the first file that names one.
+
+    Raises:
+        InvalidInputError: a file is not as it must be.
+    """
+    if told := os.environ.get(VARIABLE):
+        return Place(told)
+    for _, config in _configs():
+        if config.url is not None:
+            return config.place(config.url)
+    return None
+
+
+def how_to_tell() -> str:
+    """For whoever is asked for a queue."""
+    return f'set the variable {VARIABLE}, or write url = "..." into {" or ".join(map(str, config_files()))}'
+
+
+def place_named(name: str) -> Place:
+    """A queue that a file has a name for.
+
+    Raises:
+        InvalidInputError: there is none.
+    """
+    known: list[str] = []
+    for path, config in _configs():
+        known += config.queues
+        if (named := config.queues.get(name)) is not None:
+            if named.url is None:
+                raise InvalidInputError(f"{path}: the queue {name!r} has no url")
+            return named.place(named.url)
+    there = f"there are {', '.join(sorted(set(known)))}" if known else "there are none"
+    raise InvalidInputError(
+        f"no queue is called {name!r}: {there}. Write [queues.{name}] with a url into "
+        f"{' or '.join(map(str, config_files()))}"
+    )
+
+
+def _configs() -> list[tuple[Path, Config]]:
+    return [(path, config) for path in config_files() if (config := _read(path)) is not None]
+
+
+def _read(path: Path) -> Config | None:
+    try:
+        told: Any = tomllib.loads(path.read_text())
+    except FileNotFoundError:
+        return None
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise InvalidInputError(f"{path}: {error}") from error
+    try:
+        return msgspec.convert(told, Config)
+    except msgspec.ValidationError as error:
+        raise InvalidInputError(
+            f"{path}: {error}. It may have url, options, settings and tls, and the same for each of [queues.NAME]"
+        ) from error
+
+
+def _spelled(value: float | bool | str) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
