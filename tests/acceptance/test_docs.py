@@ -12,7 +12,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
@@ -24,6 +24,7 @@ from casque import DirectQueue, InMemoryStorage, QueueSettings, errors
 from casque.cli.main import app
 from casque.state import Event
 from casque.storage import cloud_options
+from tests.acceptance.web import web_packages
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -31,6 +32,8 @@ LONG = tuple(
     f"how-to/{page}.md" for page in ("process-with-spark", "read-the-report", "replay-jobs", "run-the-pipeline")
 )
 """Pages whose code starts Spark and takes a while: `make proof` runs them."""
+WEB = ("how-to/use-with-django.md", "how-to/use-with-fastapi.md")
+"""Pages whose code needs the packages that `scripts/web-packages` fetches."""
 PAGES = sorted(str(path.relative_to(DOCS)) for path in DOCS.rglob("*.md") if "decisions" not in path.parts)
 TEXTS = [*(DOCS / page for page in PAGES), ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md"]
 
@@ -85,10 +88,12 @@ def test_the_code_on_a_page_runs(page: str, tmp_path: Path) -> None:
     for block in found:
         if block.language == "python" and block.file:
             (tmp_path / block.file).write_text(block.text)
+    packages = web_packages() if page in WEB else {}
     if plain := [str(block.line) for block in found if block.language == "python" and not block.file]:
-        run([sys.executable, "-W", "error", "-c", RUN_BLOCKS, str(DOCS / page), *plain], tmp_path)
+        run([sys.executable, "-W", "error", "-c", RUN_BLOCKS, str(DOCS / page), *plain], tmp_path, variables=packages)
     if tests := sorted(path.name for path in tmp_path.glob("test_*.py")):
-        run([sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", *tests], tmp_path)
+        options = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist"]
+        run([sys.executable, "-m", "pytest", *options, *tests], tmp_path, variables=packages)
 
 
 @pytest.mark.parametrize(("page", "commands"), [("tutorial.md", 8), ("how-to/write-your-own-worker.md", 4)], ids=str)
@@ -236,7 +241,14 @@ def test_every_field_of_the_log_is_in_the_reference() -> None:
         assert f"`{field}`" in page, field
 
 
-def run(command: list[str], directory: Path, *, fails: bool = False, stderr: int = subprocess.PIPE) -> str:
+def run(
+    command: list[str],
+    directory: Path,
+    *,
+    fails: bool = False,
+    stderr: int = subprocess.PIPE,
+    variables: Mapping[str, str] | None = None,
+) -> str:
     here = Path(sys.executable).parent
     environment = {
         **os.environ,
@@ -244,6 +256,7 @@ def run(command: list[str], directory: Path, *, fails: bool = False, stderr: int
         "PYTHONDONTWRITEBYTECODE": "1",
         "CASQUE_URL": (directory / "queue").as_uri(),
         "COLUMNS": "300",
+        **(variables or {}),
     }
     ended = subprocess.run(
         command, cwd=directory, env=environment, stdout=subprocess.PIPE, stderr=stderr, text=True, timeout=120

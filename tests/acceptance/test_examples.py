@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import subprocess
@@ -10,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.acceptance.web import web_packages
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -158,6 +161,17 @@ PRINTED = {
         r"annotation: 6",
         r"pydantic: (7 \['pen'\]|not installed)",
     ],
+    "web/django_app": [
+        r"a request: \{'order': 1\}",
+        r"the worker: 1 done",
+        r"the table: \[\('a pen', 'shipped'\)\]",
+    ],
+    "web/fastapi_app": [
+        r"202, and again the same job: True",
+        r"it is ready",
+        r"order 7: pen, ink",
+        r"refused: 422",
+    ],
 }
 
 
@@ -179,6 +193,7 @@ def test_an_example_prints_what_it_promises(name: str, tmp_path: Path) -> None:
         cwd=tmp_path,
         capture_output=True,
         text=True,
+        env={**os.environ, **(web_packages() if name.startswith("web/") else {})},
         timeout=240 if name.startswith("spark/") else 60,
     )
 

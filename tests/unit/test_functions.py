@@ -419,6 +419,32 @@ async def test_inline_runs_jobs_at_once_and_their_errors_are_the_callers() -> No
         await divide.enqueue(0)
 
 
+def test_inline_calls_plain_functions_where_the_blocking_caller_is() -> None:
+    """In its thread and outside of any event loop: there is the transaction that the test has open."""
+    shop = App("memory://")
+    threads: list[threading.Thread] = []
+
+    @shop.job()
+    def look() -> None:
+        threads.append(threading.current_thread())
+        with pytest.raises(RuntimeError, match="no running event loop"):
+            asyncio.get_running_loop()
+
+    @shop.job()
+    async def nested() -> str:
+        async with asyncio.timeout(60):
+            return await (await inner.enqueue()).result()
+
+    @shop.job()
+    async def inner() -> str:
+        return await asyncio.to_thread(str, "done")
+
+    with inline(shop):
+        look.enqueue_sync()
+        assert nested.enqueue_sync().result() == "done"
+    assert threads == [threading.current_thread()]
+
+
 async def test_assert_enqueued_says_what_was_enqueued_instead() -> None:
     with inline(app):
         with pytest.raises(AssertionError, match="nothing was"):

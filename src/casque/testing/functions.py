@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Coroutine, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
+from contextvars import ContextVar
 from dataclasses import asdict
 from inspect import isawaitable
 from typing import Any, NamedTuple, Protocol, TypeVar
@@ -23,6 +24,8 @@ from casque.worker.handlers import Cancel, JobContext, Snooze
 
 R = TypeVar("R")
 
+_blocking = ContextVar("_blocking", default=False)
+"""Whether whoever enqueued blocks meanwhile, and there is no event loop to wait in."""
 _seen: WeakKeyDictionary[App, list[JobCall[Any]]] = WeakKeyDictionary()
 
 
@@ -136,9 +139,17 @@ class _Inline:
         return self._outcomes[handle.id]
 
     def wait(self, call: Coroutine[Any, Any, R]) -> R:
-        # In a thread of its own: the caller may well be a plain function inside an event loop.
-        with ThreadPoolExecutor(1) as thread:
-            return thread.submit(asyncio.run, call).result()
+        # Nothing in here ever waits for a loop but a coroutine function, see `_run`: so plain functions are called in
+        # the caller's own thread, where a test's database transaction is.
+        before = _blocking.set(True)
+        try:
+            call.send(None)
+        except StopIteration as ended:
+            value: R = ended.value
+            return value
+        finally:
+            _blocking.reset(before)
+        raise AssertionError("a blocking call has waited for an event loop")
 
     async def _run(self, call: JobCall[Any]) -> str:
         job_id, handler = f"inline-{len(self._outcomes) + 1}", call.definition.handler
@@ -146,7 +157,7 @@ class _Inline:
         context = JobContext(job_id, call.entrypoint, headers=call.new.headers)
         returned = handler.call(call.new.payload, context)
         if isawaitable(returned):
-            returned = await returned
+            returned = _completed(returned) if _blocking.get() else await returned
         match returned:
             case Snooze(seconds=seconds):
                 outcome = Outcome(JobState.DELAYED, error=f"it snoozed for {seconds:g} seconds")
@@ -156,6 +167,16 @@ class _Inline:
                 outcome = Outcome(JobState.DONE, handler.encode_result(returned))
         self._outcomes[job_id] = outcome
         return job_id
+
+
+def _completed(function: Awaitable[R]) -> R:
+    """Run a coroutine function in a thread of its own: the caller may well be inside an event loop."""
+
+    async def run() -> R:
+        return await function
+
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, run()).result()
 
 
 class _Recorded(Open):
