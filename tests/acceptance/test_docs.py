@@ -96,7 +96,7 @@ def test_the_code_on_a_page_runs(page: str, tmp_path: Path) -> None:
         run([sys.executable, "-m", "pytest", *options, *tests], tmp_path, variables=packages)
 
 
-@pytest.mark.parametrize(("page", "commands"), [("tutorial.md", 8), ("how-to/write-your-own-worker.md", 4)], ids=str)
+@pytest.mark.parametrize(("page", "commands"), [("tutorial.md", 9), ("how-to/write-your-own-worker.md", 4)], ids=str)
 def test_commands_print_what_the_page_shows(page: str, commands: int, tmp_path: Path) -> None:
     found = list(blocks(DOCS / page))
     ran, job_id = 0, ""
