@@ -28,6 +28,7 @@ from benchmarks import (
     spark_write,
     state,
 )
+from benchmarks.field import section as field
 from benchmarks.report import Section, Steps, print_section, print_targets
 from benchmarks.scale import FULL, QUICK, TINY, Scale
 
@@ -40,6 +41,7 @@ SECTIONS: dict[str, Callable[[Scale, Steps], Section]] = {
     "latency": latency.measure,
     "cost": cost.measure,
     "grpc": over_grpc.measure,
+    "field": field.measure,
     "spark-read": spark_read.measure,
     "spark-write": spark_write.measure,
     "spark-pipeline": spark_pipeline.measure,

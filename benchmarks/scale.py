@@ -32,6 +32,11 @@ class Scale:
     spark_read_jobs: int = 300_000
     bulk_jobs: int = 200_000
     with_jqueue: bool = True
+    with_field: bool = True
+    field_repetitions: int = 3
+    field_jobs: int = 40_000
+    field_depth: int = 100_000
+    field_idle: int = 60
     spark_jobs: int = 1_000_000
     """Finished jobs in the archive that a pipeline starts from."""
 
@@ -58,6 +63,10 @@ QUICK = Scale(
     spark_batches=10,
     spark_read_jobs=60_000,
     bulk_jobs=50_000,
+    field_repetitions=1,
+    field_jobs=10_000,
+    field_depth=20_000,
+    field_idle=20,
     spark_jobs=100_000,
 )
 TINY = Scale(
@@ -82,5 +91,10 @@ TINY = Scale(
     spark_read_jobs=1_000,
     spark_jobs=2_000,
     with_jqueue=False,  # making its environment may need a network
+    with_field=False,
+    field_repetitions=1,
+    field_jobs=200,
+    field_depth=300,
+    field_idle=3,
     bulk_jobs=2_000,
 )

@@ -53,8 +53,21 @@ def test_an_unknown_section_is_refused_with_the_names_there_are() -> None:
         [sys.executable, "-m", "benchmarks", "--only", "speed"], cwd=ROOT, capture_output=True, text=True
     )
     assert done.returncode == 2
-    names = "state, document, log, deep, bulk, latency, cost, grpc, spark-read, spark-write, spark-pipeline, spark-work"
-    assert names in done.stderr
+    names = "state, document, log, deep, bulk, latency, cost, grpc, field, spark-read, spark-write, spark-pipeline"
+    assert f"{names}, spark-work" in done.stderr
+
+
+def test_a_side_of_the_field_enqueues_and_works(tmp_path: Path) -> None:
+    def figure(task: str) -> float:
+        wanted = {"task": task, "place": f"file://{tmp_path}/queue", "count": 50}
+        command = [sys.executable, "-m", "benchmarks.field.of_casque", json.dumps(wanted)]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        found: float = json.loads(done.stdout)
+        return found
+
+    assert figure("bulk") > 0
+    assert figure("work") > 0
 
 
 def test_the_grpc_section_measures_rates_the_wait_and_the_idle_fleet(tmp_path: Path) -> None:

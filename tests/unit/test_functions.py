@@ -93,6 +93,26 @@ def test_a_payload_has_the_arguments_that_were_given_by_name() -> None:
     assert send.bind("ada", copies=2, subject="news").new.payload == b'{"to":"ada","subject":"news","copies":2}'
 
 
+def test_arguments_are_stored_in_their_order_however_they_are_given() -> None:
+    app = App("memory://in-order")
+
+    @app.job()
+    def report(day: str, /, size: int, *, deep: bool = False, note: str = "") -> None: ...
+
+    bind: Any = report.bind
+    given = [bind("monday", 3, deep=True), bind("monday", deep=True, size=3)]
+    assert {call.new.payload for call in given} == {b'{"day":"monday","size":3,"deep":true}'}
+    wrong: list[tuple[tuple[Any, ...], dict[str, Any]]] = [
+        (("monday", 3, True), {}),
+        ((), {"day": "monday", "size": 3}),
+        (("monday", 3), {"size": 3}),
+        (("monday",), {"deep": True}),
+    ]
+    for args, kwargs in wrong:
+        with pytest.raises(InvalidInputError, match=r"report: .*; it takes day, size, deep, note"):
+            bind(*args, **kwargs)
+
+
 def test_defaults_are_filled_in_where_the_function_runs() -> None:
     assert call("send", b'{"to":"ada"}') == "1 x hello to ada"
     assert call("send", b'{"copies":3,"to":"ada"}') == "3 x hello to ada"

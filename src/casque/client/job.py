@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -221,5 +222,6 @@ def plain_job(record: JobRecord, holder: LeaseHolder | None = None) -> Job[bytes
     return Job(record, _BYTES, holder)
 
 
+@lru_cache(64)  # jobs that were added together have theirs in common
 def _moment(ms: int) -> datetime:
     return _EPOCH + timedelta(milliseconds=ms)

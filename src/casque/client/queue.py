@@ -38,7 +38,7 @@ BEATS_MAX = 10_000
 """Leases in one call: what a broker allows."""
 
 
-class NewJob(msgspec.Struct, Generic[T], frozen=True):
+class NewJob(msgspec.Struct, Generic[T], frozen=True, gc=False):
     """One job of an `enqueue_many`, with whatever it needs beyond entrypoint and payload."""
 
     entrypoint: str
@@ -481,12 +481,14 @@ class Queue(LeaseVerbs, Generic[T]):
                     checked = checks.entrypoint(entrypoint)
                     specs.append(JobSpec(job_id, entrypoint, encode(payload), 0, None, attempts))
                 case NewJob():
-                    specs.append(self._spec(job_id, job))
+                    specs.append(self._spec(job_id, job, checked))
+                    checked = job.entrypoint
                 case _:
                     raise InvalidInputError(f"enqueue_many takes (entrypoint, payload) pairs or NewJob, not {job!r}")
         return tuple(specs)
 
-    def _spec(self, job_id: str, new: NewJob[T]) -> JobSpec:
+    def _spec(self, job_id: str, new: NewJob[T], checked: str | None = None) -> JobSpec:
+        """`checked`: an entrypoint that has been."""
         if new.delay is not None and new.run_at is not None:
             raise InvalidInputError("give either delay or run_at, not both")
         run_at_ms = None
@@ -497,7 +499,7 @@ class Queue(LeaseVerbs, Generic[T]):
         attempts = new.max_attempts
         return JobSpec(
             job_id,
-            checks.entrypoint(new.entrypoint),
+            new.entrypoint if new.entrypoint is checked else checks.entrypoint(new.entrypoint),
             self._codec.encode(new.payload),
             checks.priority(new.priority),
             run_at_ms,

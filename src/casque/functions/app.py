@@ -265,13 +265,20 @@ class App:
     async def enqueue_many(self, calls: Iterable[JobCall[Any]], *, request_id: str | None = None) -> list[Handle[Any]]:
         """Add jobs of any of the functions, each made with `bind`, in one commit: all of them or none."""
         made = list(calls)
+        known: Definition | None = None
         for one in made:
             if not isinstance(one, JobCall):
                 raise InvalidInputError(f"enqueue_many takes what function.bind(...) returns, not {one!r}")
-            if self._definitions.get(one.entrypoint) is not one.definition:
+            if one.definition is known:
+                continue
+            known = one.definition
+            if self._definitions.get(known.entrypoint) is not known:
                 raise InvalidInputError(f"{one.entrypoint!r} is a function of another app")
         added = await self._open().enqueue(made, request_id=request_id)
-        return [self.handle(call.definition, job_id, since) for call, (job_id, since) in zip(made, added, strict=True)]
+        return [
+            Handle(self._open, call.definition.entrypoint, job_id, call.definition.decode_result, since=since)
+            for call, (job_id, since) in zip(made, added, strict=True)
+        ]
 
     def handle(self, definition: Definition, job_id: str, since: datetime | None = None) -> Handle[Any]:
         """For `function.handle`."""

@@ -26,6 +26,8 @@ from casque.worker.handlers import Cancel, JobContext, Snooze
 
 _OWN_TYPES = (bytes, bytearray, memoryview, datetime, date, time, timedelta, Decimal, UUID)
 """Values that have a type of their own in Python, though JSON has them as text: no text is taken for one of them."""
+_AS_IT_IS = frozenset({str, int, bool})
+"""A value of just such a type has nothing to be converted."""
 _LEFT_OUT: Any = object()
 _PLACE = re.compile(r"^(?P<problem>.*) - at `\$\.(?P<argument>\w+)(?P<rest>[^`]*)`$", re.DOTALL)
 _MISSING = re.compile(r"^Object missing required field `(\w+)`$")
@@ -35,12 +37,17 @@ _UNKNOWN = re.compile(r"^Object contains unknown field `(.*)`$")
 class Taken(NamedTuple):
     """A function's signature with its types resolved."""
 
-    whole: inspect.Signature
     signature: inspect.Signature
     """Without the context, which no caller gives."""
     kinds: Mapping[str, Any]
     context: str | None
     decoder: msgspec.json.Decoder[Any]
+    by_place: tuple[str, ...]
+    """What may be given without its name, in order."""
+    by_name: frozenset[str]
+    required: frozenset[str]
+    nameless: tuple[str, ...]
+    """What the function takes without a name only, the context included."""
 
 
 class Arguments:
@@ -75,11 +82,17 @@ class Arguments:
             InvalidInputError: one is missing, unknown, or not of its type.
         """
         taken = self._resolved()
-        try:
-            given = taken.signature.bind(*args, **kwargs).arguments
-        except TypeError as error:
-            raise InvalidInputError(f"{self._entrypoint}: {error}; {self._takes(taken)}") from None
-        return {name: self._converted(name, value, taken.kinds[name]) for name, value in given.items()}
+        given = _given(taken, args, kwargs)
+        if given is None:
+            try:
+                given = taken.signature.bind(*args, **kwargs).arguments
+            except TypeError as error:
+                raise InvalidInputError(f"{self._entrypoint}: {error}; {self._takes(taken)}") from None
+        kinds = taken.kinds
+        return {
+            name: value if type(value) is kinds[name] in _AS_IT_IS else self._converted(name, value, kinds[name])
+            for name, value in given.items()
+        }
 
     def with_defaults(self, given: Mapping[str, Any]) -> inspect.BoundArguments:
         """As the function would see them, but for the context."""
@@ -107,7 +120,13 @@ class Arguments:
         Raises:
             InvalidPayloadError: it does not fit.
         """
-        args, kwargs = self._for_call(self.decode(payload), context)
+        kwargs = self.decode(payload)
+        taken = self._taken
+        if taken.context is not None:
+            kwargs[taken.context] = context
+        if not taken.nameless:
+            return self._function(**kwargs)
+        args = [kwargs.pop(name) for name in taken.nameless if name in kwargs]
         return self._function(*args, **kwargs)
 
     def decode(self, payload: bytes) -> dict[str, Any]:
@@ -116,8 +135,10 @@ class Arguments:
             decoded = taken.decoder.decode(payload)
         except (msgspec.MsgspecError, ValueError) as error:
             raise InvalidPayloadError(self._entrypoint, self._problem(error)) from error
-        found = ((name, getattr(decoded, name)) for name in taken.kinds)
-        return {name: value for name, value in found if value is not _LEFT_OUT}
+        found = msgspec.structs.asdict(decoded)
+        if len(taken.required) == len(found):
+            return found
+        return {name: value for name, value in found.items() if value is not _LEFT_OUT}
 
     # --- Inside ---
 
@@ -136,7 +157,17 @@ class Arguments:
         context = self._context(whole, hints)
         rest = [one for one in whole.parameters.values() if one.name != context]
         kinds = {one.name: hints.get(one.name, Any) for one in rest}
-        return Taken(whole, whole.replace(parameters=rest), kinds, context, self._decoder(rest, kinds))
+        only_by_place, only_by_name = inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.KEYWORD_ONLY
+        return Taken(
+            whole.replace(parameters=rest),
+            kinds,
+            context,
+            self._decoder(rest, kinds),
+            by_place=tuple(one.name for one in rest if one.kind is not only_by_name),
+            by_name=frozenset(one.name for one in rest if one.kind is not only_by_place),
+            required=frozenset(one.name for one in rest if one.default is inspect.Parameter.empty),
+            nameless=tuple(one.name for one in whole.parameters.values() if one.kind is only_by_place),
+        )
 
     def _resolved(self) -> Taken:
         try:
@@ -183,20 +214,6 @@ class Arguments:
         except (msgspec.MsgspecError, TypeError, ValueError) as error:
             raise InvalidInputError(f"{self._entrypoint}: argument {name!r}: {error}") from error
 
-    def _for_call(self, given: Mapping[str, Any], context: JobContext) -> tuple[list[Any], dict[str, Any]]:
-        taken = self._resolved()
-        args: list[Any] = []
-        kwargs: dict[str, Any] = {}
-        for name, parameter in taken.whole.parameters.items():
-            if name != taken.context and name not in given:
-                continue
-            value = context if name == taken.context else given[name]
-            if parameter.kind is inspect.Parameter.POSITIONAL_ONLY:
-                args.append(value)
-            else:
-                kwargs[name] = value
-        return args, kwargs
-
     def _problem(self, error: Exception) -> str:
         """What msgspec says about a field, said about an argument."""
         said = str(error)
@@ -223,6 +240,20 @@ def _function_named(module: str, name: str) -> Any:
 
 def _arguments_named(module: str, name: str, entrypoint: str) -> Arguments:
     return Arguments(_function_named(module, name), entrypoint)
+
+
+def _given(taken: Taken, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any] | None:
+    """The arguments of a call by name and in their order; None if they do not fit, for `inspect` to say why. It would
+    take half of the time of a bulk enqueue to say that nothing is wrong."""
+    if len(args) > len(taken.by_place):
+        return None
+    given = dict(zip(taken.by_place, args, strict=False))
+    if kwargs:
+        if not kwargs.keys() <= taken.by_name or not kwargs.keys().isdisjoint(given):
+            return None
+        given.update(kwargs)
+        given = {name: given[name] for name in taken.kinds if name in given}
+    return given if given.keys() >= taken.required else None
 
 
 def result_decoder(function: Callable[..., Any]) -> msgspec.json.Decoder[Any]:

@@ -40,6 +40,8 @@ class Connection(Protocol):
 class Handle(Generic[T]):
     """One job. It can be made again from its id with `function.handle(job_id)`."""
 
+    __slots__ = ("_connection", "_decode", "entrypoint", "id", "since")
+
     def __init__(
         self,
         connection: Callable[[], Connection],

@@ -38,7 +38,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     zone: str | None = None
 
 
-class JobCall(msgspec.Struct, Generic[T], frozen=True):
+class JobCall(msgspec.Struct, Generic[T], frozen=True, gc=False):
     """A checked call of a function that has not been enqueued yet: what `bind` makes for `enqueue_many`."""
 
     definition: Definition
