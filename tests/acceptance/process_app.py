@@ -8,6 +8,8 @@ import signal
 import threading
 from pathlib import Path
 
+from opentelemetry import trace
+
 import casque
 from casque import Cancel, JobContext, Snooze
 
@@ -30,6 +32,11 @@ def square(context: JobContext, number: int) -> int:
 @app.job(executor="process")
 async def where(text: str) -> str:
     return f"{text} {os.getpid()}"
+
+
+@app.job(executor="process")
+async def trace_id() -> str:
+    return f"{trace.get_current_span().get_span_context().trace_id:032x}"
 
 
 @app.job(executor="process")

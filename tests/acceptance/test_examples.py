@@ -79,6 +79,11 @@ PRINTED = {
         r"refused: ship: argument 'order' at .number: Expected `int`, got `str`",
         r"inline: order 8, 1 items, by post, attempt 1",
     ],
+    "observe": [
+        r"""completed: ship b'"order 7 is on its way"'""",
+        r"failed for good: charge after attempt 2 with ConnectionError: the bank does not answer",
+        r"ask the carrier <- handle ship <- enqueue ship <- POST /orders",
+    ],
     "processes": [
         r"1 done, 2 failed",
         r"primes below 2000: 303",

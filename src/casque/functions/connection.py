@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import aclosing
 from datetime import datetime, timedelta
 from typing import Any, Protocol, TypeVar
 
+import msgspec
+
 from casque.client.loop_thread import result_of
-from casque.client.queue import Queue
+from casque.client.queue import NewJob, Queue
 from casque.clock import Clock, SystemClock
 from casque.errors import HistoryGoneError, InvalidInputError, NoHistoryError, NoResultError, QueueClosedError
 from casque.functions.handle import Connection, Handle, Outcome
 from casque.functions.job import JobCall
 from casque.service import ArchivedJob, EventKind
 from casque.settings import QueueSettings
+from casque.telemetry.tracing import enqueueing
 from casque.types import JobState
 
 R = TypeVar("R")
@@ -44,7 +47,9 @@ class Open:
         self._loop = asyncio.get_running_loop()
 
     async def enqueue(self, calls: Sequence[JobCall[Any]], *, request_id: str | None = None) -> list[Added]:
-        jobs = await self._there(self._queue.enqueue_many([call.new for call in calls], request_id=request_id))
+        with enqueueing(frozenset({call.entrypoint for call in calls}), len(calls)) as trace:
+            new = [_traced(call.new, trace) for call in calls] if trace else [call.new for call in calls]
+            jobs = await self._there(self._queue.enqueue_many(new, request_id=request_id))
         return [(job.id, job.created_at) for job in jobs]
 
     async def status(self, handle: Handle[Any]) -> JobState | None:
@@ -143,6 +148,11 @@ class Open:
                 if job.id == handle.id:
                     found = job  # and go on: a dead job that was given fresh attempts ends again
         return found
+
+
+def _traced(new: NewJob[bytes], trace: Mapping[str, str]) -> NewJob[bytes]:
+    """What the caller said about the trace wins."""
+    return msgspec.structs.replace(new, headers={**trace, **(new.headers or {})})
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:

@@ -8,6 +8,7 @@ what became of them and what was logged the other. When the socket breaks off th
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import ctypes
 import logging
 import os
@@ -27,6 +28,7 @@ import msgspec
 
 from casque import checks
 from casque.errors import InvalidPayloadError
+from casque.telemetry.tracing import going_on
 from casque.worker.failures import described
 from casque.worker.handlers import Cancel, Handler, JobContext, Snooze
 from casque.worker.words import read_word, word
@@ -45,6 +47,8 @@ class Call(msgspec.Struct, array_like=True, tag="call"):
     token: int
     headers: dict[str, str]
     payload: bytes
+    trace: dict[str, str] = {}
+    """What spans of the handler belong to."""
 
 
 class Lost(msgspec.Struct, array_like=True, tag="lost"):
@@ -147,9 +151,10 @@ class Child:
         context = JobContext(call.job_id, call.entrypoint, attempt=call.attempt, token=call.token, headers=call.headers)
         self._now = context
         try:
-            returned = handler.call(call.payload, context)
-            if handler.is_async:
-                returned = self._awaited(returned)
+            with going_on(call.trace):
+                returned = handler.call(call.payload, context)
+                if handler.is_async:
+                    returned = self._awaited(returned)
             ended = _ended(handler, returned)
         except BaseException as error:  # noqa: BLE001  it is the job's outcome, SystemExit as well
             final = isinstance(error, InvalidPayloadError)
@@ -163,7 +168,7 @@ class Child:
         """In one loop for all, so that what a module keeps open in it stays usable."""
         if self._runner is None:
             self._runner = asyncio.Runner()
-        return self._runner.run(coroutine)
+        return self._runner.run(coroutine, context=contextvars.copy_context())
 
 
 def _ended(handler: Handler, returned: object) -> Ended:

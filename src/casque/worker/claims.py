@@ -8,13 +8,27 @@ from collections.abc import Callable
 from typing import Any
 
 from casque.client.job import Job
+from casque.telemetry.tracing import Handling
 from casque.worker.handlers import Handler, JobContext
 
 
 class Claim:
     """One of them. Plain and small: there may be thousands in a second."""
 
-    __slots__ = ("beaten_ms", "context", "ended_ms", "handler", "how", "job", "left", "over", "started_ms", "task")
+    __slots__ = (
+        "beaten_ms",
+        "context",
+        "ended_ms",
+        "handler",
+        "how",
+        "job",
+        "left",
+        "over",
+        "started_ms",
+        "task",
+        "trace",
+        "why",
+    )
 
     def __init__(self, job: Job[bytes], handler: Handler, now_ms: int) -> None:
         self.job = job
@@ -35,6 +49,9 @@ class Claim:
         """Whether it is known what became of it."""
         self.how = ""
         """What became of it, in a word."""
+        self.why: str | None = None
+        """The error of an attempt that failed."""
+        self.trace: Handling | None = None
         self.left = False
         """Whether nobody will say what became of it: its lease is lost, or is left to run out."""
 

@@ -131,7 +131,8 @@ class Processes:
         line.calls += 1
         try:
             headers = dict(job.record.spec.headers or {})
-            line.tell(Call(job.id, job.entrypoint, job.attempts, job.token, headers, job.raw_payload))
+            trace = {} if claim.trace is None else claim.trace.carried()
+            line.tell(Call(job.id, job.entrypoint, job.attempts, job.token, headers, job.raw_payload, trace))
             async with asyncio.timeout(claim.handler.timeout_s):
                 ended = await line.hear()
             assert isinstance(ended, Ended)

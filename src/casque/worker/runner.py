@@ -12,6 +12,7 @@ from casque.clock import Clock, Random
 from casque.errors import InvalidPayloadError
 from casque.service import Outcome
 from casque.telemetry import logger
+from casque.telemetry.tracing import Handling
 from casque.worker.claims import Claim, Claims
 from casque.worker.failures import described
 from casque.worker.handlers import Cancel, Snooze, as_result
@@ -79,6 +80,8 @@ class Runner:
             await self._processes.close()
 
     async def _work(self, claim: Claim) -> None:
+        context = claim.context
+        claim.trace = Handling.begin(context.entrypoint, context.job_id, context.attempt, context.headers)
         try:
             match claim.handler.executor:
                 case "thread":
@@ -88,6 +91,8 @@ class Runner:
                 case "async":
                     await self._on_loop(claim)
         finally:
+            if claim.trace is not None:
+                claim.trace.end(claim.how or "left", claim.why)
             self._claims.running.discard(claim)
             self.fill()
             self._ended()
@@ -186,6 +191,7 @@ class Runner:
         job = claim.job
         delay_ms = claim.handler.retry.delay_ms(job.attempts, self._rng.random())
         outcome = Outcome(job.id, job.token, text, None, delay_ms, None, final or _is_last(claim))
+        claim.why = text
         self._over(claim, "failed", outcome, text.partition("\n")[0])
 
     def _over(self, claim: Claim, how: str, outcome: Outcome | None, why: str = "") -> None:
