@@ -24,7 +24,7 @@ async def ship(order: int) -> str:
 
 @app.job(max_attempts=2, backoff=0)
 def charge(order: int) -> None:
-    raise ConnectionError("the bank does not answer")
+    raise ConnectionError(f"the bank does not answer for order {order}")
 
 
 @app.on_completed

@@ -81,7 +81,7 @@ PRINTED = {
     ],
     "observe": [
         r"""completed: ship b'"order 7 is on its way"'""",
-        r"failed for good: charge after attempt 2 with ConnectionError: the bank does not answer",
+        r"failed for good: charge after attempt 2 with ConnectionError: the bank does not answer for order 7",
         r"ask the carrier <- handle ship <- enqueue ship <- POST /orders",
     ],
     "processes": [
