@@ -57,6 +57,10 @@ def max_attempts(value: Any) -> int:
     return value
 
 
+def max_crashes(value: Any) -> int:
+    return whole("max_crashes", value, 1)
+
+
 def result(value: Any) -> bytes | None:
     """What a worker has to say about a job that is done. It is kept with the job, so it had better be short."""
     return None if value is None else blob("result", value, RESULT_MAX)

@@ -13,7 +13,8 @@ from typing import Any, Protocol
 
 import msgspec
 
-from casque.errors import CasqueError
+from casque import checks
+from casque.errors import CasqueError, InvalidInputError
 from casque.types import Admission, Backoff, Ending, JobRecord, JobSpec, JobState, StagedPart, Totals
 
 
@@ -30,6 +31,10 @@ class Outcome(msgspec.Struct, frozen=True, gc=False):
     Of a job that failed, `delay_ms` says how long it waits and wins over `backoff`; with neither it is due again at
     once. With `final` it is dead, however many attempts it has left: trying again will not help. `result` is for the
     archive, and only of a job that is done.
+
+    `crashed`: the process that worked on it died. A job with `max_crashes` counts that apart from its attempts; of any
+    other it is a failure like others. `snoozed`: its time had not come; it is due again after `delay_ms`, and this
+    was no attempt. `cancelled`: it need not be done any more; `error` may say why.
     """
 
     job_id: str
@@ -39,6 +44,41 @@ class Outcome(msgspec.Struct, frozen=True, gc=False):
     delay_ms: int | None = None
     backoff: Backoff | None = None
     final: bool = False
+    crashed: bool = False
+    snoozed: bool = False
+    cancelled: bool = False
+
+    @property
+    def plain(self) -> bool:
+        """Whether it is nothing but done, or failed."""
+        return not (self.crashed or self.snoozed or self.cancelled)
+
+
+def check_outcome(outcome: Outcome) -> None:
+    """That what it says fits together; its numbers and texts are checked elsewhere.
+
+    Raises:
+        InvalidInputError: names what does not belong together.
+    """
+    for flag in ("final", "crashed", "snoozed", "cancelled"):
+        checks.flag(flag, getattr(outcome, flag))
+    if outcome.crashed + outcome.snoozed + outcome.cancelled > 1:
+        raise InvalidInputError("a claimed job crashed, was snoozed or was cancelled, and not several of these")
+    waits = outcome.delay_ms is not None
+    retries = outcome.backoff is not None or outcome.final
+    if outcome.snoozed:
+        if outcome.error is not None or outcome.result is not None or retries:
+            raise InvalidInputError("a snoozed job has a delay_ms, and no error, result, backoff or final")
+    elif outcome.cancelled:
+        if outcome.result is not None or waits or retries:
+            raise InvalidInputError("a cancelled job may have an error that says why, and nothing else")
+    elif outcome.error is None:
+        if waits or retries or outcome.crashed:
+            raise InvalidInputError(
+                "delay_ms, backoff, final and crashed are for a job that failed: give its error as well"
+            )
+    elif outcome.result is not None:
+        raise InvalidInputError("a job that failed has no result: give an error or a result, not both")
 
 
 class EventKind(StrEnum):
@@ -51,9 +91,13 @@ class EventKind(StrEnum):
     ACKED = "acked"
     NACKED = "nacked"
     RETURNED = "returned"
+    SNOOZED = "snoozed"
     EXPIRED = "expired"
+    CRASHED = "crashed"
     DIED = "died"
+    QUARANTINED = "quarantined"
     CANCELLED = "cancelled"
+    WITHDRAWN = "withdrawn"
     REVIVED = "revived"
     PURGED = "purged"
     REMEMBERED = "remembered"
@@ -95,7 +139,7 @@ class ArchivedAttempt(msgspec.Struct, frozen=True, omit_defaults=True, gc=False)
 
     ended_at: datetime
     how: Ending
-    """`failed` or `expired`."""
+    """`failed`, `expired` or `crashed`."""
     claimed_at: datetime | None = None
     worker: str | None = None
     token: int = 0
@@ -142,6 +186,9 @@ class ArchivedJob(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     waiting: bool = False
     """Nobody was at work on it when it ended, so that no attempt ended it: `claimed_at` and `token` are of an earlier
     claim, if there was one."""
+    crashes: int = 0
+    """How often its worker died of it; those claims are not among the `attempts`."""
+    max_crashes: int | None = None
 
 
 class Stats(msgspec.Struct, frozen=True):

@@ -38,6 +38,8 @@ class JobSpec(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     blob: str | None = None
     """The object that holds the payload, which is empty then: it was too large for a commit."""
     blob_bytes: int = 0
+    max_crashes: int | None = None
+    """Dead after its workers died of it so often. With this, a crash does not count as an attempt."""
 
 
 TRIES_MAX = 50
@@ -51,6 +53,8 @@ class Ending(StrEnum):
     """Its worker said so."""
     EXPIRED = "expired"
     """Its worker fell silent, and the lease ran out."""
+    CRASHED = "crashed"
+    """The same, or its worker said that the process died: of a job that counts crashes apart from attempts."""
 
 
 class Attempt(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -88,6 +92,8 @@ class JobRecord(msgspec.Struct, frozen=True, gc=False):
     tries: tuple[Attempt, ...] = ()
     """The attempts that came to nothing, oldest first, at most `TRIES_MAX`; of a dead job also the one that killed it.
     One that is under way is told by the fields above."""
+    crashes: int = 0
+    """How often its worker died of it, if the job counts that; such a claim is no attempt."""
 
     @property
     def id(self) -> str:

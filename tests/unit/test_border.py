@@ -173,6 +173,7 @@ def is_spec(spec: Any) -> bool:
         and is_whole(spec.priority, -INT64)
         and (spec.run_at_ms is None or is_whole(spec.run_at_ms, -62_135_596_800_000, 253_402_300_799_999))
         and (spec.attempts_max is None or is_whole(spec.attempts_max, 1))
+        and (spec.max_crashes is None or is_whole(spec.max_crashes, 1))
         and (spec.key is None or is_name(spec.key, 1024))
         and (spec.headers is None or is_headers(spec.headers))
         and (spec.zone is None or is_name(spec.zone))
@@ -552,6 +553,14 @@ async def test_an_outcome_that_makes_no_sense_is_refused_and_so_are_those_beside
         (Outcome("j", 1, backoff=Backoff(1, 2)), "error as well"),
         (Outcome("j", 1, final=True), "error as well"),
         (Outcome("j", 1, error="boom", final=1), "final"),  # type: ignore[arg-type]
+        (Outcome("j", 1, crashed=True), "error as well"),
+        (Outcome("j", 1, error="boom", crashed=1), "crashed"),  # type: ignore[arg-type]
+        (Outcome("j", 1, snoozed=True, error="boom"), "a snoozed job has a delay_ms"),
+        (Outcome("j", 1, snoozed=True, result=b"fine"), "a snoozed job has a delay_ms"),
+        (Outcome("j", 1, cancelled=True, delay_ms=5), "a cancelled job may have an error"),
+        (Outcome("j", 1, cancelled=True, final=True), "a cancelled job may have an error"),
+        (Outcome("j", 1, cancelled=True, snoozed=True), "not several"),
+        (Outcome("j", 1, snoozed=True, delay_ms=-1), "delay_ms"),
     ):
         with pytest.raises(InvalidInputError, match=word):
             await Border(queue).settle([Outcome("k", 1), outcome])

@@ -6,6 +6,7 @@ import copy
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -41,7 +42,7 @@ from casque.state import (
     State,
 )
 from casque.state.admission import added_events
-from casque.state.machine import LEASE_RAN_OUT
+from casque.state.machine import LEASE_RAN_OUT, _quarantined
 from casque.types import Attempt, Backoff, JobRecord, JobSpec, JobState
 
 WAITING = ("ready", "delayed")
@@ -59,6 +60,7 @@ class ModelJob:
     attempts: int = 0
     beat: int | None = None
     claimed: int = 0
+    crashes: int = 0
     tries: list[tuple[Any, ...]] = field(default_factory=list)
 
     def tried(self, now: int, how: str, error: str | None) -> None:
@@ -170,15 +172,30 @@ class Model:
                 answers: list[type | None] = []
                 for o in outcomes:
                     told = self.jobs.get(o.job_id)
-                    if told and o.error and any(t[2] == "failed" and t[3] == o.token for t in told.tries):
+                    before = [t for t in told.tries if t[3] == o.token] if told else []
+                    if o.error and not o.cancelled and any(map(was_told, before)):
                         answers.append(None)  # it was told before
                         continue
-                    if told and o.error and o.final and self.holds(o.job_id, o.token):
-                        told.tried(now, "failed", o.error)
-                        told.state, told.beat = "dead", None
+                    mine = told if told and self.holds(o.job_id, o.token) else None
+                    if mine and o.final:
+                        mine.tried(now, "failed", o.error)
+                        mine.state, mine.beat = "dead", None
                         answers.append(None)
                         continue
-                    one = Nack(o.job_id, o.token, o.delay_ms, o.backoff, o.error) if o.error else Ack(o.job_id, o.token)
+                    if mine and (o.snoozed or o.cancelled or (o.crashed and mine.spec.max_crashes)):
+                        if o.cancelled:
+                            del self.jobs[o.job_id]
+                            self.cancelled += 1
+                        elif o.snoozed:
+                            wait = o.delay_ms or 0
+                            mine.state, mine.due = ("delayed" if wait else "ready"), now + max(wait, 1)
+                            mine.beat, mine.attempts = None, mine.attempts - 1
+                        else:
+                            self.crash(mine, now, o.error or "", o.delay_ms or 0)
+                        answers.append(None)
+                        continue
+                    failed = o.error and not o.cancelled
+                    one = Nack(o.job_id, o.token, o.delay_ms, o.backoff, o.error) if failed else Ack(o.job_id, o.token)
                     try:
                         self.act(one, now)
                         answers.append(None)
@@ -207,7 +224,7 @@ class Model:
                     raise JobStateError(job_id, "", "")
                 if self.holder_of(job.spec.key) is not None:
                     raise DuplicateKeyError("", "")
-                job.state, job.due, job.attempts = "ready", now, 0
+                job.state, job.due, job.attempts, job.crashes = "ready", now, 0, 0
                 return None, True
             case Purge(entrypoint=entrypoint):
                 gone = [
@@ -222,6 +239,10 @@ class Model:
                 for seen in leases:
                     held = self.jobs.get(seen.job_id)
                     if held and held.state == "running" and (held.token, held.beat) == (seen.token, seen.beat_ms):
+                        if held.spec.max_crashes:
+                            self.crash(held, now, LEASE_RAN_OUT, 0)
+                            n += 1
+                            continue
                         exhausted = held.spec.attempts_max is not None and held.attempts >= held.spec.attempts_max
                         held.tried(now, "expired", LEASE_RAN_OUT)
                         held.state, held.beat = ("dead" if exhausted else "ready"), None
@@ -230,6 +251,15 @@ class Model:
                         n += 1
                 return n, True
         raise AssertionError(command)
+
+    def crash(self, job: ModelJob, now: int, error: str, wait: int) -> None:
+        job.attempts, job.crashes, job.beat = job.attempts - 1, job.crashes + 1, None
+        if job.crashes == job.spec.max_crashes:
+            job.state = "dead"
+            job.tried(now, "crashed", _quarantined(job.crashes, error))
+        else:
+            job.state, job.due = ("delayed" if wait else "ready"), now + max(wait, 1)
+            job.tried(now, "crashed", error)
 
     def there(self, job_id: str) -> ModelJob:
         if job_id not in self.jobs:
@@ -294,6 +324,7 @@ class StateAgainstModel(RuleBasedStateMachine):
         priority=st.integers(-1, 2),
         delay=st.sampled_from([None, -5, 0, 10, 30]),
         attempts=st.sampled_from([None, 1, 2]),
+        crashes=st.sampled_from([None, None, 1, 2]),
         key=st.sampled_from([None, None, "k1", "k2"]),
         repeat_id=st.booleans(),
         request=REQUEST,
@@ -304,6 +335,7 @@ class StateAgainstModel(RuleBasedStateMachine):
         priority: int,
         delay: int | None,
         attempts: int | None,
+        crashes: int | None,
         key: str | None,
         repeat_id: bool,
         request: str | None,
@@ -313,7 +345,7 @@ class StateAgainstModel(RuleBasedStateMachine):
             self.ids += 1
             job_id = self.known[-1] if repeat_id and self.known and self.ids % 7 == 0 else f"j{self.ids}"
             run_at = None if delay is None else self.now + delay
-            specs.append(JobSpec(job_id, name, b"p", priority, run_at, attempts, key))
+            specs.append(JobSpec(job_id, name, b"p", priority, run_at, attempts, key, max_crashes=crashes))
         self.both(Enqueue(tuple(specs)), request)
         self.known.extend(spec.id for spec in specs)
 
@@ -399,10 +431,13 @@ class StateAgainstModel(RuleBasedStateMachine):
             job_id = data.draw(st.sampled_from([*self.known, "never"]))
             current = self.model.jobs[job_id].token if job_id in self.model.jobs else 1
             token = data.draw(st.sampled_from([current, current, max(current - 1, 0)]))
-            error = data.draw(st.sampled_from([None, None, "boom"]))
-            delay_ms = data.draw(st.sampled_from([None, 20])) if error else None
-            final = data.draw(st.sampled_from([False, False, True])) if error else False
-            outcomes.append(Outcome(job_id, token, error, delay_ms=delay_ms, final=final))
+            how = data.draw(st.sampled_from(["done", "done", "failed", "final", "crashed", "snoozed", "cancelled"]))
+            error = None if how in ("done", "snoozed") else "boom"
+            delay_ms = data.draw(st.sampled_from([None, 20])) if how not in ("done", "cancelled") else None
+            outcome = Outcome(job_id, token, error, delay_ms=delay_ms)
+            if how not in ("done", "failed"):
+                outcome = msgspec.structs.replace(outcome, **{how: True})
+            outcomes.append(outcome)
         self.both(Settle(tuple(outcomes)), request)
 
     @precondition(lambda self: self.known)
@@ -468,7 +503,8 @@ class StateAgainstModel(RuleBasedStateMachine):
     def the_state_is_what_the_model_says(self) -> None:
         self.state.check()
         assert summary(self.state) == {
-            i: (j.state, j.due, j.token, j.attempts, j.beat, j.sequence, j.tries) for i, j in self.model.jobs.items()
+            i: (j.state, j.due, j.token, j.attempts, j.crashes, j.beat, j.sequence, j.tries)
+            for i, j in self.model.jobs.items()
         }
         t = self.state.totals(self.now)
         assert t.enqueued == t.ready + t.delayed + t.running + t.done + t.dead + t.cancelled
@@ -499,9 +535,14 @@ class StateAgainstModel(RuleBasedStateMachine):
 
 def summary(state: State) -> dict[str, tuple[Any, ...]]:
     return {
-        i: (j.state.value, j.due_ms, j.token, j.attempts, j.beat_ms, j.sequence, list(map(told, j.tries)))
+        i: (j.state.value, j.due_ms, j.token, j.attempts, j.crashes, j.beat_ms, j.sequence, list(map(told, j.tries)))
         for i, j in state.jobs.items()
     }
+
+
+def was_told(tried: tuple[Any, ...]) -> bool:
+    """Whether a worker said so, or nobody did because it had fallen silent."""
+    return tried[2] == "failed" or (tried[2] == "crashed" and not tried[4].endswith(LEASE_RAN_OUT))
 
 
 def told(tried: Attempt) -> tuple[Any, ...]:

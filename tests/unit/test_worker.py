@@ -172,7 +172,24 @@ async def test_a_handler_that_snoozes_is_called_again_later(url: str) -> None:
     summary, [job] = await worked(url, handler(not_yet))
 
     assert (summary.snoozed, summary.failed, summary.done) == (1, 0, 0)
-    assert job.state is JobState.DELAYED
+    assert (job.state, job.attempts, job.last_error) == (JobState.DELAYED, 0, None)
+
+
+async def test_a_job_that_snoozes_for_ever_does_not_run_out_of_attempts(url: str) -> None:
+    calls: list[int] = []
+
+    async def at_last(payload: bytes, context: JobContext) -> Snooze | None:
+        calls.append(context.attempt)
+        return Snooze(0) if len(calls) < 30 else None
+
+    async with Queue.open(url) as queue:
+        await queue.enqueue("do", b"", max_attempts=1)
+        worker = Worker(App(url, handler(at_last)), burst=True)
+        while (await worker.run()).done == 0:
+            pass
+        left = await queue.jobs()
+
+    assert (calls, left) == ([1] * 30, [])
 
 
 async def test_a_handler_may_cancel_its_job(url: str) -> None:
@@ -182,7 +199,18 @@ async def test_a_handler_may_cancel_its_job(url: str) -> None:
     summary, left = await worked(url, handler(withdraw))
 
     assert (summary.cancelled, summary.done, left) == (1, 0, [])
-    assert [state for state, _, _ in await results(url)] == [JobState.CANCELLED]
+    assert await results(url) == [(JobState.CANCELLED, None, "the order was withdrawn")]
+
+
+async def test_a_handler_that_lost_its_lease_cannot_cancel_the_job(url: str) -> None:
+    async def withdraw(payload: bytes, context: JobContext) -> Cancel:
+        await queue.nack(context.job_id, context.token, delay=3600)  # as if the lease had run out
+        return Cancel("the order was withdrawn")
+
+    async with Queue.open(url) as queue:
+        summary, [job] = await worked(url, handler(withdraw))
+
+    assert (summary.cancelled, summary.lost, job.state) == (0, 1, JobState.DELAYED)
 
 
 async def test_a_result_that_cannot_be_kept_is_a_failure(url: str) -> None:

@@ -139,12 +139,23 @@ async def _why(q: Queue[bytes], job: Job[bytes]) -> str:
             return await _why_ready(q, job)
         case JobState.DELAYED:
             until = f"at {clock_time(shown.due_at)} UTC, in {length(max(shown.due_at - now(), timedelta(0)))}"
-            if not shown.attempts:
+            if not shown.token:
                 return f"It was enqueued for later: it is due {until}."
+            if shown.crashes and not shown.attempts:
+                crashes = of_most(shown.crashes, shown.max_crashes)
+                return f"It waits after crash {crashes} of its worker: it is tried again {until}."
+            if not shown.attempts:
+                return f"Its worker put it off: it is due {until}."
             return f"It waits after attempt {of_most(shown.attempts, shown.max_attempts)}: it is tried again {until}."
         case JobState.RUNNING:
             return _who_is_at_it(shown)
         case _:
+            if shown.error is not None and shown.max_crashes is not None and shown.crashes >= shown.max_crashes:
+                return (
+                    f"It is quarantined: {shown.crashes} times the process that worked on it died. When the cause is "
+                    f"found, `casque jobs retry {job.id}` gives it a fresh start; `casque jobs purge` removes what is "
+                    "dead."
+                )
             spent = shown.max_attempts is not None and shown.attempts >= shown.max_attempts
             how = f"All of its {shown.attempts} attempts failed" if spent else "It was given up"
             return (
@@ -194,7 +205,8 @@ def _how_it_ended(job: ArchivedJob) -> str:
         case JobState.CANCELLED:
             return f"It was cancelled at {at}, {'before anybody was at it' if job.waiting else 'while it ran'}."
         case _:
-            return f"It died at {at} after {job.attempts} attempts, and was removed since."
+            crashes = f" and {job.crashes} crashes" if job.crashes else ""
+            return f"It died at {at} after {job.attempts} attempts{crashes}, and was removed since."
 
 
 # --- For people ---
@@ -214,6 +226,7 @@ def _tell(story: Story, console: Console) -> None:
         ("enqueued", f"{clock_time(job.created_at)} UTC"),
         ("due", f"{clock_time(job.due_at)} UTC"),
         ("attempts", of_most(job.attempts, job.max_attempts)),
+        ("crashes", of_most(job.crashes, job.max_crashes) if job.crashes else ""),
         ("payload", _payload(job)),
         ("result", _sized(job.result) if isinstance(job, ArchivedJob) else ""),
     ]

@@ -64,6 +64,8 @@ class ShownJob(msgspec.Struct, frozen=True):
     zone: str | None
     headers: dict[str, str] | None
     tries: tuple[ShownAttempt, ...]
+    crashes: int
+    max_crashes: int | None
 
 
 def now() -> datetime:
@@ -105,6 +107,8 @@ def show(job: Job[bytes]) -> ShownJob:
             )
             for tried in record.tries
         ),
+        crashes=record.crashes,
+        max_crashes=spec.max_crashes,
     )
 
 

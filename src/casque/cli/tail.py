@@ -30,8 +30,16 @@ EXAMPLES = """
 
   casque tail s3://bucket/orders --entrypoint send --kind died --kind nacked
 """
-ENDS = frozenset({EventKind.ACKED, EventKind.CANCELLED, EventKind.PURGED})
-COLOURS = {"added": "green", "acked": "cyan", "nacked": "yellow", "expired": "yellow", "died": "bold red"}
+ENDS = frozenset({EventKind.ACKED, EventKind.CANCELLED, EventKind.WITHDRAWN, EventKind.PURGED})
+COLOURS = {
+    "added": "green",
+    "acked": "cyan",
+    "nacked": "yellow",
+    "expired": "yellow",
+    "crashed": "red",
+    "died": "bold red",
+    "quarantined": "bold red",
+}
 PAYLOAD_SHOWN = 60
 
 

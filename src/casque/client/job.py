@@ -131,6 +131,15 @@ class Job(msgspec.Struct, Generic[T], frozen=True, gc=False, eq=False):
         return self.record.spec.attempts_max
 
     @property
+    def crashes(self) -> int:
+        """How often its worker died of it, if it has `max_crashes`; such a claim is no attempt."""
+        return self.record.crashes
+
+    @property
+    def max_crashes(self) -> int | None:
+        return self.record.spec.max_crashes
+
+    @property
     def token(self) -> int:
         return self.record.token
 

@@ -50,6 +50,7 @@ class NewJob(msgspec.Struct, Generic[T], frozen=True, gc=False):
     max_attempts: int | None = None
     headers: Mapping[str, str] | None = None
     zone: str | None = None
+    max_crashes: int | None = None
 
 
 class Queue(LeaseVerbs, Generic[T]):
@@ -232,14 +233,17 @@ class Queue(LeaseVerbs, Generic[T]):
         max_attempts: int | None = None,
         headers: Mapping[str, str] | None = None,
         zone: str | None = None,
+        max_crashes: int | None = None,
         request_id: str | None = None,
     ) -> Job[T]:
         """Add a job; it is durable when this returns.
 
         `priority`: lower runs first. `delay` or `run_at`: not before then. `key`: while an unfinished job holds the
         same key, that job is returned and nothing is added. `max_attempts`: kept as dead after so many claims.
+        `max_crashes`: kept as dead after the process that worked on it died so often, which is then no attempt;
+        without it a crash is an attempt that failed.
         """
-        new = NewJob(entrypoint, payload, priority, delay, run_at, key, max_attempts, headers, zone)
+        new = NewJob(entrypoint, payload, priority, delay, run_at, key, max_attempts, headers, zone, max_crashes)
         spec = self._spec(new_id(self._parts.rng), new)
         [record] = await self._service.enqueue((spec,), request_id=checks.request_id(request_id))
         return Job(record, self._codec)
@@ -507,4 +511,5 @@ class Queue(LeaseVerbs, Generic[T]):
             None if new.key is None else checks.name("key", new.key, checks.KEY_MAX),
             None if new.headers is None else checks.headers(new.headers),
             None if new.zone is None else checks.name("zone", new.zone, checks.NAME_MAX),
+            max_crashes=None if new.max_crashes is None else checks.max_crashes(new.max_crashes),
         )

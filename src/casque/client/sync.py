@@ -108,6 +108,7 @@ class SyncQueue(Generic[T]):
         max_attempts: int | None = None,
         headers: Mapping[str, str] | None = None,
         zone: str | None = None,
+        max_crashes: int | None = None,
         request_id: str | None = None,
     ) -> SyncJob[T]:
         return self._job(
@@ -122,6 +123,7 @@ class SyncQueue(Generic[T]):
                     max_attempts=max_attempts,
                     headers=headers,
                     zone=zone,
+                    max_crashes=max_crashes,
                     request_id=request_id,
                 )
             )

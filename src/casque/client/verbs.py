@@ -6,12 +6,14 @@ from collections.abc import Iterable
 from datetime import timedelta
 from typing import Any
 
+import msgspec
+
 from casque import checks
 from casque.client.job import Job
 from casque.client.opening import Surroundings
 from casque.clock import Random
 from casque.errors import CasqueError, InvalidInputError
-from casque.service import Outcome, QueueService
+from casque.service import Outcome, QueueService, check_outcome
 from casque.settings import QueueSettings, milliseconds
 from casque.types import Backoff
 
@@ -67,6 +69,7 @@ class LeaseVerbs:
     ) -> list[CasqueError | None]:
         """Many acks and nacks in one commit. A claimed job stands for its ack; an `Outcome` without an error is an ack,
         and with one a nack, after its `delay_ms`, or after the queue's back-off; with `final` the job is dead at once.
+        An `Outcome` may also say that the worker `crashed`, or that the job is to be `snoozed` or `cancelled`.
 
         Each has an answer of its own, in order: None if it was carried out, or the error that it would have been
         refused with by itself, JobNotFoundError or LeaseLostError. One that is refused does not harm the others.
@@ -103,22 +106,18 @@ def _outcome(one: Any, parts: Surroundings) -> Outcome:
         raise InvalidInputError(f"settle takes claimed jobs and outcomes, not {type(one).__name__}")
     checks.job_id(one.job_id)
     checks.whole("token", one.token, 0)
-    if one.error is None:
-        if one.delay_ms is not None or one.backoff is not None or one.final:
-            raise InvalidInputError("delay_ms, backoff and final are for a job that failed: give its error as well")
-        checks.result(one.result)
-        return one
-    if one.result is not None:
-        raise InvalidInputError("a job that failed has no result: give an error or a result, not both")
-    checks.flag("final", one.final)
-    backoff = one.backoff
+    check_outcome(one)
     if one.delay_ms is not None:
         checks.whole("delay_ms", one.delay_ms, 0, checks.LONGEST_S * 1000)
-    elif backoff is None:
-        backoff = _backoff(parts.settings, parts.rng)
-    else:
+    if one.error is None:
+        checks.result(one.result)
+        return one
+    backoff = one.backoff
+    if backoff is not None:
         checks.backoff(backoff)
-    return Outcome(one.job_id, one.token, checks.error_text(one.error), None, one.delay_ms, backoff, one.final)
+    elif one.delay_ms is None and not one.cancelled:
+        backoff = _backoff(parts.settings, parts.rng)
+    return msgspec.structs.replace(one, error=checks.error_text(one.error), backoff=backoff)
 
 
 def _backoff(settings: QueueSettings, rng: Random) -> Backoff:

@@ -102,6 +102,8 @@ def archived_job(finished: Finished) -> ArchivedJob:
         spec.blob_bytes if spec.blob is not None else None,
         tuple([archived_try(tried) for tried in job.tries]) if job.tries else (),
         job.state is not JobState.RUNNING,
+        job.crashes,
+        spec.max_crashes,
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import zlib
 from enum import StrEnum
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
@@ -154,7 +154,13 @@ class _Link(msgspec.Struct):
     prev: str = START
 
 
+class _Kinds(msgspec.Struct):
+    events: list[list[Any]] = []
+
+
+_KINDS = frozenset(str(kind.__struct_config__.tag) for kind in get_args(Event))
 _encode = msgspec.json.Encoder().encode
+_kinds_decoder = msgspec.json.Decoder(_Kinds)
 _link_decoder = msgspec.json.Decoder(_Link)
 _segment_decoder = msgspec.json.Decoder(Segment)
 _head_decoder = msgspec.json.Decoder(LogHead)
@@ -204,6 +210,11 @@ def decode_segment(body: bytes, *, queue_id: str, position: int, prev: str) -> S
     try:
         segment = _segment_decoder.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        if (kind := _unknown_kind(body)) is not None:
+            raise CorruptQueueError(
+                key,
+                f"it holds an event {kind!r}, which a newer casque wrote and this one does not know. Upgrade casque",
+            ) from error
         raise CorruptQueueError(key, f"it cannot be read ({error}). {REPAIR}") from error
     if segment.format > FORMAT:
         raise CorruptQueueError(key, f"written in format {segment.format} by a newer casque. Upgrade casque")
@@ -215,6 +226,16 @@ def decode_segment(body: bytes, *, queue_id: str, position: int, prev: str) -> S
         before = segment_key(position - 1)
         raise CorruptQueueError(key, f"it does not follow {before} as that is now: one of them was swapped. {REPAIR}")
     return segment
+
+
+def _unknown_kind(body: bytes) -> str | None:
+    """The first event that is of no kind that this release knows, if that is what is wrong with a segment."""
+    try:
+        events = _kinds_decoder.decode(body).events
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    names = [event[0] for event in events if event and isinstance(event[0], str)]
+    return next((name for name in names if name not in _KINDS), None)
 
 
 def previous(body: bytes) -> str:

@@ -55,6 +55,8 @@ class StoredJob(msgspec.Struct, omit_defaults=True, gc=False):
     blob: str | None = None
     blob_bytes: int = 0
     tries: tuple[Attempt, ...] = ()
+    crashes: int = 0
+    max_crashes: int | None = None
 
 
 class StoredFinished(msgspec.Struct, omit_defaults=True, gc=False):
@@ -171,6 +173,8 @@ def _stored(job: JobRecord) -> StoredJob:
         spec.blob,
         spec.blob_bytes,
         job.tries,
+        job.crashes,
+        spec.max_crashes,
     )
 
 
@@ -194,6 +198,7 @@ def record_of(job: StoredJob, index: int) -> JobRecord:
         job.zone,
         job.blob,
         job.blob_bytes,
+        job.max_crashes,
     )
     return JobRecord(
         spec,
@@ -209,6 +214,7 @@ def record_of(job: StoredJob, index: int) -> JobRecord:
         None if job.heartbeat_at is None else to_ms(job.heartbeat_at),
         job.error,
         job.tries,
+        job.crashes,
     )
 
 

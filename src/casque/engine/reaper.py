@@ -14,11 +14,22 @@ import msgspec
 
 from casque.clock import Clock, Random
 from casque.state import Beaten, Claimed, Event, Observed, State
-from casque.state.events import Acked, Cancelled, Died, Expired, Nacked, Returned
+from casque.state.events import (
+    Acked,
+    Cancelled,
+    Crashed,
+    Died,
+    Expired,
+    Nacked,
+    Quarantined,
+    Returned,
+    Snoozed,
+    Withdrawn,
+)
 from casque.types import JobRecord, JobState
 
 _BEGUN = frozenset({Claimed, Beaten})
-_ENDED = frozenset({Acked, Nacked, Returned, Expired, Died, Cancelled})
+_ENDED = frozenset({Acked, Nacked, Returned, Snoozed, Expired, Crashed, Died, Quarantined, Cancelled, Withdrawn})
 TAKEN_BACK_AT_ONCE = 1_000
 TICK_MS = 1_000
 """How often whoever watches leases looks at the clock."""

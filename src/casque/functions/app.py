@@ -131,6 +131,7 @@ class App:
         name: str | None = None,
         *,
         max_attempts: int | None = None,
+        max_crashes: int | None = 5,
         backoff: Span | Sequence[Span] | None = None,
         backoff_cap: Span | None = None,
         timeout: Span | None = None,
@@ -142,14 +143,15 @@ class App:
         """Make a function enqueueable. Its parameters are what its jobs carry; a first one that is annotated with
         `JobContext` is filled in by the worker.
 
-        `name`: the entrypoint, if not the function's own name. `max_attempts`: dead after so many. `backoff`: how
-        long it waits after a failure, doubling from there up to `backoff_cap`; or the waits themselves, one after the
-        other, the last of them ever after. `timeout`: a run that takes longer has failed. `priority`: lower runs
-        first. `key`: while an unfinished job of this function has the same key, nothing is added; a template such as
-        `"user-{user_id}"`, or a function of the same arguments. `executor`: where a plain function runs, in a `thread`
-        unless it is so quick that it may run on the worker's loop, `async`, where coroutine functions run; with
-        `process` either runs in a process of its own, for what computes, may crash, or must be killed when its time is
-        up.
+        `name`: the entrypoint, if not the function's own name. `max_attempts`: dead after so many. `max_crashes`:
+        quarantined, which is dead as well, after it took so many worker processes with it; that is apart from the
+        attempts, unless it is None. `backoff`: how long it waits after a failure, doubling from there up to
+        `backoff_cap`; or the waits themselves, one after the other, the last of them ever after. `timeout`: a run that
+        takes longer has failed. `priority`: lower runs first. `key`: while an unfinished job of this function has the
+        same key, nothing is added; a template such as `"user-{user_id}"`, or a function of the same arguments.
+        `executor`: where a plain function runs, in a `thread` unless it is so quick that it may run on the worker's
+        loop, `async`, where coroutine functions run; with `process` either runs in a process of its own, for what
+        computes, may crash, or must be killed when its time is up.
         """
         if name is not None and not isinstance(name, str):
             raise InvalidInputError("write @app.job() with parentheses; its first argument is a name")
@@ -158,6 +160,7 @@ class App:
             priority=checks.priority(priority),
             max_attempts=None if max_attempts is None else checks.max_attempts(max_attempts),
             zone=None if zone is None else checks.name("zone", zone, checks.NAME_MAX),
+            max_crashes=None if max_crashes is None else checks.max_crashes(max_crashes),
         )
         timeout_s = None if timeout is None else max(1, checks.span_ms("timeout", timeout)) / 1000
 

@@ -106,9 +106,9 @@ class Open:
                 match event.kind:
                     case EventKind.ACKED:
                         return Outcome(JobState.DONE, result=event.fields.get("result"))
-                    case EventKind.CANCELLED:
-                        return Outcome(JobState.CANCELLED)
-                    case EventKind.DIED:
+                    case EventKind.CANCELLED | EventKind.WITHDRAWN:
+                        return Outcome(JobState.CANCELLED, error=event.fields.get("error"))
+                    case EventKind.DIED | EventKind.QUARANTINED:
                         return Outcome(JobState.DEAD, error=event.fields.get("error"))
         raise QueueClosedError("the queue was closed while a result was waited for")
 

@@ -36,6 +36,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     max_attempts: int | None = None
     headers: Mapping[str, str] | None = None
     zone: str | None = None
+    max_crashes: int | None = None
 
 
 class JobCall(msgspec.Struct, Generic[T], frozen=True, gc=False):
@@ -166,6 +167,7 @@ class Enqueuing(Generic[P, T]):
             options.max_attempts,
             options.headers,
             options.zone,
+            options.max_crashes,
         )
         return JobCall(definition, arguments, new)
 
@@ -196,6 +198,7 @@ class Enqueuing(Generic[P, T]):
         max_attempts: int | None = None,
         headers: Mapping[str, str] | None = None,
         zone: str | None = None,
+        max_crashes: int | None = None,
     ) -> Enqueuing[P, T]:
         """The same function, with other settings than its decorator's for what is enqueued through this."""
         given: dict[str, Any] = {
@@ -204,6 +207,7 @@ class Enqueuing(Generic[P, T]):
             "max_attempts": None if max_attempts is None else checks.max_attempts(max_attempts),
             "headers": None if headers is None else checks.headers(headers),
             "zone": None if zone is None else checks.name("zone", zone, checks.NAME_MAX),
+            "max_crashes": None if max_crashes is None else checks.max_crashes(max_crashes),
         }
         return self._changed(**{name: value for name, value in given.items() if value is not None})
 

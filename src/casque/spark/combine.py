@@ -64,7 +64,7 @@ ADDED: dict[str, dict[str, str]] = {
 }
 """The columns of what is added to each table."""
 UNITS = {"gold/minutes": MINUTE_MS, "gold/depth": MINUTE_MS, "gold/workers": MINUTE_MS, "gold/dead_letters": HOUR_MS}
-_FAILED = ("failed", "expired", "dead")
+_FAILED = ("failed", "expired", "crashed", "dead")
 
 
 class Jobs:

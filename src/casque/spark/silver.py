@@ -65,6 +65,12 @@ class _Line(msgspec.Struct, gc=False):
     blob_bytes: int | None = None
     tries: tuple[_Try, ...] = ()
     waiting: bool = False
+    crashes: int = 0
+
+    @property
+    def claims(self) -> int:
+        """In this life: its attempts, and the crashes that were none."""
+        return self.attempts + self.crashes
 
 
 class _Told(msgspec.Struct, gc=False):
@@ -110,7 +116,7 @@ def _class(start: str) -> str:
 
 def _told(line: _Line) -> _Told:
     """A revived job has the attempts of its earlier life too, which were told when it died."""
-    lost = line.attempts - (0 if line.waiting else 1)
+    lost = line.claims - (0 if line.waiting else 1)
     return _Told(line.tries[-lost:] if lost > 0 else (), len(line.tries) > max(lost, 0))
 
 
@@ -171,7 +177,9 @@ def _jobs(lines: Sequence[_Line], told: dict[int, _Told]) -> Any:
 def _attempts(lines: Sequence[_Line], told: dict[int, _Told], jobs: Any) -> Any:
     """Those that came to nothing, and for each job the one that ended it, if one did."""
     ended_by_one = [number for number, line in enumerate(lines) if line.claimed_at is not None and not line.waiting]
-    last = _last_attempts(jobs if len(ended_by_one) == len(lines) else jobs.take(pa.array(ended_by_one, pa.int64())))
+    numbers = pa.array([lines[number].claims for number in ended_by_one], pa.int32())
+    every = len(ended_by_one) == len(lines)
+    last = _last_attempts(jobs if every else jobs.take(pa.array(ended_by_one, pa.int64())), numbers)
     if not told:
         return last
     owners = [number for number, this in told.items() for _ in this.tries]
@@ -181,7 +189,7 @@ def _attempts(lines: Sequence[_Line], told: dict[int, _Told], jobs: Any) -> Any:
     return both.take(pa.array(order)).combine_chunks()
 
 
-def _last_attempts(jobs: Any) -> Any:
+def _last_attempts(jobs: Any, numbers: Any) -> Any:
     """Nearly all attempts are the only one of their job, whose columns say everything about them."""
     fine = pc.equal(jobs.column("state"), "done")
     claimed, ended = jobs.column("claimed_at"), jobs.column("finished_at")
@@ -190,7 +198,7 @@ def _last_attempts(jobs: Any) -> Any:
     columns = {
         **same,
         "job_id": jobs.column("id"),
-        "attempt": pc.max_element_wise(jobs.column("attempts"), pa.scalar(1, pa.int32())),
+        "attempt": pc.max_element_wise(numbers, pa.scalar(1, pa.int32())),
         "ended_at": ended,
         "run_ms": _between(claimed, ended),
         "outcome": jobs.column("state"),
@@ -205,7 +213,7 @@ def _lost_attempts(lines: Sequence[_Line], told: dict[int, _Told]) -> Any:
     rows: list[tuple[_Line, _Try, int]] = []
     for number, this in told.items():
         line = lines[number]
-        first = line.attempts - len(this.tries) + line.waiting
+        first = line.claims - len(this.tries) + line.waiting
         rows += [(line, tried, first + place) for place, tried in enumerate(this.tries)]
     claimed = _instants(tried.claimed_at for _, tried, _ in rows)
     ended = _instants(tried.ended_at for _, tried, _ in rows)
@@ -270,7 +278,7 @@ class _Life(msgspec.Struct, gc=False):
 
 def _life(record: JobRecord) -> _Life:
     running = record.state is JobState.RUNNING
-    lost = record.attempts - running
+    lost = record.attempts + record.crashes - running
     revived = len(record.tries) > max(lost, 0)
     tries = record.tries[-lost:] if lost > 0 else ()
     first_claimed_ms = tries[0].claimed_ms if tries else record.claimed_ms if running else None
@@ -293,7 +301,7 @@ def _first_claim(line: _Line, told: _Told | None) -> str | None:
     if told is not None and told.tries:
         return told.tries[0].claimed_at
     # Of a release that kept no attempts, the first claim is known only if there was just one.
-    return line.claimed_at if line.attempts <= 1 and not line.waiting else None
+    return line.claimed_at if line.claims <= 1 and not line.waiting else None
 
 
 def _tried_ms(told: dict[int, _Told], lines: int) -> Any:

@@ -70,7 +70,34 @@ class Expired(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="expir
     due_ms: int
 
 
+class Snoozed(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="snoozed"):
+    """The claim does not count, and the job waits."""
+
+    job_id: str
+    token: int
+    due_ms: int
+    delayed: bool = False
+
+
+class Crashed(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="crashed"):
+    """The worker died of it. The claim counts as a crash and not as an attempt."""
+
+    job_id: str
+    token: int
+    due_ms: int
+    delayed: bool = False
+    error: str | None = None
+
+
 class Died(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="died"):
+    job_id: str
+    token: int
+    error: str | None = None
+
+
+class Quarantined(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="quarantined"):
+    """It died of one crash too many, which is no attempt."""
+
     job_id: str
     token: int
     error: str | None = None
@@ -78,6 +105,14 @@ class Died(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="died"):
 
 class Cancelled(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="cancelled"):
     job_id: str
+
+
+class Withdrawn(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="withdrawn"):
+    """It was cancelled by whoever held it, who may have said why."""
+
+    job_id: str
+    token: int
+    error: str | None = None
 
 
 class Revived(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="revived"):
@@ -106,9 +141,13 @@ Event: TypeAlias = (
     | Acked
     | Nacked
     | Returned
+    | Snoozed
     | Expired
+    | Crashed
     | Died
+    | Quarantined
     | Cancelled
+    | Withdrawn
     | Revived
     | Purged
     | Remembered

@@ -45,14 +45,18 @@ from casque.state.events import (
     Beaten,
     Cancelled,
     Claimed,
+    Crashed,
     Died,
     Event,
     Expired,
     Nacked,
     Purged,
+    Quarantined,
     Remembered,
     Returned,
     Revived,
+    Snoozed,
+    Withdrawn,
 )
 from casque.state.ready import ReadyIndex
 from casque.types import (
@@ -198,9 +202,13 @@ class State:
             Acked: self._apply_acked,
             Nacked: self._apply_nacked,
             Returned: self._apply_returned,
+            Snoozed: self._apply_snoozed,
             Expired: self._apply_expired,
+            Crashed: self._apply_crashed,
             Died: self._apply_died,
+            Quarantined: self._apply_quarantined,
             Cancelled: self._apply_cancelled,
+            Withdrawn: self._apply_withdrawn,
             Revived: self._apply_revived,
             Purged: self._apply_purged,
             Remembered: self._apply_remembered,
@@ -579,8 +587,10 @@ class State:
             elif job.token != outcome.token or job.state is not RUNNING:
                 answers.append(None if _failed_so(job, outcome) else LeaseLostError(outcome.job_id, outcome.token))
             else:
-                event: Acked | Died | Nacked
-                if outcome.error is None:
+                event: Acked | Snoozed | Withdrawn | Died | Quarantined | Crashed | Nacked
+                if not outcome.plain:
+                    event = self._other_end(job, outcome, now_ms)
+                elif outcome.error is None:
                     event = Acked(outcome.job_id, outcome.token, outcome.result)
                 elif outcome.final:
                     event = Died(outcome.job_id, outcome.token, outcome.error)
@@ -592,6 +602,32 @@ class State:
         if c.request_id is not None and len(events) > before:
             self._remember(c.request_id, "settle", now_ms, jobs=_fates(answers), count=len(answers))
         return answers
+
+    def _other_end(
+        self, job: JobRecord, outcome: Outcome, now_ms: int
+    ) -> Snoozed | Withdrawn | Died | Quarantined | Crashed | Nacked:
+        """Neither done nor simply failed."""
+        if outcome.snoozed:
+            delay_ms = outcome.delay_ms or 0
+            return Snoozed(outcome.job_id, outcome.token, now_ms + max(delay_ms, 1), delay_ms > 0)
+        if outcome.cancelled:
+            return Withdrawn(outcome.job_id, outcome.token, outcome.error)
+        if outcome.final:
+            return Died(outcome.job_id, outcome.token, outcome.error)
+        if job.spec.max_crashes is None:
+            return self._failure(job, outcome.error, outcome.delay_ms, outcome.backoff, now_ms)
+        return self._crash(job, outcome.error, outcome.delay_ms, outcome.backoff, now_ms)
+
+    def _crash(
+        self, job: JobRecord, error: str | None, delay_ms: int | None, backoff: Backoff | None, now_ms: int
+    ) -> Quarantined | Crashed:
+        crashes, most = job.crashes + 1, job.spec.max_crashes
+        assert most is not None
+        if crashes >= most:
+            return Quarantined(job.spec.id, job.token, _quarantined(crashes, error))
+        if delay_ms is None:
+            delay_ms = backoff.delay_ms(crashes) if backoff is not None else 0
+        return Crashed(job.spec.id, job.token, now_ms + max(delay_ms, 1), delay_ms > 0, error)
 
     def _heartbeat(self, c: Heartbeat, now_ms: int) -> JobRecord:
         job = self._there(c.job_id)
@@ -645,7 +681,9 @@ class State:
             job = self.jobs.get(seen.job_id)
             if job is None or job.state is not RUNNING or (job.token, job.beat_ms) != (seen.token, seen.beat_ms):
                 continue
-            if _exhausted(job):
+            if job.spec.max_crashes is not None:
+                self._happen(self._crash(job, LEASE_RAN_OUT, None, None, now_ms), now_ms)
+            elif _exhausted(job):
                 self._happen(Died(job.spec.id, job.token, LEASE_RAN_OUT), now_ms)
             else:
                 self._happen(Expired(job.spec.id, job.token, now_ms + 1), now_ms)
@@ -806,34 +844,64 @@ class State:
         job = self.jobs[event.job_id]
         self._wait_again(event.job_id, job.due_ms, attempts=job.attempts - 1)
 
+    def _apply_snoozed(self, event: Snoozed, at_ms: int) -> None:  # noqa: ARG002
+        attempts = self.jobs[event.job_id].attempts - 1
+        self._wait_again(event.job_id, event.due_ms, delayed=event.delayed, attempts=attempts)
+
+    def _apply_crashed(self, event: Crashed, at_ms: int) -> None:
+        job = self.jobs[event.job_id]
+        tries = _with_try(job, at_ms, Ending.CRASHED, event.error)
+        self._wait_again(
+            event.job_id,
+            event.due_ms,
+            delayed=event.delayed,
+            attempts=job.attempts - 1,
+            error=event.error,
+            tries=tries,
+            crashes=job.crashes + 1,
+        )
+
     def _apply_expired(self, event: Expired, at_ms: int) -> None:
         tries = _with_try(self.jobs[event.job_id], at_ms, Ending.EXPIRED, LEASE_RAN_OUT)
         self._wait_again(event.job_id, event.due_ms, error=LEASE_RAN_OUT, tries=tries)
 
     def _apply_died(self, event: Died, at_ms: int) -> None:
+        # Nothing but the text tells a last lease that ran out from a last attempt that failed.
+        how = Ending.EXPIRED if event.error == LEASE_RAN_OUT else Ending.FAILED
+        self._die(self.jobs[event.job_id], how, event.error, at_ms)
+
+    def _apply_quarantined(self, event: Quarantined, at_ms: int) -> None:
         job = self.jobs[event.job_id]
+        crashed = self._replace(event.job_id, attempts=job.attempts - 1, crashes=job.crashes + 1)
+        self._die(crashed, Ending.CRASHED, event.error, at_ms)
+
+    def _die(self, job: JobRecord, how: Ending, last_error: str | None, at_ms: int) -> None:
         self._uncount(job)
         if job.spec.key is not None:
             del self.keys[job.spec.key]
-        error = event.error or job.error
-        # Nothing but the text tells a last lease that ran out from a last attempt that failed.
-        how = Ending.EXPIRED if event.error == LEASE_RAN_OUT else Ending.FAILED
-        tries = _with_try(job, at_ms, how, event.error)
-        self._count(self._replace(event.job_id, state=DEAD, worker=None, error=error, beat_ms=None, tries=tries))
+        error = last_error or job.error
+        tries = _with_try(job, at_ms, how, last_error)
+        self._count(self._replace(job.spec.id, state=DEAD, worker=None, error=error, beat_ms=None, tries=tries))
         if self._keeps_finished:
             self.finished.append(Finished(self.position + 1, at_ms, job, DEAD, error))
 
     def _apply_cancelled(self, event: Cancelled, at_ms: int) -> None:
-        job = self._remove(event.job_id)
+        self._leave_cancelled(event.job_id, None, at_ms)
+
+    def _apply_withdrawn(self, event: Withdrawn, at_ms: int) -> None:
+        self._leave_cancelled(event.job_id, event.error, at_ms)
+
+    def _leave_cancelled(self, job_id: str, why: str | None, at_ms: int) -> None:
+        job = self._remove(job_id)
         self.counters.cancelled += 1
         if self._keeps_finished:
-            self.finished.append(Finished(self.position + 1, at_ms, job, CANCELLED, job.error))
+            self.finished.append(Finished(self.position + 1, at_ms, job, CANCELLED, why or job.error))
 
     def _apply_revived(self, event: Revived, at_ms: int) -> None:  # noqa: ARG002
         job = self.jobs[event.job_id]
         if job.spec.key is not None:
             self.keys[job.spec.key] = job.spec.id
-        self._wait_again(event.job_id, event.due_ms, attempts=0)
+        self._wait_again(event.job_id, event.due_ms, attempts=0, crashes=0)
 
     def _apply_purged(self, event: Purged, at_ms: int) -> None:  # noqa: ARG002
         job = self.jobs.pop(event.job_id)
@@ -862,6 +930,7 @@ class State:
         attempts: int | None = None,
         error: str | None = None,
         tries: tuple[Attempt, ...] | None = None,
+        crashes: int | None = None,
     ) -> None:
         old = self.jobs[job_id]
         # Field by field: to name what changes takes three times as long, and jobs may fail by the thousand.
@@ -879,6 +948,7 @@ class State:
             None,
             old.error if error is None else error,
             old.tries if tries is None else tries,
+            old.crashes if crashes is None else crashes,
         )
         self._uncount(old)
         self.jobs[job_id] = new
@@ -995,7 +1065,13 @@ def _claimed(job: JobRecord, token: int, worker: str | None, lease_ms: int, at_m
         at_ms,
         job.error,
         job.tries,
+        job.crashes,
     )
+
+
+def _quarantined(crashes: int, error: str | None) -> str:
+    times = "once" if crashes == 1 else f"{crashes} times"
+    return f"quarantined: its worker died {times} while it worked on this job; the last time: {error}"
 
 
 def _with_try(job: JobRecord, at_ms: int, how: Ending, error: str | None) -> tuple[Attempt, ...]:
@@ -1006,9 +1082,14 @@ def _with_try(job: JobRecord, at_ms: int, how: Ending, error: str | None) -> tup
 
 def _failed_so(job: JobRecord, outcome: Outcome) -> bool:
     """Whether this very failure was told before: whoever repeats it, because it heard no answer, has its wish."""
-    return outcome.error is not None and any(
-        tried.token == outcome.token and tried.how is Ending.FAILED for tried in job.tries
-    )
+    if outcome.error is None or outcome.cancelled:
+        return False
+    return any(tried.token == outcome.token and (tried.how is Ending.FAILED or _was_told(tried)) for tried in job.tries)
+
+
+def _was_told(tried: Attempt) -> bool:
+    """Whether somebody said that it crashed: nobody did of a lease that ran out."""
+    return tried.how is Ending.CRASHED and not (tried.error or "").endswith(LEASE_RAN_OUT)
 
 
 DONE_SO, LOST, MISSING = "settled", "lost", "missing"

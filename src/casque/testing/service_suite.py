@@ -1034,8 +1034,76 @@ class ServiceSuite:
         totals = (await service.stats()).totals
         assert (totals.done, totals.running) == (sum(done), 300 - sum(done))
 
+    # --- Helpers that other suites may use, too ---
 
-# --- Helpers that other suites may use, too ---
+    # --- Neither done nor simply failed ---
+
+    async def test_a_snoozed_job_waits_and_has_used_no_attempt(self, service: QueueService) -> None:
+        later, soon = await a_claim(service, attempts_max=1), await a_claim(service, attempts_max=1)
+
+        answers = await service.settle(
+            [
+                Outcome(later.id, later.token, delay_ms=3_600_000, snoozed=True),
+                Outcome(soon.id, soon.token, snoozed=True),
+            ]
+        )
+
+        assert answers == [None, None]
+        waits = await service.find(later.id)
+        assert waits is not None
+        assert (waits.state, waits.attempts, waits.error, waits.tries) == (JobState.DELAYED, 0, None, ())
+        assert waits.due_ms - (later.claimed_ms or 0) >= 3_600_000
+        [again] = await service.dequeue(entrypoints=None, limit=2, wait_s=LONG_S)
+        assert (again.id, again.attempts) == (soon.id, 1)
+        [late] = await service.settle([Outcome(soon.id, soon.token, snoozed=True)])
+        assert_same(late, LeaseLostError(soon.id, soon.token))
+
+    async def test_a_worker_may_cancel_what_it_holds_and_nothing_else(self, service: QueueService) -> None:
+        [held, lost] = [await a_claim(service) for _ in range(2)]
+
+        answers = await service.settle(
+            [
+                Outcome(held.id, held.token, error="the order was withdrawn", cancelled=True),
+                Outcome(lost.id, lost.token + 100, cancelled=True),
+            ]
+        )
+
+        assert answers[0] is None
+        assert_same(answers[1], LeaseLostError(lost.id, lost.token + 100))
+        assert await service.find(held.id) is None
+        assert await service.find(lost.id) == lost
+        assert (await service.stats()).totals.cancelled == 1
+
+    async def test_crashes_are_no_attempts_and_too_many_of_them_are_a_quarantine(self, service: QueueService) -> None:
+        job = await a_claim(service, attempts_max=1, max_crashes=2)
+        assert (job.spec.max_crashes, job.crashes) == (2, 0)
+
+        first = Outcome(job.id, job.token, error="killed by signal 9", delay_ms=0, crashed=True)
+        assert await service.settle([first, first]) == [None, None], "told twice, and the second time known"
+        [again] = await service.dequeue(entrypoints=None, limit=1, wait_s=LONG_S)
+        assert (again.id, again.attempts, again.crashes, again.error) == (job.id, 1, 1, "killed by signal 9")
+        assert [tried.how for tried in again.tries] == [Ending.CRASHED]
+        assert await service.settle([Outcome(job.id, again.token, error="exit code 3", crashed=True)]) == [None]
+
+        dead = await service.find(job.id)
+        assert dead is not None
+        assert (dead.state, dead.attempts, dead.crashes, len(dead.tries)) == (JobState.DEAD, 0, 2, 2)
+        assert dead.error is not None
+        assert dead.error.startswith("quarantined: its worker died 2 times")
+        assert dead.error.endswith("exit code 3")
+        revived = await service.retry(job.id)
+        assert revived is not None
+        assert (revived.attempts, revived.crashes) == (0, 0)
+
+    async def test_a_job_that_does_not_count_crashes_has_failed(self, service: QueueService) -> None:
+        job = await a_claim(service, attempts_max=1)
+
+        assert await service.settle([Outcome(job.id, job.token, error="exit code 3", crashed=True)]) == [None]
+
+        dead = await service.find(job.id)
+        assert dead is not None
+        assert (dead.state, dead.error, dead.attempts, dead.crashes) == (JobState.DEAD, "exit code 3", 1, 0)
+        assert [tried.how for tried in dead.tries] == [Ending.FAILED]
 
 
 async def about_jobs(service: QueueService, position: int) -> list[QueueEvent]:

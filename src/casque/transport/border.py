@@ -18,7 +18,7 @@ import msgspec
 from casque import checks
 from casque.codec.staged import checked_parts
 from casque.errors import CasqueError, InvalidInputError, JobNotFoundError, NotAllowedError, NotAuthenticatedError
-from casque.service import ArchivedJob, EventKind, Lease, Outcome, QueueEvent, QueueService, Stats
+from casque.service import ArchivedJob, EventKind, Lease, Outcome, QueueEvent, QueueService, Stats, check_outcome
 from casque.transport.access import TokenBook
 from casque.transport.scopes import ANYBODY, Principal, Scope
 from casque.types import Admission, Backoff, JobRecord, JobSpec, JobState, StagedPart, Totals
@@ -30,12 +30,14 @@ _SPAN_MS_MAX = checks.LONGEST_S * 1000
 _PRIORITY = 2**63
 _PAGE = 1_000
 _NO_LEASE = -1
-_ASKED_FOR = ("id", "entrypoint", "payload", "priority", "run_at_ms", "attempts_max", "key", "headers", "zone")
+_ASKED_FOR = (
+    "id", "entrypoint", "payload", "priority", "run_at_ms", "attempts_max", "key", "headers", "zone", "max_crashes",
+)  # fmt: skip
 _NOT_ASKED_FOR = tuple(
     (field.name, field.default) for field in msgspec.structs.fields(JobSpec) if field.name not in _ASKED_FOR
 )
 """What the queue itself adds to a job, now or in a later release, such as where it put a payload: not for callers."""
-_ENDS = frozenset({EventKind.ACKED, EventKind.CANCELLED, EventKind.PURGED})
+_ENDS = frozenset({EventKind.ACKED, EventKind.CANCELLED, EventKind.WITHDRAWN, EventKind.PURGED})
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -186,6 +188,8 @@ class Border:
                 checks.whole("run_at_ms", spec.run_at_ms, *checks.MOMENTS_MS)
             if spec.attempts_max is not None:
                 checks.whole("attempts_max", spec.attempts_max, 1)
+            if spec.max_crashes is not None:
+                checks.max_crashes(spec.max_crashes)
             if spec.key is not None:
                 checks.name("key", spec.key, checks.KEY_MAX)
             if spec.headers is not None:
@@ -363,9 +367,9 @@ class Border:
                 checks.whole("token", token, 0)
             if outcome.result is not None:
                 checks.blob("result", outcome.result, result_max)
-            failed = outcome.error is not None or outcome.delay_ms is not None or outcome.backoff is not None
-            if failed or outcome.final:
-                outcome = _checked_failure(outcome)  # noqa: PLW2901
+            more = outcome.error is not None or outcome.delay_ms is not None or outcome.backoff is not None
+            if more or outcome.final or not outcome.plain:
+                outcome = _checked_outcome(outcome)  # noqa: PLW2901
             checked.append(outcome)
         return checked
 
@@ -611,14 +615,10 @@ def _beyond(scope: Scope, verb: str, reach: str) -> NotAllowedError:
     return NotAllowedError(scope.value, verb, reach)
 
 
-def _checked_failure(outcome: Outcome) -> Outcome:
-    if outcome.error is None:
-        raise InvalidInputError("delay_ms, backoff and final are for a job that failed: give its error as well")
-    if type(outcome.error) is not str:
+def _checked_outcome(outcome: Outcome) -> Outcome:
+    check_outcome(outcome)
+    if outcome.error is not None and type(outcome.error) is not str:
         raise InvalidInputError(f"error must be a str, not {type(outcome.error).__name__}")
-    if outcome.result is not None:
-        raise InvalidInputError("a job that failed has no result: give an error or a result, not both")
-    checks.flag("final", outcome.final)
     if outcome.delay_ms is not None:
         checks.whole("delay_ms", outcome.delay_ms, 0, _SPAN_MS_MAX)
     if outcome.backoff is not None:

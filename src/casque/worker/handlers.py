@@ -16,7 +16,7 @@ Executor = Literal["async", "thread", "process"]
 
 
 class Snooze(msgspec.Struct, frozen=True):
-    """What a handler returns to be called again later: this was no failure, the time had not come.
+    """What a handler returns to be called again later: this was no attempt, the time had not come.
 
     >>> Snooze(30)
     Snooze(seconds=30)

@@ -39,7 +39,6 @@ class Runner:
         clock: Clock,
         rng: Random,
         ended: Callable[[], None],
-        cancel: Callable[[Claim, str], None],
     ) -> None:
         self._claims = claims
         self._settler = settler
@@ -48,7 +47,6 @@ class Runner:
         self._clock = clock
         self._rng = rng
         self._ended = ended
-        self._cancel = cancel
         self._loop = asyncio.get_running_loop()
         self._threads = Threads()
         self.started = 0
@@ -164,11 +162,11 @@ class Runner:
         if claim.left:
             self._over(claim, "lost", None)
         elif isinstance(returned, Snooze):
-            text = f"snoozed for {returned.seconds:g} s"
-            self._over(claim, "snoozed", Outcome(job.id, job.token, text, None, int(returned.seconds * 1000)))
+            delay_ms = int(returned.seconds * 1000)
+            self._over(claim, "snoozed", Outcome(job.id, job.token, delay_ms=delay_ms, snoozed=True))
         elif isinstance(returned, Cancel):
-            self._over(claim, "cancelled", None, returned.reason)
-            self._cancel(claim, returned.reason)
+            reason = returned.reason or None
+            self._over(claim, "cancelled", Outcome(job.id, job.token, reason, cancelled=True), returned.reason)
         else:
             try:
                 result = checks.result((encode or claim.handler.encode_result)(returned))

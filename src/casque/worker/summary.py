@@ -24,5 +24,5 @@ class Summary:
     """Still running when the time to stop was up. They come back when their leases run out."""
 
     def count(self, how: str) -> None:
-        """One more that is `done`, `failed` or `snoozed`, and durably so."""
+        """One more that is `done`, `failed`, `snoozed` or `cancelled`, and durably so."""
         setattr(self, how, getattr(self, how) + 1)

@@ -193,7 +193,6 @@ class _Shift:
             clock=self._clock,
             rng=self._rng,
             ended=self._ended,
-            cancel=self._cancel,
         )
         self._keeper = Keeper(
             queue,
@@ -309,18 +308,6 @@ class _Shift:
         if waiting and self._clock.monotonic_ms() - waiting[0].beaten_ms > STALE_MS:
             self._ahead = 0
             self._in_background(self._give_back())
-
-    def _cancel(self, claim: Claim, reason: str) -> None:
-        async def cancel() -> None:
-            try:
-                await self._queue.cancel(claim.job.id)
-                self._summary.cancelled += 1
-            except CasqueError as error:
-                log.warning("job %s could not be cancelled (%s): %s", claim.job.id, reason, error)
-            finally:
-                self._claims.drop(claim)
-
-        self._in_background(cancel())
 
     def _in_background(self, work: Any) -> None:
         task = asyncio.create_task(work)

@@ -53,11 +53,12 @@ _STORED = {
         )
     ),
     "waiting": pa.bool_(),
+    "crashes": pa.int32(),
 }
 """The fields of a line, but for the headers: Arrow has no JSON of a map."""
 
 _NEEDS = {"payload": ("payload", "blob_bytes"), "payload_bytes": ("payload", "blob_bytes")}
-_ZERO = {"priority", "token"}
+_ZERO = {"priority", "token", "crashes"}
 """What is left out where it is 0."""
 
 

@@ -1,7 +1,8 @@
 """Finished jobs as their attempts: one row for each that came to nothing, and one for the attempt that ended the job.
 
 A dead job that was given fresh attempts is in the archive again when it finishes again, with its whole story. Its
-earlier attempts were told by the earlier line, so each line tells only those of its own life: `attempts` says how many.
+earlier attempts were told by the earlier line, so each line tells only those of its own life: `attempts` and `crashes`
+say how many. Both are numbered here: each was a claim.
 """
 
 from __future__ import annotations
@@ -20,7 +21,10 @@ from casque.client.scan.tables import Table, arrow_schema
 _OF_JOB = {"job_id": "id", "entrypoint": "entrypoint", "zone": "zone"}
 _OF_TRY = ("token", "worker", "claimed_at", "ended_at", "error")
 _LAST = {"token": "token", "worker": "worker", "claimed_at": "claimed_at", "ended_at": "finished_at"}
-_READ = ("id", "entrypoint", "zone", "state", "attempts", "claimed_at", "worker", "error", "token", "tries", "waiting")
+_READ = (
+    "id", "entrypoint", "zone", "state", "attempts", "crashes", "claimed_at", "worker", "error", "token", "tries",
+    "waiting",
+)  # fmt: skip
 
 
 def attempts_batch(split: ArchiveSplit, one: ArchiveObject, body: bytes, columns: Sequence[str]) -> Any:
@@ -51,7 +55,7 @@ class _Last:
     def column(self, name: str) -> Any:
         lines = self._lines
         if name == "attempt":
-            return lines.column("attempts").take(self._take)
+            return pa.array(_claims(lines), pa.int32()).take(self._take)
         if name == "outcome":
             return lines.column("state").take(self._take)
         if name == "last":
@@ -72,7 +76,7 @@ class _Tries:
         lengths = pc.fill_null(pc.list_value_length(tries), 0).to_numpy(zero_copy_only=False).astype(np.int64)
         rows = np.repeat(np.arange(lines.rows), lengths)
         places = np.arange(len(rows)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-        told = lines.column("attempts").to_numpy(zero_copy_only=False).astype(np.int64) - ~_waiting(lines)
+        told = _claims(lines) - ~_waiting(lines)
         numbers = told[rows] - (lengths[rows] - 1 - places)
         keep = np.flatnonzero(chosen[rows] & (numbers >= 1))
         self.jobs = rows[keep]
@@ -92,6 +96,11 @@ class _Tries:
         if name in _OF_TRY:
             return self._values.field(name)
         return self._lines.column(_OF_JOB.get(name, name)).take(self._take)
+
+
+def _claims(lines: Lines) -> Any:
+    """How often each job was claimed in this life."""
+    return pc.add(lines.column("attempts"), lines.column("crashes")).to_numpy(zero_copy_only=False).astype(np.int64)
 
 
 def _waiting(lines: Lines) -> Any:

@@ -5,7 +5,20 @@ from __future__ import annotations
 from typing import TypeAlias
 
 from casque.codec.log import Segment
-from casque.state import Acked, Cancelled, Claimed, Died, Expired, Nacked, Purged, Returned
+from casque.state import (
+    Acked,
+    Cancelled,
+    Claimed,
+    Crashed,
+    Died,
+    Expired,
+    Nacked,
+    Purged,
+    Quarantined,
+    Returned,
+    Snoozed,
+    Withdrawn,
+)
 from casque.state.machine import LEASE_RAN_OUT
 from casque.types import TRIES_MAX, Attempt, Ending
 
@@ -32,12 +45,17 @@ class Stories:
                     self._ended(job_id, segment.at, Ending.FAILED, error)
                 case Expired(job_id=job_id):
                     self._ended(job_id, segment.at, Ending.EXPIRED, LEASE_RAN_OUT)
+                case Crashed(job_id=job_id, error=error):
+                    self._ended(job_id, segment.at, Ending.CRASHED, error)
                 case Died(job_id=job_id, error=error):
                     finished.append(self.tries[job_id])
                     self._ended(job_id, segment.at, Ending.EXPIRED if error == LEASE_RAN_OUT else Ending.FAILED, error)
-                case Returned(job_id=job_id):
+                case Quarantined(job_id=job_id, error=error):
+                    finished.append(self.tries[job_id])
+                    self._ended(job_id, segment.at, Ending.CRASHED, error)
+                case Returned(job_id=job_id) | Snoozed(job_id=job_id):
                     del self._claims[job_id]
-                case Acked(job_id=job_id) | Cancelled(job_id=job_id):
+                case Acked(job_id=job_id) | Cancelled(job_id=job_id) | Withdrawn(job_id=job_id):
                     finished.append(self._over(job_id))
                 case Purged(job_id=job_id):
                     self._over(job_id)

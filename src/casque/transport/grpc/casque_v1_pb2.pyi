@@ -22,6 +22,7 @@ class Ending(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     ENDING_UNSPECIFIED: _ClassVar[Ending]
     ENDING_FAILED: _ClassVar[Ending]
     ENDING_EXPIRED: _ClassVar[Ending]
+    ENDING_CRASHED: _ClassVar[Ending]
 JOB_STATE_UNSPECIFIED: JobState
 JOB_STATE_READY: JobState
 JOB_STATE_DELAYED: JobState
@@ -32,9 +33,10 @@ JOB_STATE_CANCELLED: JobState
 ENDING_UNSPECIFIED: Ending
 ENDING_FAILED: Ending
 ENDING_EXPIRED: Ending
+ENDING_CRASHED: Ending
 
 class NewJob(_message.Message):
-    __slots__ = ("id", "entrypoint", "payload", "priority", "run_at_ms", "delay_ms", "max_attempts", "key", "headers", "zone")
+    __slots__ = ("id", "entrypoint", "payload", "priority", "run_at_ms", "delay_ms", "max_attempts", "key", "headers", "zone", "max_crashes")
     class HeadersEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -52,6 +54,7 @@ class NewJob(_message.Message):
     KEY_FIELD_NUMBER: _ClassVar[int]
     HEADERS_FIELD_NUMBER: _ClassVar[int]
     ZONE_FIELD_NUMBER: _ClassVar[int]
+    MAX_CRASHES_FIELD_NUMBER: _ClassVar[int]
     id: str
     entrypoint: str
     payload: bytes
@@ -62,10 +65,11 @@ class NewJob(_message.Message):
     key: str
     headers: _containers.ScalarMap[str, str]
     zone: str
-    def __init__(self, id: _Optional[str] = ..., entrypoint: _Optional[str] = ..., payload: _Optional[bytes] = ..., priority: _Optional[int] = ..., run_at_ms: _Optional[int] = ..., delay_ms: _Optional[int] = ..., max_attempts: _Optional[int] = ..., key: _Optional[str] = ..., headers: _Optional[_Mapping[str, str]] = ..., zone: _Optional[str] = ...) -> None: ...
+    max_crashes: int
+    def __init__(self, id: _Optional[str] = ..., entrypoint: _Optional[str] = ..., payload: _Optional[bytes] = ..., priority: _Optional[int] = ..., run_at_ms: _Optional[int] = ..., delay_ms: _Optional[int] = ..., max_attempts: _Optional[int] = ..., key: _Optional[str] = ..., headers: _Optional[_Mapping[str, str]] = ..., zone: _Optional[str] = ..., max_crashes: _Optional[int] = ...) -> None: ...
 
 class Job(_message.Message):
-    __slots__ = ("id", "entrypoint", "payload", "priority", "state", "sequence", "created_at_ms", "due_at_ms", "token", "attempts", "max_attempts", "worker", "lease_ms", "claimed_at_ms", "beat_at_ms", "error", "run_at_ms", "key", "headers", "zone", "tries")
+    __slots__ = ("id", "entrypoint", "payload", "priority", "state", "sequence", "created_at_ms", "due_at_ms", "token", "attempts", "max_attempts", "worker", "lease_ms", "claimed_at_ms", "beat_at_ms", "error", "run_at_ms", "key", "headers", "zone", "tries", "crashes", "max_crashes")
     class HeadersEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -94,6 +98,8 @@ class Job(_message.Message):
     HEADERS_FIELD_NUMBER: _ClassVar[int]
     ZONE_FIELD_NUMBER: _ClassVar[int]
     TRIES_FIELD_NUMBER: _ClassVar[int]
+    CRASHES_FIELD_NUMBER: _ClassVar[int]
+    MAX_CRASHES_FIELD_NUMBER: _ClassVar[int]
     id: str
     entrypoint: str
     payload: bytes
@@ -115,7 +121,9 @@ class Job(_message.Message):
     headers: _containers.ScalarMap[str, str]
     zone: str
     tries: _containers.RepeatedCompositeFieldContainer[Attempt]
-    def __init__(self, id: _Optional[str] = ..., entrypoint: _Optional[str] = ..., payload: _Optional[bytes] = ..., priority: _Optional[int] = ..., state: _Optional[_Union[JobState, str]] = ..., sequence: _Optional[int] = ..., created_at_ms: _Optional[int] = ..., due_at_ms: _Optional[int] = ..., token: _Optional[int] = ..., attempts: _Optional[int] = ..., max_attempts: _Optional[int] = ..., worker: _Optional[str] = ..., lease_ms: _Optional[int] = ..., claimed_at_ms: _Optional[int] = ..., beat_at_ms: _Optional[int] = ..., error: _Optional[str] = ..., run_at_ms: _Optional[int] = ..., key: _Optional[str] = ..., headers: _Optional[_Mapping[str, str]] = ..., zone: _Optional[str] = ..., tries: _Optional[_Iterable[_Union[Attempt, _Mapping]]] = ...) -> None: ...
+    crashes: int
+    max_crashes: int
+    def __init__(self, id: _Optional[str] = ..., entrypoint: _Optional[str] = ..., payload: _Optional[bytes] = ..., priority: _Optional[int] = ..., state: _Optional[_Union[JobState, str]] = ..., sequence: _Optional[int] = ..., created_at_ms: _Optional[int] = ..., due_at_ms: _Optional[int] = ..., token: _Optional[int] = ..., attempts: _Optional[int] = ..., max_attempts: _Optional[int] = ..., worker: _Optional[str] = ..., lease_ms: _Optional[int] = ..., claimed_at_ms: _Optional[int] = ..., beat_at_ms: _Optional[int] = ..., error: _Optional[str] = ..., run_at_ms: _Optional[int] = ..., key: _Optional[str] = ..., headers: _Optional[_Mapping[str, str]] = ..., zone: _Optional[str] = ..., tries: _Optional[_Iterable[_Union[Attempt, _Mapping]]] = ..., crashes: _Optional[int] = ..., max_crashes: _Optional[int] = ...) -> None: ...
 
 class Attempt(_message.Message):
     __slots__ = ("claimed_at_ms", "ended_at_ms", "how", "worker", "token", "error")
@@ -262,7 +270,7 @@ class NackResponse(_message.Message):
     def __init__(self, job: _Optional[_Union[Job, _Mapping]] = ...) -> None: ...
 
 class Outcome(_message.Message):
-    __slots__ = ("job_id", "token", "error", "result", "delay_ms", "backoff", "final")
+    __slots__ = ("job_id", "token", "error", "result", "delay_ms", "backoff", "final", "crashed", "snoozed", "cancelled")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     TOKEN_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
@@ -270,6 +278,9 @@ class Outcome(_message.Message):
     DELAY_MS_FIELD_NUMBER: _ClassVar[int]
     BACKOFF_FIELD_NUMBER: _ClassVar[int]
     FINAL_FIELD_NUMBER: _ClassVar[int]
+    CRASHED_FIELD_NUMBER: _ClassVar[int]
+    SNOOZED_FIELD_NUMBER: _ClassVar[int]
+    CANCELLED_FIELD_NUMBER: _ClassVar[int]
     job_id: str
     token: int
     error: str
@@ -277,7 +288,10 @@ class Outcome(_message.Message):
     delay_ms: int
     backoff: Backoff
     final: bool
-    def __init__(self, job_id: _Optional[str] = ..., token: _Optional[int] = ..., error: _Optional[str] = ..., result: _Optional[bytes] = ..., delay_ms: _Optional[int] = ..., backoff: _Optional[_Union[Backoff, _Mapping]] = ..., final: _Optional[bool] = ...) -> None: ...
+    crashed: bool
+    snoozed: bool
+    cancelled: bool
+    def __init__(self, job_id: _Optional[str] = ..., token: _Optional[int] = ..., error: _Optional[str] = ..., result: _Optional[bytes] = ..., delay_ms: _Optional[int] = ..., backoff: _Optional[_Union[Backoff, _Mapping]] = ..., final: _Optional[bool] = ..., crashed: _Optional[bool] = ..., snoozed: _Optional[bool] = ..., cancelled: _Optional[bool] = ...) -> None: ...
 
 class SettleRequest(_message.Message):
     __slots__ = ("outcomes", "request_id")
@@ -488,7 +502,7 @@ class ArchiveRequest(_message.Message):
     def __init__(self, since_ms: _Optional[int] = ..., until_ms: _Optional[int] = ..., entrypoint: _Optional[str] = ..., states: _Optional[_Iterable[_Union[JobState, str]]] = ..., packed: _Optional[bool] = ...) -> None: ...
 
 class ArchivedJob(_message.Message):
-    __slots__ = ("id", "entrypoint", "payload", "state", "attempts", "created_at_ms", "due_at_ms", "finished_at_ms", "position", "sequence", "claimed_at_ms", "worker", "error", "result", "priority", "max_attempts", "token", "key", "headers", "zone", "run_at_ms", "blob_bytes", "tries", "waiting")
+    __slots__ = ("id", "entrypoint", "payload", "state", "attempts", "created_at_ms", "due_at_ms", "finished_at_ms", "position", "sequence", "claimed_at_ms", "worker", "error", "result", "priority", "max_attempts", "token", "key", "headers", "zone", "run_at_ms", "blob_bytes", "tries", "waiting", "crashes", "max_crashes")
     class HeadersEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -520,6 +534,8 @@ class ArchivedJob(_message.Message):
     BLOB_BYTES_FIELD_NUMBER: _ClassVar[int]
     TRIES_FIELD_NUMBER: _ClassVar[int]
     WAITING_FIELD_NUMBER: _ClassVar[int]
+    CRASHES_FIELD_NUMBER: _ClassVar[int]
+    MAX_CRASHES_FIELD_NUMBER: _ClassVar[int]
     id: str
     entrypoint: str
     payload: bytes
@@ -544,7 +560,9 @@ class ArchivedJob(_message.Message):
     blob_bytes: int
     tries: _containers.RepeatedCompositeFieldContainer[Attempt]
     waiting: bool
-    def __init__(self, id: _Optional[str] = ..., entrypoint: _Optional[str] = ..., payload: _Optional[bytes] = ..., state: _Optional[_Union[JobState, str]] = ..., attempts: _Optional[int] = ..., created_at_ms: _Optional[int] = ..., due_at_ms: _Optional[int] = ..., finished_at_ms: _Optional[int] = ..., position: _Optional[int] = ..., sequence: _Optional[int] = ..., claimed_at_ms: _Optional[int] = ..., worker: _Optional[str] = ..., error: _Optional[str] = ..., result: _Optional[bytes] = ..., priority: _Optional[int] = ..., max_attempts: _Optional[int] = ..., token: _Optional[int] = ..., key: _Optional[str] = ..., headers: _Optional[_Mapping[str, str]] = ..., zone: _Optional[str] = ..., run_at_ms: _Optional[int] = ..., blob_bytes: _Optional[int] = ..., tries: _Optional[_Iterable[_Union[Attempt, _Mapping]]] = ..., waiting: _Optional[bool] = ...) -> None: ...
+    crashes: int
+    max_crashes: int
+    def __init__(self, id: _Optional[str] = ..., entrypoint: _Optional[str] = ..., payload: _Optional[bytes] = ..., state: _Optional[_Union[JobState, str]] = ..., attempts: _Optional[int] = ..., created_at_ms: _Optional[int] = ..., due_at_ms: _Optional[int] = ..., finished_at_ms: _Optional[int] = ..., position: _Optional[int] = ..., sequence: _Optional[int] = ..., claimed_at_ms: _Optional[int] = ..., worker: _Optional[str] = ..., error: _Optional[str] = ..., result: _Optional[bytes] = ..., priority: _Optional[int] = ..., max_attempts: _Optional[int] = ..., token: _Optional[int] = ..., key: _Optional[str] = ..., headers: _Optional[_Mapping[str, str]] = ..., zone: _Optional[str] = ..., run_at_ms: _Optional[int] = ..., blob_bytes: _Optional[int] = ..., tries: _Optional[_Iterable[_Union[Attempt, _Mapping]]] = ..., waiting: _Optional[bool] = ..., crashes: _Optional[int] = ..., max_crashes: _Optional[int] = ...) -> None: ...
 
 class ArchiveResponse(_message.Message):
     __slots__ = ("jobs", "packed")

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 import grpc
+import msgspec
 
 from casque.clock import Clock, SystemClock
 from casque.codec.stored import to_ms
@@ -171,9 +172,7 @@ class GrpcService:
         if not outcomes:
             return []
         line = self._open_line()
-        sent = tuple(
-            [OutcomeOf(o.job_id, o.token, o.error, o.result, o.delay_ms, o.backoff, o.final) for o in outcomes]
-        )
+        sent = tuple([OutcomeOf(*msgspec.structs.astuple(outcome)) for outcome in outcomes])
         answer = await line.ask(SettleCall(line.next_number(), sent, request_id))
         return answers_to(outcomes, answer.refused)
 

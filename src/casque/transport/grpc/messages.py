@@ -25,7 +25,11 @@ _STATES = {
     JobState.DEAD: pb.JOB_STATE_DEAD,
     JobState.CANCELLED: pb.JOB_STATE_CANCELLED,
 }
-_ENDINGS = {Ending.FAILED: pb.ENDING_FAILED, Ending.EXPIRED: pb.ENDING_EXPIRED}
+_ENDINGS = {
+    Ending.FAILED: pb.ENDING_FAILED,
+    Ending.EXPIRED: pb.ENDING_EXPIRED,
+    Ending.CRASHED: pb.ENDING_CRASHED,
+}
 _FROM_STATES: dict[int, JobState] = {int(number): state for state, number in _STATES.items()}
 
 # --- Requests ---
@@ -52,6 +56,7 @@ def spec(new: pb.NewJob, *, attempts_max: int | None, clock: Clock, rng: Random)
         given(new, "key"),
         dict(new.headers) or None,
         given(new, "zone"),
+        max_crashes=given(new, "max_crashes"),
     )
 
 
@@ -94,6 +99,9 @@ def outcome(message: pb.Outcome, rng: Random) -> Outcome:
         given(message, "delay_ms"),
         backoff(message, rng),
         message.final,
+        message.crashed,
+        message.snoozed,
+        message.cancelled,
     )
 
 
@@ -141,6 +149,8 @@ def outline(record: JobRecord) -> pb.Job:
         key=asked.key,
         headers=asked.headers,
         zone=asked.zone,
+        crashes=record.crashes,
+        max_crashes=asked.max_crashes,
     )
 
 
@@ -196,6 +206,8 @@ def archived(found: ArchivedJob) -> pb.ArchivedJob:
         blob_bytes=found.blob_bytes,
         tries=map(_archived_attempt, found.tries),
         waiting=found.waiting,
+        crashes=found.crashes,
+        max_crashes=found.max_crashes,
     )
 
 

@@ -32,6 +32,9 @@ class OutcomeOf(msgspec.Struct, frozen=True, gc=False, array_like=True):
     delay_ms: int | None = None
     backoff: Backoff | None = None
     final: bool = False
+    crashed: bool = False
+    snoozed: bool = False
+    cancelled: bool = False
 
 
 class EnqueueCall(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="enqueue"):

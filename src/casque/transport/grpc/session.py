@@ -270,7 +270,7 @@ async def _nack(service: QueueService, c: NackCall) -> Answer:
 
 
 async def _settle(service: QueueService, c: SettleCall) -> Answer:
-    outcomes = [Outcome(o.job_id, o.token, o.error, o.result, o.delay_ms, o.backoff, o.final) for o in c.outcomes]
+    outcomes = [Outcome(*msgspec.structs.astuple(outcome)) for outcome in c.outcomes]
     return Settled(c.number, refused_among(await service.settle(outcomes, request_id=c.request_id)))
 
 

@@ -384,7 +384,7 @@ def _maybe(answer: MaybeJob) -> JobRecord | None:
 
 def _outcome(one: Outcome) -> OutcomeOf:
     delay_ms = one.delay_ms
-    if one.error is not None and delay_ms is None and one.backoff is None:
+    if one.error is not None and delay_ms is None and one.backoff is None and not one.cancelled:
         delay_ms = 0  # said explicitly: what is left out, the broker fills in
     return OutcomeOf(
         one.job_id,
@@ -394,6 +394,7 @@ def _outcome(one: Outcome) -> OutcomeOf:
         delay=UNSET if delay_ms is None else delay_ms / 1000,
         backoff=UNSET if one.backoff is None else from_backoff(one.backoff),
         final=True if one.final else UNSET,
+        how="crashed" if one.crashed else "snoozed" if one.snoozed else "cancelled" if one.cancelled else UNSET,
     )
 
 

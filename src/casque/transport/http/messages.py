@@ -7,7 +7,7 @@ an evening. Answers only ever gain fields.
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
@@ -60,6 +60,8 @@ class NewJob(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True
     key: Key | None = None
     headers: dict[str, str] | None = None
     zone: Name | None = None
+    max_crashes: Annotated[int, Meta(ge=1, le=INT64_MAX)] | None = None
+    """Dead after its workers died of it so often; null: crashes count as attempts."""
 
 
 class Part(Struct, frozen=True, forbid_unknown_fields=True):
@@ -121,7 +123,10 @@ class NackRequest(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults
 
 class OutcomeOf(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """What became of a claimed job: without an error it is done, with one it failed. A job that failed waits for
-    `delay`, or for `backoff`; with neither, as the broker's settings say. With `final` it is dead at once."""
+    `delay`, or for `backoff`; with neither, as the broker's settings say. With `final` it is dead at once.
+
+    `how` says something else: `crashed`, the process that worked on it died, and `error` says how; `snoozed`, it is due
+    again after `delay`, and this was no attempt; `cancelled`, it need not be done any more, and `error` may say why."""
 
     job_id: str
     token: Natural
@@ -132,6 +137,7 @@ class OutcomeOf(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=T
     delay: Seconds | UnsetType = UNSET
     backoff: BackoffRequest | UnsetType = UNSET
     final: bool | UnsetType = UNSET
+    how: Literal["crashed", "snoozed", "cancelled"] | UnsetType = UNSET
 
 
 class SettleRequest(Struct, frozen=True, forbid_unknown_fields=True):
@@ -219,6 +225,9 @@ class Job(Struct, frozen=True, omit_defaults=True):
     zone: str | None = None
     tries: tuple[ArchivedAttempt, ...] = ()
     """The attempts that came to nothing, oldest first, the last 50 at most."""
+    crashes: int = 0
+    """How often its worker died of it; such a claim is no attempt."""
+    max_crashes: int | None = None
 
 
 class Jobs(Struct, frozen=True):
@@ -296,6 +305,8 @@ def to_job(record: JobRecord) -> Job:
         headers=spec.headers,
         zone=spec.zone,
         tries=tuple([archived_try(tried) for tried in record.tries]) if record.tries else (),
+        crashes=record.crashes,
+        max_crashes=spec.max_crashes,
     )
 
 
@@ -310,6 +321,7 @@ def from_job(job: Job) -> JobRecord:
         job.key,
         job.headers,
         job.zone,
+        max_crashes=job.max_crashes,
     )
     return JobRecord(
         spec,
@@ -325,6 +337,7 @@ def from_job(job: Job) -> JobRecord:
         _ms(job.heartbeat_at),
         job.error,
         tuple([_from_try(tried) for tried in job.tries]) if job.tries else (),
+        job.crashes,
     )
 
 
@@ -343,6 +356,7 @@ def from_spec(spec: JobSpec) -> NewJob:
         key=spec.key,
         headers=spec.headers,
         zone=spec.zone,
+        max_crashes=spec.max_crashes,
     )
 
 

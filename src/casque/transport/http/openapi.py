@@ -22,7 +22,25 @@ EXCLUSIVE = {
     "OutcomeOf": (("error", "result", "result_text", "result_json"),),
 }
 # And fields that only make sense beside another.
-NEEDS = {"OutcomeOf": {"delay": ["error"], "backoff": ["error"], "final": ["error"]}}
+NEEDS = {"OutcomeOf": {"backoff": ["error"], "final": ["error"]}}
+
+
+def _how(how: str, *excluded: str) -> dict[str, Any]:
+    """Fields that an outcome of this kind does not have."""
+    kind = {"required": ["how"], "properties": {"how": {"const": how}}}
+    return {"not": {**kind, "anyOf": [{"required": [field]} for field in excluded]}}
+
+
+_RESULTS = ("result", "result_text", "result_json")
+RULES = {
+    "OutcomeOf": [
+        {"if": {"required": ["delay"]}, "then": {"anyOf": [{"required": ["error"]}, {"required": ["how"]}]}},
+        {"not": {"required": ["how"], "properties": {"how": {"const": "crashed"}}, "not": {"required": ["error"]}}},
+        _how("snoozed", "error", *_RESULTS, "backoff", "final"),
+        _how("cancelled", *_RESULTS, "delay", "backoff", "final"),
+    ]
+}
+"""And those of an outcome that is neither done nor simply failed."""
 
 
 def describe(routes: tuple[Route, ...] = ROUTES, *, version: str, needs_token: bool) -> dict[str, Any]:
@@ -179,7 +197,7 @@ def _completed(components: dict[str, Any]) -> dict[str, Any]:
         for group in groups:
             pairs = [(one, other) for number, one in enumerate(group) for other in group[number + 1 :]]
             rules += [{"not": {"required": list(pair)}} for pair in pairs]
-        components[name]["allOf"] = rules
+        components[name]["allOf"] = rules + RULES.get(name, [])
     for name, needs in NEEDS.items():
         components[name]["dependentRequired"] = needs
     for component in components.values():

@@ -101,6 +101,7 @@ class Verbs:
             None if new.key is None else checks.name("key", new.key, checks.KEY_MAX),
             None if new.headers is None else checks.headers(new.headers),
             None if new.zone is None else checks.name("zone", new.zone, checks.NAME_MAX),
+            max_crashes=new.max_crashes,
         )
 
     # --- Working ---
@@ -169,12 +170,23 @@ class Verbs:
         error = None if one.error is UNSET else checks.error_text(one.error)
         delay_ms = None if one.delay is UNSET else checks.span_ms("delay", one.delay)
         backoff = None if one.backoff is UNSET else to_backoff(one.backoff, self._rng.random())
-        if error is None and one.final is not UNSET:
+        if one.final is not UNSET and (error is None or one.how == "cancelled"):
             raise InvalidInputError("final is for a job that failed: give its error as well")
-        if error is not None and delay_ms is None and backoff is None:
+        if error is not None and delay_ms is None and backoff is None and one.how in (UNSET, "crashed"):
             backoff = self._backoff()
         result = given_bytes("result", one.result, one.result_text, one.result_json)
-        return Outcome(checks.job_id(one.job_id), one.token, error, result, delay_ms, backoff, one.final is True)
+        return Outcome(
+            checks.job_id(one.job_id),
+            one.token,
+            error,
+            result,
+            delay_ms,
+            backoff,
+            one.final is True,
+            crashed=one.how == "crashed",
+            snoozed=one.how == "snoozed",
+            cancelled=one.how == "cancelled",
+        )
 
     def _backoff(self) -> Backoff:
         settings = self._settings
