@@ -271,7 +271,8 @@ scalars: st.SearchStrategy[Any] = st.one_of(
     st.none(),
     st.booleans(),
     st.integers(),
-    st.sampled_from([0, 1, -1, checks.BATCH_MAX, checks.BATCH_MAX + 1, INT64 - 1, INT64, -INT64, -INT64 - 1, 10**5000]),
+    st.sampled_from([0, 1, -1, checks.BATCH_MAX, checks.BATCH_MAX + 1, INT64 - 1, INT64, -INT64, -INT64 - 1]),
+    st.just(5000).map(lambda digits: 10**digits),  # whose repr would end whoever prints the strategy
     st.floats(),
     st.sampled_from([0.0, 300.0, 300.1, -0.1, math.nan, math.inf]),
     st.text(st.characters(codec=None), max_size=20),

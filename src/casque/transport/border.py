@@ -171,7 +171,7 @@ class Border:
                 "enqueue them in several calls"
             )
         payload_max = self._limits.payload_bytes
-        checked: object = None  # most of a bulk names one entrypoint
+        checked: object = specs  # that is no entrypoint; most of a bulk names one
         for spec in specs:
             if type(spec) is not JobSpec:
                 raise InvalidInputError(f"specs must be jobs, not {type(spec).__name__}")
