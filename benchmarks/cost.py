@@ -14,12 +14,11 @@ from benchmarks.load import ENTRYPOINT, PAYLOAD, Result, Run
 from benchmarks.plot import Curve, Plot
 from benchmarks.report import Section, Steps, Table
 from benchmarks.scale import Scale
+from casque.cli.cost.model import snapshot_bytes_per_commit
 from casque.codec.stored import encode_job
-from casque.journal.log.pace import BYTES_PER_SEGMENT, SNAPSHOT_BYTES, SNAPSHOT_SEGMENTS
+from casque.prices import S3
 from casque.types import JobRecord, JobSpec, JobState
 
-DOLLARS_PER_PUT = 0.005 / 1000
-DOLLARS_PER_GET = 0.0004 / 1000
 DELAY_MS = 2.0
 """Long enough that callers meet in one write, as they would over a network."""
 DOCUMENT, LOG, JQUEUE = "document", "log", "jqueue"
@@ -91,18 +90,15 @@ def _add(table: Table, side: str, run: Run, result: Result) -> None:
     snapshots = _snapshot_bytes_per_call(run, result) / 1000 if run.layout == "log" else 0.0
     up = (result.bytes_up - result.bytes_of_snapshots) * per_call / 1000 + snapshots
     down = result.bytes_down * per_call / 1000
-    dollars = 1_000_000 * (puts * DOLLARS_PER_PUT + gets * DOLLARS_PER_GET)
+    dollars = 1_000_000 * S3.dollars(puts=puts, gets=gets)
     requests = puts * 1000, gets * 1000
     table.add(side, run.depth, run.concurrency, *requests, up, snapshots, down, up * 1000, dollars)
 
 
 def _snapshot_bytes_per_call(run: Run, result: Result) -> float:
-    size = run.depth * len(_line(run.depth))
     commits = result.requests["PUT"]
     per_commit = (result.bytes_up - result.bytes_of_snapshots) / commits
-    by_segments = max(SNAPSHOT_SEGMENTS, size / BYTES_PER_SEGMENT)
-    by_bytes = max(SNAPSHOT_BYTES, size) / per_commit
-    return size / (min(by_segments, by_bytes) * result.calls / commits)
+    return snapshot_bytes_per_commit(run.depth * len(_line(run.depth)), per_commit) * commits / result.calls
 
 
 def _line(depth: int) -> bytes:

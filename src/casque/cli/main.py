@@ -29,6 +29,7 @@ from casque.cli import (
     verify,
     worker,
 )
+from casque.cli.cost import command as cost
 from casque.cli.demo import demo
 from casque.cli.doctor import doctor
 from casque.cli.running import help_of
@@ -73,6 +74,7 @@ app.command(help=help_of(settle.ack), epilog=settle.EXAMPLES_ACK)(settle.ack)
 app.command(help=help_of(settle.nack), epilog=settle.EXAMPLES_NACK)(settle.nack)
 app.command(help=help_of(tail.tail), epilog=tail.EXAMPLES)(tail.tail)
 app.command(help=help_of(top.top), epilog=top.EXAMPLES)(top.top)
+app.command(help=help_of(cost.cost), epilog=cost.EXAMPLES)(cost.cost)
 app.command(help=help_of(archive.archive), epilog=archive.EXAMPLES)(archive.archive)
 app.command(help=help_of(convert.convert), epilog=convert.EXAMPLES)(convert.convert)
 app.command(help=help_of(serve.serve), epilog=serve.EXAMPLES)(serve.serve)

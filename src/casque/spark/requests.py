@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from functools import reduce
 from typing import TYPE_CHECKING
 
+from casque.prices import S3
 from casque.spark.combine import DAY_MS, HOUR_MS
 from casque.spark.tables import TABLES
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 TABLE = "gold/requests"
 ONE_TASK_DATES = 3
 WRITE_TASKS = 8
-PUT_DOLLARS = 0.005 / 1000
+PUT_DOLLARS = S3.put
 """S3's list price of one write request."""
 WHOSE = ("id", "entrypoint", "zone")
 EVENTS = ("at", "job_id", "entrypoint", "zone", "payload_bytes", "operations")

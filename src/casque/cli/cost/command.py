@@ -1,0 +1,133 @@
+"""`casque cost`: what a queue will cost at a store."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from casque.cli.cost.model import Estimate, Load, embedded, through_brokers
+from casque.cli.enqueue import span
+from casque.cli.running import Json, clear_ends
+from casque.cli.shown import print_json
+from casque.errors import InvalidInputError
+from casque.prices import PRICES, Prices, StoreKind
+
+EXAMPLES = """
+[bold]Examples[/]
+
+  casque cost --rate 10
+
+  casque cost --rate 200 --batch 20 --workers 8 --store s3-express
+
+  casque cost --rate 0.1 --put-price 0.0055 --get-price 0.00044 --json
+"""
+
+
+class Costs(msgspec.Struct, frozen=True):
+    """The answer as JSON."""
+
+    store: StoreKind
+    load: Load
+    round_trip_ms: float
+    brokers: Estimate
+    embedded: Estimate
+
+
+def cost(
+    rate: Annotated[float, typer.Option("--rate", "-r", min=0, max=1e6, help="Jobs per second, on average.")] = 1.0,
+    batch: Annotated[
+        float, typer.Option("--batch", min=1, max=1e5, help="Jobs that are enqueued, claimed and settled at once.")
+    ] = 1.0,
+    workers: Annotated[int, typer.Option("--workers", "-w", min=1, max=10_000, help="Worker processes.")] = 2,
+    brokers: Annotated[int, typer.Option("--brokers", "-b", min=1, max=100, help="Brokers, one of which leads.")] = 2,
+    run: Annotated[str, typer.Option("--run", metavar="SPAN", help="How long a job takes: 2s, 5m.")] = "1s",
+    lease: Annotated[str, typer.Option("--lease", metavar="SPAN", help="How long a worker's lease is.")] = "60s",
+    store: Annotated[StoreKind, typer.Option("--store", "-s", help="Whose prices.")] = StoreKind.S3,
+    latency: Annotated[
+        float | None,
+        typer.Option("--latency", metavar="MS", min=0.01, max=60_000, help="A write's round trip, if not the usual."),
+    ] = None,
+    put_price: Annotated[
+        float | None, typer.Option("--put-price", metavar="DOLLARS", min=0, help="Of 1,000 write requests.")
+    ] = None,
+    get_price: Annotated[
+        float | None, typer.Option("--get-price", metavar="DOLLARS", min=0, help="Of 1,000 read requests.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Estimate what a queue costs at a store: requests and dollars, through brokers and with workers that open the
+    bucket themselves.
+
+    Estimates lie on the high side: jobs come at random, and each takes three calls, to be enqueued, claimed and
+    settled. Workers batch those by themselves when they are busy, and --batch tells how well. Storage and transfer are
+    left out: finished jobs leave little behind, and within a region transfer is free. Nothing is asked of any store;
+    `casque bench` measures.
+
+    Exit code 0: told. 2: the question makes no sense.
+    """
+    with clear_ends():
+        load = Load(
+            jobs_per_s=rate,
+            batch=batch,
+            workers=workers,
+            run_s=span("--run", run).total_seconds(),
+            lease_s=span("--lease", lease).total_seconds(),
+        )
+        if load.lease_s <= 0 or load.run_s < 0:
+            raise InvalidInputError("--lease and --run are spans of time, for example 60s, and a lease is not empty")
+    prices = _prices(store, put_price, get_price)
+    trip_ms = latency if latency is not None else prices.round_trip_ms
+    costs = Costs(
+        store,
+        load,
+        trip_ms,
+        through_brokers(load, prices, round_trip_ms=trip_ms, brokers=brokers),
+        embedded(load, prices, round_trip_ms=trip_ms),
+    )
+    if json:
+        print_json(costs)
+    else:
+        _show(costs, prices, brokers, Console(highlight=False))
+
+
+def _prices(store: StoreKind, put: float | None, get: float | None) -> Prices:
+    listed = PRICES[store]
+    return Prices(
+        listed.put if put is None else put / 1000, listed.get if get is None else get / 1000, listed.round_trip_ms
+    )
+
+
+def _show(costs: Costs, prices: Prices, brokers: int, console: Console) -> None:
+    load = costs.load
+    console.print(
+        f"{load.jobs_per_s:g} jobs per second, {load.workers} {'worker' if load.workers == 1 else 'workers'}, "
+        f"{costs.store.value}: a write takes {costs.round_trip_ms:g} ms, a million of them cost "
+        f"${prices.put * 1e6:.2f}, a million reads ${prices.get * 1e6:.2f}",
+        soft_wrap=True,
+    )
+    console.print()
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    table.add_column("", no_wrap=True)
+    for name in ("calls/s", "commits/s", "writes/s", "reads/s", "$/month", "$/million jobs"):
+        table.add_column(name, justify="right", no_wrap=True)
+    said = f"{brokers} brokers" if brokers > 1 else "1 broker"
+    for name, one in ((said, costs.brokers), ("embedded", costs.embedded)):
+        table.add_row(
+            name,
+            *map(_rate, (one.calls_per_s, one.commits_per_s, one.puts_per_s, one.gets_per_s)),
+            _money(one.dollars_per_month),
+            "" if one.dollars_per_million_jobs is None else _money(one.dollars_per_million_jobs),
+        )
+    console.print(table)
+
+
+def _rate(number: float) -> str:
+    return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"
+
+
+def _money(dollars: float) -> str:
+    return f"{dollars:,.2f}" if dollars >= 0.01 or not dollars else f"{dollars:.4f}"

@@ -1,0 +1,120 @@
+"""How many requests a queue makes of its store, and what they cost.
+
+Everything here is an estimate from above: calls that could share a commit by good luck are counted as if they came at
+random. Figures that were counted and not derived say so.
+"""
+
+from __future__ import annotations
+
+from math import exp
+
+import msgspec
+
+from casque.journal.log.pace import BYTES_PER_SEGMENT, SNAPSHOT_BYTES, SNAPSHOT_SEGMENTS
+from casque.prices import Prices
+from casque.settings import BrokerSettings, QueueSettings
+
+MONTH_S = 30 * 86_400
+CALLS_PER_JOB = 3
+"""Enqueue, dequeue and ack, each for one job."""
+BEATS_PER_LEASE = 3
+COMMITS_TOLD_MAX = 12.0
+"""Commits in a second up to which whoever reads along meets them one by one; beyond, several at a look."""
+
+# Counted at a store, in open mode with 2 to 4 processes and 6 to 60 commits per second; see what-it-costs.md.
+IDLE_GETS = 4.2
+"""Of an embedded process that waits for jobs, per second."""
+SHARED_PUTS = 1.4
+"""For a commit, if several embedded processes write: some are tried in vain, some change who may write."""
+SHARED_GETS = 2.3
+"""For a commit and each embedded process."""
+STANDBY_GETS = 5.2
+"""Of a broker that stands by, per second."""
+STANDBY_GETS_PER_COMMIT = 1.3
+
+
+class Load(msgspec.Struct, frozen=True, kw_only=True):
+    """What is asked of a queue."""
+
+    jobs_per_s: float
+    batch: float = 1
+    """Jobs that are enqueued, claimed and acknowledged by one call."""
+    workers: int = 1
+    """Worker processes."""
+    run_s: float = 1
+    """How long a job takes."""
+    lease_s: float = 60
+
+
+class Estimate(msgspec.Struct, frozen=True):
+    """What comes of it."""
+
+    calls_per_s: float
+    commits_per_s: float
+    puts_per_s: float
+    gets_per_s: float
+    dollars_per_month: float
+    dollars_per_million_jobs: float | None
+    """None if there are no jobs."""
+
+
+def through_brokers(load: Load, prices: Prices, *, round_trip_ms: float, brokers: int) -> Estimate:
+    """One of them leads and is the only one that writes; the others read along."""
+    calls = calls_per_s(load)
+    commits = commits_per_s(calls, round_trip_ms)
+    every_s = BrokerSettings().heartbeat.total_seconds()
+    beats = exp(-commits * every_s) / every_s  # only where nothing else is a sign of life
+    puts = commits + beats + upkeep_per_s(load, commits)
+    followed = min(commits, COMMITS_TOLD_MAX) * (STANDBY_GETS_PER_COMMIT - 1) + commits
+    gets = beats + (brokers - 1) * (STANDBY_GETS + followed)
+    return _priced(load, prices, calls, commits, puts, gets)
+
+
+def embedded(load: Load, prices: Prices, *, round_trip_ms: float) -> Estimate:
+    """Every worker writes for itself, and so does one process that enqueues; a single worker enqueues as well."""
+    calls = calls_per_s(load)
+    commits = commits_per_s(calls, round_trip_ms)
+    processes = 1 if load.workers == 1 else load.workers + 1
+    upkeep = upkeep_per_s(load, commits)
+    if processes == 1:
+        return _priced(load, prices, calls, commits, commits + upkeep, IDLE_GETS)
+    # Whoever loses a race reads the winner's commit and tries again: twice the round trips.
+    commits = commits_per_s(calls, 2 * round_trip_ms)
+    gets = processes * (IDLE_GETS + SHARED_GETS * commits)
+    return _priced(load, prices, calls, commits, commits * SHARED_PUTS + upkeep, gets)
+
+
+def calls_per_s(load: Load) -> float:
+    """Heartbeats included: a worker renews all of its leases in one call."""
+    every_s = load.lease_s / BEATS_PER_LEASE
+    at_work = min(load.workers, load.jobs_per_s * load.run_s)
+    beats = at_work / every_s if load.run_s > every_s else 0
+    return CALLS_PER_JOB * load.jobs_per_s / load.batch + beats
+
+
+def commits_per_s(calls: float, round_trip_ms: float) -> float:
+    """Commits follow each other without a pause as long as calls have come in meanwhile; otherwise the next call begins
+    one."""
+    if not calls:
+        return 0.0
+    trip_s = round_trip_ms / 1000
+    return 1 / (trip_s + exp(-calls * trip_s) / calls)
+
+
+def upkeep_per_s(load: Load, commits: float) -> float:
+    """Snapshots and the archive: an object and what the head has to say about it."""
+    interval_s = QueueSettings().archive_interval.total_seconds()
+    return 2 * commits / SNAPSHOT_SEGMENTS + 3 * min(load.jobs_per_s, 1 / interval_s)
+
+
+def snapshot_bytes_per_commit(queue_bytes: float, commit_bytes: float) -> float:
+    """The share of snapshots in the long run, by the rule that makes them due."""
+    by_segments = max(SNAPSHOT_SEGMENTS, queue_bytes / BYTES_PER_SEGMENT)
+    by_bytes = max(SNAPSHOT_BYTES, queue_bytes) / commit_bytes
+    return queue_bytes / min(by_segments, by_bytes)
+
+
+def _priced(load: Load, prices: Prices, calls: float, commits: float, puts: float, gets: float) -> Estimate:
+    per_s = prices.dollars(puts=puts, gets=gets)
+    per_job = per_s / load.jobs_per_s * 1_000_000 if load.jobs_per_s else None
+    return Estimate(calls, commits, puts, gets, per_s * MONTH_S, per_job)
