@@ -172,11 +172,16 @@ def test_top_leaves_the_terminal_as_it_was(url: str, way: str) -> None:
 
 
 def test_a_reader_who_has_seen_enough_is_no_failure(url: str) -> None:
-    on(url, lambda q: q.enqueue_many([("send", b"x" * 1000)] * 1000))  # more than fits into a pipe
+    async def work(q: Queue[bytes]) -> None:  # more than fits into a pipe
+        await q.enqueue_many([("send", b"x" * 1000)] * 2000)
+        await q.settle(await q.dequeue("send", batch_size=1000))
+
+    on(url, work)
     for command in (
         ("jobs", "list", url, "--limit", "2000", "--json"),
         ("jobs", "list", url, "--limit", "2000"),
         ("tail", url, "--from", "start", "--no-follow"),
+        ("archive", url),
     ):
         with subprocess.Popen(
             [sys.executable, "-m", "casque.cli", *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE

@@ -39,6 +39,8 @@ def demo(
     No service is needed: the queue is a directory. The worker that is killed holds a job at that moment; its lease
     runs out, and another worker finishes the job. In the end the pipeline turns the queue's history into tables in a
     directory beside it, and a report about them is written there.
+
+    Exit code 0: every job was worked off. 1: something is left, or the report could not be written.
     """
     console = Console()
     done = asyncio.run(_Demo(data.absolute(), jobs, workers, console).run())

@@ -16,6 +16,7 @@ from casque.cli.jobs import Chosen
 from casque.cli.place import QueueName, apart, find_place
 from casque.cli.running import Json, OptionalUrl, StoreOptions, clear_ends, on_queue
 from casque.cli.shown import (
+    Out,
     ShownJob,
     clock_time,
     coloured,
@@ -113,7 +114,7 @@ def show_(
     if json:
         print_json(story)
     else:
-        _tell(story, Console(highlight=False))
+        _tell(story, Out(highlight=False))
 
 
 async def _story(q: Queue[bytes], job_id: str, since: datetime | None) -> Story:

@@ -29,6 +29,7 @@ from casque.cli import (
     verify,
     worker,
 )
+from casque.cli.bench import command as bench
 from casque.cli.cost import command as cost
 from casque.cli.demo import demo
 from casque.cli.doctor import doctor
@@ -66,6 +67,14 @@ pipelines = typer.Typer(
     name="pipeline", help="A queue's history as tables.", no_args_is_help=True, rich_markup_mode="rich"
 )
 pipelines.command(help=help_of(pipeline.run), epilog=pipeline.EXAMPLES)(pipeline.run)
+archives = typer.Typer(
+    name="archive",
+    cls=archive.CatUnlessNamed,
+    help="Finished jobs. Without a verb: cat.",
+    rich_markup_mode="rich",
+)
+archives.command(help=help_of(archive.cat), epilog=archive.EXAMPLES_CAT)(archive.cat)
+archives.command(help=help_of(archive.ls), epilog=archive.EXAMPLES_LS)(archive.ls)
 app.command()(demo)
 app.command()(doctor)
 app.command(help=help_of(enqueue.enqueue), epilog=enqueue.EXAMPLES)(enqueue.enqueue)
@@ -74,14 +83,15 @@ app.command(help=help_of(settle.ack), epilog=settle.EXAMPLES_ACK)(settle.ack)
 app.command(help=help_of(settle.nack), epilog=settle.EXAMPLES_NACK)(settle.nack)
 app.command(help=help_of(tail.tail), epilog=tail.EXAMPLES)(tail.tail)
 app.command(help=help_of(top.top), epilog=top.EXAMPLES)(top.top)
+app.command(help=help_of(bench.bench), epilog=bench.EXAMPLES)(bench.bench)
 app.command(help=help_of(cost.cost), epilog=cost.EXAMPLES)(cost.cost)
-app.command(help=help_of(archive.archive), epilog=archive.EXAMPLES)(archive.archive)
 app.command(help=help_of(convert.convert), epilog=convert.EXAMPLES)(convert.convert)
 app.command(help=help_of(serve.serve), epilog=serve.EXAMPLES)(serve.serve)
 app.command(help=help_of(worker.worker), epilog=worker.EXAMPLES)(worker.worker)
 app.command(help=help_of(report.report), epilog=report.EXAMPLES)(report.report)
 app.add_typer(job)
 app.add_typer(queue)
+app.add_typer(archives)
 app.add_typer(tokens)
 app.add_typer(pipelines)
 app.add_typer(sparks)

@@ -17,8 +17,25 @@ __all__ = ["Place", "QueueName", "apart", "find_place"]
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
+
+def queue_names(incomplete: str) -> list[str]:
+    """For a shell that completes `--queue`. A file that is broken has no names; the command itself will say why."""
+    try:
+        found = {name for _, config in _configs() for name in config.queues}
+    except InvalidInputError:
+        return []
+    return sorted(name for name in found if name.startswith(incomplete))
+
+
 QueueName = Annotated[
-    str | None, typer.Option("--queue", "-q", metavar="NAME", help="A queue that casque.toml names, instead of a URL.")
+    str | None,
+    typer.Option(
+        "--queue",
+        "-q",
+        metavar="NAME",
+        help="A queue that casque.toml names, instead of a URL.",
+        autocompletion=queue_names,
+    ),
 ]
 
 

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from casque.cli.place import Place, QueueName, find_place
 from casque.cli.running import EXIT_INTERRUPTED, Json, OptionalUrl, StoreOptions, clear_ends
-from casque.cli.shown import clock_time, length, now, print_json, print_table
+from casque.cli.shown import Out, clock_time, length, now, print_json, print_table
 from casque.client.opening import Parts, as_store
 from casque.client.queue import DEFAULTS, Queue
 from casque.client.reaching import is_address
@@ -90,7 +90,7 @@ def info(
     if json:
         print_json(found)
     else:
-        _show(found, Console(highlight=False))
+        _show(found, Out(highlight=False))
 
 
 async def _asked(place: Place) -> Info:

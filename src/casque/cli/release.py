@@ -10,7 +10,8 @@ from rich.console import Console
 
 from casque.broker.election import Elected, Election, OtherLeader
 from casque.cli.place import QueueName
-from casque.cli.running import OptionalBucket, StoreOptions, on_store
+from casque.cli.running import Json, OptionalBucket, StoreOptions, on_store
+from casque.cli.shown import print_json
 from casque.client.opening import Parts
 from casque.clock import new_id
 from casque.errors import QueueLedError
@@ -33,6 +34,7 @@ def release(
     lease: Annotated[
         float, typer.Option(min=0.1, help="The brokers' lease in seconds: so long the leader must have been silent.")
     ] = 8.0,
+    json: Json = False,
 ) -> None:
     """Open a queue to embedded writers again whose brokers are gone.
 
@@ -44,20 +46,27 @@ def release(
     """
     console = Console(stderr=True)
 
-    async def work(store: Store) -> str:
+    async def work(store: Store) -> str | None:
         with console.status(f"watching for {lease:g} s whether somebody leads"):
             return await _release(store, BrokerSettings(lease=timedelta(seconds=lease), heartbeat=_tenth(lease)))
 
-    console.print(on_store(url, option, work, queue=queue), style="green")
+    before = on_store(url, option, work, queue=queue)
+    if json:
+        print_json({"open": True, "released_from": before})
+    elif before is None:
+        console.print("nobody leads this queue: it is open", style="green", highlight=False)
+    else:
+        console.print(f"the lead of {before} is over, and the queue is open", style="green", highlight=False)
 
 
-async def _release(store: Store, settings: BrokerSettings) -> str:
+async def _release(store: Store, settings: BrokerSettings) -> str | None:
+    """Who led it, if anybody did."""
     parts = Parts(store, QueueSettings())
     committer = parts.committer()
     await committer.open()
     first = committer.sighting()
     if first.owner is None:
-        return "nobody leads this queue: it is open"
+        return None
     election = Election(
         committer, name=new_id(parts.rng), address="released", settings=settings, clock=parts.clock, rng=parts.rng
     )
@@ -66,7 +75,7 @@ async def _release(store: Store, settings: BrokerSettings) -> str:
             raise QueueLedError(result.leader.address)
         await parts.clock.sleep(settings.heartbeat.total_seconds())
     await committer.resign()
-    return f"the lead of {first.owner.address} is over, and the queue is open"
+    return first.owner.address
 
 
 def _tenth(seconds: float) -> timedelta:

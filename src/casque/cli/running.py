@@ -169,10 +169,8 @@ def until_read(ends: int = EXIT_DONE) -> Iterator[None]:
     try:
         yield
         sys.stdout.flush()
-    except (BrokenPipeError, SystemExit) as ended:
-        if isinstance(ended, SystemExit) and not isinstance(ended.__context__, BrokenPipeError):
-            raise
-        # Rich ends the process by itself there. Without this the interpreter complains about it at its end.
+    except BrokenPipeError:
+        # Without this the interpreter complains about it at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise typer.Exit(ends) from None
 

@@ -10,8 +10,9 @@ from casque.cli.enqueue import payload_of, span
 from casque.cli.place import QueueName, apart, find_place
 from casque.cli.running import Json, OptionalUrl, StoreOptions, clear_ends, on_queue
 from casque.cli.shown import print_json
+from casque.client.queue import Queue
 from casque.errors import InvalidInputError
-from casque.service import Lease
+from casque.service import Lease, Outcome
 
 EXAMPLES_ACK = """
 [bold]Examples[/]
@@ -26,6 +27,8 @@ EXAMPLES_NACK = """
   casque nack file:///var/lib/orders 05789eba-9c3a-4b4b-967a-84db93d181bf 10 --error 'no such user'
 
   casque nack 05789eba-9c3a-4b4b-967a-84db93d181bf 10 --delay 5m
+
+  casque nack 05789eba-9c3a-4b4b-967a-84db93d181bf 10 --final --error 'there is no such order'
 """
 
 JobId = Annotated[str | None, typer.Argument(metavar="ID", help="The job that was claimed.", show_default=False)]
@@ -69,11 +72,14 @@ def nack(
         typer.Option("--delay", metavar="SPAN", help="Again after this: 30s, 5m, 0; a growing back-off unless set."),
     ] = None,
     error: Annotated[str | None, typer.Option("--error", help="Why; kept with the job.")] = None,
+    final: Annotated[
+        bool, typer.Option("--final", help="Trying again will not help: it is dead, whatever attempts it has left.")
+    ] = False,
     json: Json = False,
     queue: QueueName = None,
     option: StoreOptions = None,
 ) -> None:
-    """A claimed job has failed: it is tried again later, or kept as dead if that was its last attempt.
+    """A claimed job has failed: it is tried again later, or kept as dead if that was its last attempt or --final.
 
     Exit code 0: taken note of. 1: it is not in the queue any more, or the lease is somebody else's; nothing was
     changed. 2: it cannot be done. 4: nobody knows whether it was done; asking again does no harm.
@@ -82,9 +88,21 @@ def nack(
         address, rest = apart(url, job_id, token)
         lease = _lease(rest, "nack")
         pause = None if delay is None else span("--delay", delay)
+        if final and pause is not None:
+            raise InvalidInputError("give --delay for a job that is tried again, or --final for one that is not")
         place = find_place(address, queue, option)
-    on_queue(place, lambda q: q.nack(lease.job_id, lease.token, delay=pause, error=error))
-    _tell(lease, "failed", json)
+
+    async def work(q: Queue[bytes]) -> None:
+        if not final:
+            await q.nack(lease.job_id, lease.token, delay=pause, error=error)
+            return
+        assert lease.token is not None
+        [refused] = await q.settle([Outcome(lease.job_id, lease.token, error=error or "given up", final=True)])
+        if refused is not None:
+            raise refused
+
+    on_queue(place, work)
+    _tell(lease, "dead" if final else "failed", json)
 
 
 def _lease(rest: list[str], verb: str) -> Lease:

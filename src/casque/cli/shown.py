@@ -68,6 +68,15 @@ class ShownJob(msgspec.Struct, frozen=True):
     max_crashes: int | None
 
 
+class Out(Console):
+    """Standard output. Nobody reading it any more is an ordinary error, not the end of the process: what is under way
+    is closed first."""
+
+    def on_broken_pipe(self) -> None:
+        self.quiet = True
+        raise BrokenPipeError
+
+
 def now() -> datetime:
     return from_ms(SystemClock().wall_ms())
 
@@ -121,7 +130,7 @@ def print_table(columns: Sequence[tuple[str, Callable[[Any], str | Text]]], rows
     """A table without the columns that would be empty. Ids are never cut, and into a pipe nothing is."""
     filled = [[cell(row) for _, cell in columns] for row in rows]
     wanted = [at for at in range(len(columns)) if any(str(row[at]) for row in filled)]
-    console = Console(highlight=False)
+    console = Out(highlight=False)
     table = Table(box=None, header_style="bold", pad_edge=False)
     for at in wanted:
         name = columns[at][0]

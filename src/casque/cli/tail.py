@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
+from contextlib import aclosing
 from typing import Annotated, Any
 
-import msgspec
 import typer
 from rich.console import Console
 from rich.markup import escape
 
 from casque.cli.place import QueueName
 from casque.cli.running import Json, OptionalBucket, StoreOptions, on_store
+from casque.cli.shown import Out, print_json
 from casque.client.queue import Queue
 from casque.clock import SystemClock, system_random
 from casque.codec.head import KEY
@@ -82,12 +83,15 @@ def tail(
         position = await _begin(q, from_)
         if chosen.entrypoints:
             position = await chosen.learn(store, position)
-        console = Console(soft_wrap=True, highlight=False)
-        async for event in chosen.of(q.events(from_position=position, follow=not no_follow)):
-            if json:
-                print(msgspec.json.encode(event).decode(), flush=True)
-            else:
-                console.print(_line(event))
+        console = Out(soft_wrap=True, highlight=False)
+        async with aclosing(q.events(from_position=position, follow=not no_follow)) as events:
+            async for event in events:
+                if not chosen.has(event):
+                    continue
+                if json:
+                    print_json(event)
+                else:
+                    console.print(_line(event))
 
     on_store(url, option, work, queue=queue)
 
@@ -123,10 +127,9 @@ class _Chosen:
         self._jobs = {job.spec.id for job in jobs if job.spec.entrypoint in self.entrypoints}
         return moment.state.position
 
-    async def of(self, events: AsyncIterator[QueueEvent]) -> AsyncIterator[QueueEvent]:
-        async for event in events:
-            if self._is_about_one_of_them(event) and (not self._kinds or event.kind in self._kinds):
-                yield event
+    def has(self, event: QueueEvent) -> bool:
+        """To be asked about every event, in order."""
+        return self._is_about_one_of_them(event) and (not self._kinds or event.kind in self._kinds)
 
     def _is_about_one_of_them(self, event: QueueEvent) -> bool:
         if not self.entrypoints:

@@ -15,6 +15,7 @@ from rich.table import Table
 
 from casque import times
 from casque.cli.running import EXIT_CANNOT_TELL, Json
+from casque.cli.shown import print_json
 from casque.clock import SystemClock
 from casque.errors import CasqueError, InvalidInputError
 from casque.transport import tokenfile
@@ -65,6 +66,7 @@ def new(
         str | None,
         typer.Option("--expires", metavar="90d|12h|DATE", help="When it ends: after a time, or on a day (UTC)."),
     ] = None,
+    json: Json = False,
 ) -> None:
     """Make a token and print it. This is the only time that it is shown: the file keeps a hash.
 
@@ -87,6 +89,9 @@ def new(
         )
 
     token = _or_exit(make)
+    if json:
+        print_json({"name": name, "token": token})
+        return
     Console(stderr=True).print(
         f"The token {name!r}. Keep it now: it is not shown again.", markup=False, highlight=False, soft_wrap=True
     )
@@ -125,12 +130,16 @@ def list_(file: File, json: Json = False) -> None:
 def revoke(
     file: File,
     name: Annotated[str, typer.Option("--name", "-n", help="The name of the token, or its id.", show_default=False)],
+    json: Json = False,
 ) -> None:
     """Take a token back. A running broker refuses it within a second, and ends what it is watching.
 
     Exit code 0: revoked. 2: there is no such token, nothing was changed.
     """
     gone = _or_exit(lambda: tokenfile.revoke(file, name))
+    if json:
+        print_json({"name": gone.name, "id": gone.id})
+        return
     Console().print(f"revoked {gone.name!r} ({gone.id})", markup=False, highlight=False, soft_wrap=True)
 
 

@@ -13,7 +13,7 @@ from rich.live import Live
 
 from casque.cli.place import Place, QueueName, find_place
 from casque.cli.running import Json, OptionalUrl, StoreOptions, clear_ends, until_read
-from casque.cli.shown import print_json
+from casque.cli.shown import Out, print_json
 from casque.cli.top.keys import listening
 from casque.cli.top.source import Watch, source_of
 from casque.cli.top.view import drawn
@@ -52,7 +52,7 @@ def top(
 
     Exit code 0: ended. 1: the queue is damaged. 2: there is none, or it cannot be read.
     """
-    console = Console()
+    console = Out()
     try:
         with clear_ends(), until_read():
             place = find_place(url, queue, option)
