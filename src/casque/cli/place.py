@@ -10,7 +10,7 @@ import msgspec
 import typer
 
 from casque.cli.doctor import parse_options
-from casque.client.place import Place, how_to_tell, known_place, place_named
+from casque.client.place import Place, how_to_tell, known_names, known_place, place_named
 from casque.errors import InvalidInputError
 
 __all__ = ["Place", "QueueName", "apart", "find_place"]
@@ -21,10 +21,9 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 def queue_names(incomplete: str) -> list[str]:
     """For a shell that completes `--queue`. A file that is broken has no names; the command itself will say why."""
     try:
-        found = {name for _, config in _configs() for name in config.queues}
+        return [name for name in known_names() if name.startswith(incomplete)]
     except InvalidInputError:
         return []
-    return sorted(name for name in found if name.startswith(incomplete))
 
 
 QueueName = Annotated[

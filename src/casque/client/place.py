@@ -100,6 +100,11 @@ def place_named(name: str) -> Place:
     )
 
 
+def known_names() -> list[str]:
+    """What the files call queues."""
+    return sorted({name for _, config in _configs() for name in config.queues})
+
+
 def _configs() -> list[tuple[Path, Config]]:
     return [(path, config) for path in config_files() if (config := _read(path)) is not None]
 
