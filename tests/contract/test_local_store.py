@@ -608,3 +608,23 @@ def _exists(path: Path) -> bool:
 
 def _open_descriptors() -> int:
     return len(list(Path("/dev/fd").iterdir()))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems do not tell of new files, or in other ways")
+async def test_new_objects_are_told_of_as_they_appear(store: LocalStore, root: Path) -> None:
+    assert store.watch("log", lambda _key: None) is None  # there is no such directory yet
+    await store.create("log/1", b"1")
+    told: asyncio.Queue[str] = asyncio.Queue()
+    stop = store.watch("log", told.put_nowait)
+    assert stop is not None
+    another = LocalStore(root)
+    await another.create("log/2", b"2")
+    await another.create("log/3", b"3")
+    await another.create("log/3", b"taken")
+    await another.create("head", b"elsewhere")
+    async with asyncio.timeout(30):
+        assert [await told.get(), await told.get()] == ["log/2", "log/3"]
+    stop()
+    await another.create("log/4", b"4")
+    await another.close()
+    assert told.empty()

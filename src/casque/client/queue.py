@@ -503,7 +503,7 @@ class Queue(LeaseVerbs, Generic[T]):
         attempts = new.max_attempts
         return JobSpec(
             job_id,
-            new.entrypoint if new.entrypoint is checked else checks.entrypoint(new.entrypoint),
+            checked if checked is not None and new.entrypoint is checked else checks.entrypoint(new.entrypoint),
             self._codec.encode(new.payload),
             checks.priority(new.priority),
             run_at_ms,

@@ -166,8 +166,18 @@ _segment_decoder = msgspec.json.Decoder(Segment)
 _head_decoder = msgspec.json.Decoder(LogHead)
 
 
+SEGMENTS = "log"
+"""Where the commits are."""
+
+
 def segment_key(position: int) -> str:
-    return f"log/{position:020d}"
+    return f"{SEGMENTS}/{position:020d}"
+
+
+def segment_position(key: str) -> int | None:
+    """Which commit has this key; None for any other object."""
+    _, _, number = key.rpartition("/")
+    return int(number) if number.isascii() and number.isdigit() and segment_key(int(number)) == key else None
 
 
 def snapshot_key(position: int, nonce: str) -> str:

@@ -230,6 +230,10 @@ class Committer:
         """When, on the monotonic clock, a turn would be welcome for the sake of maintenance alone."""
         return self._journal.due_ms() if self.known is not None else None
 
+    def listen(self, heard: Callable[[int], None]) -> Callable[[], None] | None:
+        """Be told of commits as they appear, where the store can tell; None where it cannot, or not yet."""
+        return self._journal.listen(heard) if self.known is not None else None
+
     async def wind_up(self) -> None:
         """A clean end: what is finished and not yet archived is archived, as far as the store allows."""
         if self.known is None or not self.known.finished:

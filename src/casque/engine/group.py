@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from casque.clock import Clock, Random, Timer, yield_once
@@ -46,6 +46,9 @@ class GroupCommit:
         self._poll_at_ms: int | None = None
         self._poll_delay_ms = milliseconds(settings.poll_min)
         self._rest_until_ms = 0
+        self._heard = 0
+        """The latest commit that the store has told of, and nobody has looked for since."""
+        self._stop_listening: Callable[[], None] | None = None
         self._maintenance: asyncio.Task[None] | None = None
         self._upkeep_is_put_off = False
         self._beat: asyncio.Future[None] | None = None
@@ -212,6 +215,8 @@ class GroupCommit:
             self._closing = True
             if self._timer is not None:
                 self._timer.cancel()
+            if self._stop_listening is not None:
+                self._stop_listening()
             self._room.set()
             for operation in self._pending:
                 operation.fail(ending)
@@ -249,7 +254,7 @@ class GroupCommit:
     def _take(self) -> list[Operation]:
         """The next batch: those who waited longest, without those who have left."""
         pending = self._pending
-        batch, self._owed = self._owed, []
+        batch, self._owed, self._heard = self._owed, [], 0
         limit = self._settings.batch_max
         while pending and len(batch) < limit:
             operation = pending.popleft()
@@ -366,11 +371,26 @@ class GroupCommit:
             self._poll_at_ms = None  # nobody waits, or nobody else could bring what they wait for
             self._poll_delay_ms = milliseconds(self._settings.poll_min)
             return
+        if self._stop_listening is None:
+            self._stop_listening = self._committer.listen(self._hear)
+            if self._stop_listening is not None and self._committer.known is not None:
+                self._heard = self._committer.known.position + 1  # it may have appeared before anybody listened
         if found:
             self._poll_delay_ms = milliseconds(self._settings.poll_min)
         delay_ms = self._poll_delay_ms * (0.5 + self._rng.random() / 2)
         self._poll_at_ms = self._clock.monotonic_ms() + int(delay_ms) + 1
         self._poll_delay_ms = min(self._poll_delay_ms * 2, milliseconds(self._settings.poll_max))
+
+    def _hear(self, position: int) -> None:
+        """The store tells of a commit. Nothing is concluded from that but that a look is worth it, at once."""
+        self._heard = max(self._heard, position)
+        if self._is_news():
+            self._wake.set()
+
+    def _is_news(self) -> bool:
+        """Whether somebody else has committed what whoever waits here may be waiting for."""
+        known = self._committer.known
+        return bool(self._parked) and known is not None and self._heard > known.position
 
     def _next_due_in_ms(self) -> float | None:
         """How long until there is something to do that nobody asked for."""
@@ -378,6 +398,8 @@ class GroupCommit:
         moments = [m for m in (self._poll_at_ms, self._reaper.next_deadline_ms()) if m is not None]
         if self._owed:
             moments.append(self._rest_until_ms)
+        if self._is_news():
+            moments.append(now_ms)
         if (upkeep_ms := self._committer.due_ms()) is not None and not self._is_maintaining:
             moments.append(upkeep_ms)
         state = self._committer.known

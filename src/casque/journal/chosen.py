@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from casque.clock import Clock, Random
 from casque.codec.document import LAYOUT as DOCUMENT
 from casque.codec.head import KEY, Head, Owner, check_layout, check_same_queue, read_layout
@@ -115,6 +117,9 @@ class ChosenJournal:
 
     def wants_a_commit(self, state: State) -> bool:
         return self._chosen.wants_a_commit(state)
+
+    def listen(self, heard: Callable[[int], None]) -> Callable[[], None] | None:
+        return self._chosen.listen(heard)
 
     def undo(self, state: State) -> None:
         self._chosen.undo(state)

@@ -6,7 +6,7 @@ unknown is settled by reading back: the document names the last batch of each re
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import assert_never
 
@@ -129,6 +129,9 @@ class DocumentJournal:
 
     def hurry(self, hurried: bool) -> None:
         self._pace.hurried = hurried
+
+    def listen(self, heard: Callable[[int], None]) -> None:
+        """Small queues are looked at: a new version of the document does not tell its position."""
 
     def wants_a_commit(self, state: State) -> bool:
         self._pace.observe(state)

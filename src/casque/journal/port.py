@@ -143,6 +143,11 @@ class Journal(Protocol):
         """Whether a commit is worth making although there are no events."""
         ...
 
+    def listen(self, heard: Callable[[int], None]) -> Callable[[], None] | None:
+        """Be told the positions of commits as they appear, one's own included, until what comes back is called. None
+        if the store cannot tell: then whoever waits has to look."""
+        ...
+
     def undo(self, state: State) -> None:
         """The pending events of `state` did not land: roll them back."""
         ...

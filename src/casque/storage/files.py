@@ -168,6 +168,18 @@ def read_all(fd: int) -> bytes:
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
+def read_from_memory(fd: int, size: int) -> bytes | None:
+    """The whole content of a file of this size, if no disk has to be waited for; None otherwise."""
+    if not hasattr(os, "RWF_NOWAIT"):
+        return None
+    body = bytearray(size + 1)
+    try:
+        length = os.preadv(fd, [body], 0, os.RWF_NOWAIT)
+    except OSError:  # it would have to be waited for, or the file system cannot tell
+        return None
+    return bytes(body[:size]) if length == size else None
+
+
 @contextmanager
 def locked(path: str) -> Iterator[None]:
     """Hold an exclusive lock between processes and between threads.

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from casque.errors import InvalidInputError, StorageError, StoreAccessError
+from casque.storage import inotify
 from casque.storage.files import (
     HIDDEN,
     NOT_DONE,
@@ -36,6 +37,7 @@ from casque.storage.files import (
     make,
     make_durable,
     read_all,
+    read_from_memory,
     remove_stale,
     sync_directory,
     walk,
@@ -48,6 +50,8 @@ _HELD_MAX = 16
 _HOLD_FROM = 64 * 1024
 """Hashing less than this again costs no more than keeping a descriptor would."""
 _HASH_BESIDE_FROM = 1024 * 1024
+_AT_ONCE_MAX = 16 * 1024
+"""More than this is read by a thread, even if it is in memory: hashing it would hold up the event loop."""
 _LIST_PAGE = 1000
 
 T = TypeVar("T")
@@ -80,11 +84,16 @@ class LocalStore:
         # One stat is cheaper than handing it to a thread, and nothing is read.
         if unless is not None and parts.held.etag_of(path) == unless:
             return UNCHANGED
+        found = self._get_at_once(parts, path, unless)
+        if found is not None:
+            return found
         return await self._run(parts, lambda: self._get(parts, key, path, unless))
 
     async def create(self, key: str, body: bytes) -> Outcome:
         path = self._path(key)
         parts = self._own_parts()
+        if os.path.isfile(path):  # noqa: ASYNC240
+            return LOST  # that much can be seen without a thread
         answer: Future[Outcome] = Future()
         parts.threads.submit(self._answer_create, answer, parts, key, path, body)
         return await asyncio.wrap_future(answer)
@@ -109,6 +118,11 @@ class LocalStore:
             for key in page:
                 yield key
 
+    def watch(self, folder: str, appeared: Callable[[str], None]) -> Callable[[], None] | None:
+        return inotify.watch(
+            self._path(folder), lambda name: None if name.startswith(HIDDEN) else appeared(f"{folder}/{name}")
+        )
+
     async def close(self) -> None:
         """Let go of threads and descriptors; writes under way end by themselves. A later call starts anew."""
         if self._parts is not None:
@@ -119,6 +133,23 @@ class LocalStore:
 
     def __reduce__(self) -> tuple[type[LocalStore], tuple[str]]:
         return type(self), (str(self._root),)
+
+    def _get_at_once(self, parts: _Parts, path: str, unless: str | None) -> Read | None:
+        """What is small and in memory, or not there: looking costs a tenth of what a thread would. None if it has to
+        be waited for, or anything is unusual."""
+        try:
+            file = _Open(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+        except (FileNotFoundError, NotADirectoryError):
+            return MISSING
+        except OSError:
+            return None
+        body = read_from_memory(file.fd, file.identity.size) if file.identity.size <= _AT_ONCE_MAX else None
+        if body is None or Identity.of(os.fstat(file.fd)) != file.identity:
+            return None
+        etag = parts.held.etag_of(path, file.identity) or _etag(body)
+        if unless is not None:
+            parts.held.hold(path, file, etag)
+        return UNCHANGED if etag == unless else Stored(body, etag)
 
     # --- Blocking work, run by the store's own threads ---
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Protocol, TypeAlias, runtime_checkable
 
 import msgspec
@@ -95,3 +95,13 @@ class Store(Protocol):
         ...
 
     async def close(self) -> None: ...
+
+
+@runtime_checkable
+class Watched(Protocol):
+    """What some stores can do besides: tell of new objects as they appear, so that nobody has to ask all the time."""
+
+    def watch(self, folder: str, appeared: Callable[[str], None]) -> Callable[[], None] | None:
+        """Call `appeared` with the keys of new objects directly below `folder`, on the running event loop, until what
+        comes back is called. None if that cannot be done now. Nothing may be concluded from silence."""
+        ...

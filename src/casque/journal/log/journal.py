@@ -12,7 +12,7 @@ A leader among brokers (led mode) commits like a holder, but steps down for good
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from itertools import takewhile
 from typing import Any
@@ -22,6 +22,7 @@ import msgspec
 from casque.clock import Clock, Random, new_id, new_nonce, yield_once
 from casque.codec.head import FORMAT, Owner
 from casque.codec.log import (
+    SEGMENTS,
     LogHead,
     Mode,
     View,
@@ -29,6 +30,7 @@ from casque.codec.log import (
     digest,
     encode_segment,
     replay,
+    segment_position,
 )
 from casque.errors import (
     CasqueError,
@@ -53,7 +55,7 @@ from casque.journal.sweeper import Sweeper
 from casque.journal.tenure import is_sure
 from casque.settings import QueueSettings, milliseconds
 from casque.state import Event, Limits, State
-from casque.storage.port import Store, Stored
+from casque.storage.port import Store, Stored, Watched
 from casque.telemetry import logger
 from casque.types import Finished
 
@@ -344,6 +346,16 @@ class LogJournal(Replica):
 
     def due_ms(self) -> int | None:
         return self._archive_pace.due_ms()
+
+    def listen(self, heard: Callable[[int], None]) -> Callable[[], None] | None:
+        if not isinstance(self._store, Watched):
+            return None
+
+        def appeared(key: str) -> None:
+            if (position := segment_position(key)) is not None:
+                heard(position)
+
+        return self._store.watch(SEGMENTS, appeared)
 
     def hurry(self, hurried: bool) -> None:
         self._archive_pace.hurried = hurried
