@@ -24,7 +24,7 @@ def never_end() -> None:
         pass  # a thread could not be stopped
 
 
-@app.job(executor="process", max_attempts=1)
+@app.job(executor="process", max_crashes=2, backoff=0)
 def crash() -> None:
     os._exit(7)  # as a fault in native code would
 
@@ -34,7 +34,7 @@ async def main() -> None:
         primes = await count_primes.enqueue(2000)
         await app.enqueue_many([never_end.bind(), crash.bind()])
         summary = await Worker(app, concurrency=2, burst=True, recycle_after=100).run()
-        print(f"{summary.done} done, {summary.failed} failed")
+        print(f"{summary.done} done, {summary.failed} failed, {summary.crashed} crashed")
         print("primes below 2000:", await primes.result())
         for job in await app.queue.jobs(states=[JobState.DEAD]):
             print(f"{job.entrypoint}: {job.last_error}")

@@ -85,11 +85,16 @@ def wait(context: JobContext, name: str) -> str:
     return f"{name} {context.job_id} {context.attempt}"
 
 
-@app.job(executor="process", backoff=0)
+@app.job(executor="process", backoff=0, max_crashes=2)
 def die_apart() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-@app.job(backoff=0)
+@app.job(backoff=0, max_crashes=2)
 async def die_here() -> None:
     os._exit(3)
+
+
+@app.job(backoff=0, max_crashes=2)
+def die_in_a_thread() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)

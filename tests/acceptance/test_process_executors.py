@@ -117,7 +117,8 @@ async def test_a_process_that_is_killed_takes_its_own_job_with_it_and_no_other(p
             summary = await working
             result = await other.result(timeout=60)
 
-    assert (summary.done, summary.failed) == (1, 1)
+    assert (summary.done, summary.crashed, summary.failed) == (1, 1, 0)
+    assert (job.attempts, job.record.crashes) == (0, 1)
     assert job.last_error == "the process that ran it was killed by SIGKILL"
     assert result == f"neighbour {other.id} 1"
 
@@ -143,6 +144,38 @@ async def test_a_function_whose_time_is_up_is_killed_though_it_holds_the_interpr
     assert summary.failed == 1
     assert job.last_error == "TimeoutError: the handler took longer than its 1 s"
     assert [process.returncode for process in started] == [-signal.SIGKILL]
+
+
+async def test_a_job_that_kills_its_process_is_quarantined_and_its_worker_goes_on(place: Path) -> None:
+    async with queue_of(place) as queue:
+        with app.through(queue):
+            await functions.die_apart.enqueue()
+            fine = await functions.square.enqueue(3)
+            summary = await worked(queue, place)
+            assert await fine.result(timeout=60) == 9
+        [job] = await queue.jobs()
+
+    assert (summary.done, summary.crashed, summary.failed) == (1, 2, 0)
+    assert (job.state, job.attempts, job.record.crashes) == (JobState.DEAD, 0, 2)
+    assert job.last_error == (
+        "quarantined: its worker died 2 times while it worked on this job; the last time: "
+        "the process that ran it was killed by SIGKILL"
+    )
+
+
+@pytest.mark.parametrize(("name", "code"), [("die_here", 3), ("die_in_a_thread", -signal.SIGKILL)])
+async def test_a_job_that_kills_its_worker_is_quarantined(place: Path, name: str, code: int) -> None:
+    async with queue_of(place) as queue:
+        await queue.enqueue(name, b"{}", max_crashes=2)
+        for _ in range(2):
+            async with command(place, "--lease", "1", "--entrypoint", name) as worker, asyncio.timeout(60):
+                assert await worker.wait() == code
+        async with asyncio.timeout(60):
+            while (job := (await queue.jobs())[0]).state is not JobState.DEAD:
+                await CLOCK.sleep(0.02)  # until the lease of the second one has run out
+
+    assert (job.attempts, job.record.crashes) == (0, 2)
+    assert str(job.last_error).startswith("quarantined: its worker died 2 times while it worked on this job")
 
 
 @pytest.mark.parametrize(

@@ -79,7 +79,7 @@ class Hooks:
             case "done":
                 if hooks := self._table.get(Moment.COMPLETED):
                     self._call(hooks, JobEvent(context=claim.context, elapsed_s=elapsed_s, result=outcome.result))
-            case "failed":
+            case "failed" | "crashed":
                 if hooks := self._table.get(Moment.FAILED):
                     final = outcome.final or _was_last(claim)
                     self._call(
@@ -120,5 +120,7 @@ class Hooks:
 
 
 def _was_last(claim: Claim) -> bool:
-    most = claim.job.max_attempts
-    return most is not None and claim.job.attempts >= most
+    job, crashes_max = claim.job, claim.job.record.spec.max_crashes
+    if claim.how == "crashed" and crashes_max is not None:
+        return job.record.crashes + 1 >= crashes_max
+    return job.max_attempts is not None and job.attempts >= job.max_attempts

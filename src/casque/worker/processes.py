@@ -38,6 +38,10 @@ _PREPARED = ("sys_path", "sys_argv", "orig_dir", "dir")
 _MAIN = ("init_main_from_name", "init_main_from_path")
 
 
+class NoProcessError(Exception):
+    """None could be started: no job is to blame."""
+
+
 class ProcessDiedError(Exception):
     """The process died with the job that it had."""
 
@@ -112,19 +116,20 @@ class Processes:
         """
         try:
             self._idle.append(await self._made())
-        except ProcessDiedError as error:
+        except NoProcessError as error:
             raise InvalidInputError(str(error)) from error
 
     async def call(self, claim: Claim) -> Ended:
         """
         Raises:
+            NoProcessError: the call was not made.
             ProcessDiedError: the process is dead, and says why.
             TimeoutError: it took too long, and was killed.
         """
         line = self._idle.pop() if self._idle else await self._made()
         if claim.left:  # meanwhile
             self._idle.append(line)
-            raise ProcessDiedError("it was lost before it began")
+            raise NoProcessError("it was lost before it began")
         self._busy[claim] = line
         job = claim.job
         line.token = job.token
@@ -184,20 +189,20 @@ class Processes:
     async def _made(self) -> ProcessLine:
         """
         Raises:
-            ProcessDiedError: it could not be.
+            NoProcessError: it could not be.
         """
         line = await _started(self._handlers)
         try:
             told = await line.hear()
         except ProcessDiedError:
             why = f"a process for handlers {await self._why(line)} while it started"
-            raise ProcessDiedError(why) from None
+            raise NoProcessError(why) from None
         except BaseException:
             line.kill()
             raise
         if isinstance(told, Broken):
             line.kill()
-            raise ProcessDiedError(f"a process for handlers could not load them: {told.error}")
+            raise NoProcessError(f"a process for handlers could not load them: {told.error}")
         return line
 
     def _put_back(self, line: ProcessLine, resident: int) -> None:

@@ -16,13 +16,13 @@ from casque.telemetry.tracing import Handling
 from casque.worker.claims import Claim, Claims
 from casque.worker.failures import described
 from casque.worker.handlers import Cancel, Snooze, as_result
-from casque.worker.processes import ProcessDiedError, Processes
+from casque.worker.processes import NoProcessError, ProcessDiedError, Processes
 from casque.worker.settler import Settler
 from casque.worker.threads import Threads
 
 log = logger("worker")
 
-LEVELS = {"failed": logging.WARNING, "lost": logging.DEBUG}
+LEVELS = {"failed": logging.WARNING, "crashed": logging.WARNING, "lost": logging.DEBUG}
 
 
 class Runner:
@@ -145,8 +145,10 @@ class Runner:
         assert self._processes is not None
         try:
             ended = await self._processes.call(claim)
-        except ProcessDiedError as error:
+        except NoProcessError as error:
             self._failed_with(claim, str(error))
+        except ProcessDiedError as error:
+            self._crashed(claim, str(error))
         except TimeoutError:
             self._timed_out(claim)
         else:
@@ -191,6 +193,18 @@ class Runner:
         outcome = Outcome(job.id, job.token, text, None, delay_ms, None, final or _is_last(claim))
         claim.why = text
         self._over(claim, "failed", outcome, text.partition("\n")[0])
+
+    def _crashed(self, claim: Claim, text: str) -> None:
+        if claim.left:
+            self._over(claim, "lost", None)
+            return
+        job = claim.job
+        counted = job.record.spec.max_crashes is not None  # apart from attempts, of which there may be none so far
+        tries = job.record.crashes + 1 if counted else job.attempts
+        delay_ms = claim.handler.retry.delay_ms(tries, self._rng.random())
+        final = not counted and _is_last(claim)
+        claim.why = text
+        self._over(claim, "crashed", Outcome(job.id, job.token, text, None, delay_ms, None, final, crashed=True), text)
 
     def _over(self, claim: Claim, how: str, outcome: Outcome | None, why: str = "") -> None:
         claim.over = True

@@ -13,6 +13,8 @@ class Summary:
     done: int = 0
     failed: int = 0
     """Attempts that failed, timeouts included."""
+    crashed: int = 0
+    """Jobs whose process died."""
     snoozed: int = 0
     cancelled: int = 0
     """By their own handlers."""
@@ -24,5 +26,5 @@ class Summary:
     """Still running when the time to stop was up. They come back when their leases run out."""
 
     def count(self, how: str) -> None:
-        """One more that is `done`, `failed`, `snoozed` or `cancelled`, and durably so."""
+        """One more that is `done`, `failed`, `crashed`, `snoozed` or `cancelled`, and durably so."""
         setattr(self, how, getattr(self, how) + 1)
