@@ -88,8 +88,7 @@ PRINTED = {
         r"1 done, 1 failed, 2 crashed",
         r"primes below 2000: 303",
         r"never_end: TimeoutError: the handler took longer than its 0.2 s",
-        r"crash: quarantined: its worker died 2 times while it worked on this job; the last time: "
-        r"the process that ran it ended with exit code 7",
+        r"crash: quarantined: its worker died 2 times .*: the process that ran it ended with exit code 7",
     ],
     "quickstart": [r"enqueued greet as [0-9a-f-]{36}", r"hello world", r"1 done, 0 waiting"],
     "request_ids": [
