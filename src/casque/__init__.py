@@ -40,6 +40,7 @@ from casque.errors import (
     QueueLedError,
     QueueReplacedError,
     ReadOnlyError,
+    ScheduleNotFoundError,
     StorageError,
     StoreAccessError,
     UnknownOutcomeError,
@@ -50,7 +51,7 @@ from casque.service import ArchivedAttempt, ArchivedJob, EventKind, Outcome, Que
 from casque.settings import QueueSettings
 from casque.storage.cloud_single import GCSStorage, S3Storage
 from casque.storage.single import InMemoryStorage, LocalFileSystemStorage, ObjectStoragePort
-from casque.types import Attempt, Ending, JobState
+from casque.types import Attempt, Ending, JobState, Missed, Schedule
 
 __version__ = "0.1.0"
 
@@ -95,6 +96,7 @@ __all__ = [
     "LeadershipLostError",
     "LeaseLostError",
     "LocalFileSystemStorage",
+    "Missed",
     "NewJob",
     "NoHistoryError",
     "NoLeaderError",
@@ -113,6 +115,8 @@ __all__ = [
     "QueueState",
     "ReadOnlyError",
     "S3Storage",
+    "Schedule",
+    "ScheduleNotFoundError",
     "Snooze",
     "StorageError",
     "StoreAccessError",

@@ -8,7 +8,7 @@ from typing import Any
 
 from casque.errors import InvalidInputError
 from casque.settings import milliseconds
-from casque.types import Backoff, JobState
+from casque.types import Backoff, JobState, Missed
 
 NAME_MAX = 256
 KEY_MAX = 1024
@@ -16,6 +16,9 @@ ERROR_MAX = 4096
 RESULT_MAX = 256 * 1024
 BATCH_MAX = 100_000
 """Jobs that are claimed, or settled, at once. More would keep everybody else waiting for a good part of a second."""
+SCHEDULE_MAX = 200
+"""Of a schedule's name: with the time of a tick it is the id of a job."""
+SCHEDULED_BYTES_MAX = 64 * 1024
 HEADERS_MAX = 64
 HEADERS_CHARACTERS_MAX = 16_384
 LONGEST_S = 1000 * 365 * 24 * 3600
@@ -94,6 +97,18 @@ def source(value: Any) -> str:
 
 def batch(value: Any) -> int:
     return whole("batch", value, 0)
+
+
+def schedule(value: Any) -> str:
+    return name("schedule", value, SCHEDULE_MAX)
+
+
+def missed(value: Any) -> Missed:
+    try:
+        return Missed(value)
+    except ValueError:
+        known = ", ".join(one.value for one in Missed)
+        raise InvalidInputError(f"missed must be one of {known}, not {shown(value)}") from None
 
 
 def whole(argument: str, value: Any, least: int, most: int = _INT64 - 1) -> int:

@@ -79,6 +79,17 @@ class DuplicateKeyError(CasqueError):
         return type(self), (self.key, self.job_id)
 
 
+class ScheduleNotFoundError(CasqueError):
+    """No schedule has this name."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"there is no schedule {name!r}; `casque cron list` shows those that there are")
+        self.name = name
+
+    def __reduce__(self) -> tuple[type[ScheduleNotFoundError], tuple[str]]:
+        return type(self), (self.name,)
+
+
 class ReadOnlyError(CasqueError):
     """The queue was opened as of some moment in the past, which nobody can change."""
 

@@ -15,7 +15,18 @@ import msgspec
 
 from casque import checks
 from casque.errors import CasqueError, InvalidInputError
-from casque.types import Admission, Backoff, Ending, JobRecord, JobSpec, JobState, StagedPart, Totals
+from casque.types import (
+    Admission,
+    Backoff,
+    Ending,
+    JobRecord,
+    JobSpec,
+    JobState,
+    Schedule,
+    ScheduleSpec,
+    StagedPart,
+    Totals,
+)
 
 
 class Lease(msgspec.Struct, frozen=True, gc=False):
@@ -101,6 +112,9 @@ class EventKind(StrEnum):
     REVIVED = "revived"
     PURGED = "purged"
     REMEMBERED = "remembered"
+    SCHEDULED = "scheduled"
+    UNSCHEDULED = "unscheduled"
+    TICKED = "ticked"
 
 
 class QueueEvent(msgspec.Struct, frozen=True):
@@ -129,7 +143,8 @@ class QueueEvent(msgspec.Struct, frozen=True):
     """The time of the commit by its writer's clock, in UTC. It is for people: the order is that of the positions."""
     kind: EventKind
     job_id: str | None
-    """None for `remembered`, which is about a request, and for `admitted`, which is about a batch of jobs."""
+    """None for `remembered`, which is about a request, for `admitted`, which is about a batch of jobs, and for what is
+    about a schedule."""
     fields: Mapping[str, Any]
     """Everything else that the event says, by name: see the log format in the reference."""
 
@@ -281,6 +296,28 @@ class QueueService(Protocol):
         ...
 
     async def stats(self) -> Stats: ...
+
+    async def set_schedule(self, spec: ScheduleSpec) -> Schedule:
+        """Have a job added at every tick. One that is there already and says the same stays as it is, its next tick and
+        a pause included."""
+        ...
+
+    async def schedules(self) -> list[Schedule]: ...
+
+    async def pause_schedule(self, name: str, *, paused: bool) -> Schedule:
+        """No more ticks, or from now on again: those that pass in a pause are not made up for.
+
+        Raises:
+            ScheduleNotFoundError: there is none of this name.
+        """
+        ...
+
+    async def drop_schedule(self, name: str) -> None:
+        """
+        Raises:
+            ScheduleNotFoundError: there is none of this name.
+        """
+        ...
 
     def events(self, *, from_position: int | None = None, follow: bool = True) -> AsyncGenerator[QueueEvent]:
         """What happens to the queue after a position, or from now on; without `follow` up to the end of the log."""

@@ -56,6 +56,8 @@ class QueueSettings:
     """Payloads of more bytes than this get an object of their own."""
     blob_max: int = 64 * 1024 * 1024
     """Payloads of more bytes than this are refused."""
+    ticks: bool = True
+    """Whether this process notices that schedules are due. At least one that has the queue open should."""
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -131,6 +133,7 @@ class SettingsChanges(TypedDict, total=False):
     archive_retention: timedelta | None
     payload_max: int
     blob_max: int
+    ticks: bool
 
 
 def _check_span(name: str, value: Any) -> None:

@@ -7,9 +7,12 @@ shown to people, and nobody compares them with a clock of their own to decide ab
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
 import msgspec
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class JobState(StrEnum):
@@ -146,6 +149,55 @@ class Totals(msgspec.Struct, frozen=True):
     done: int
     dead: int
     cancelled: int
+
+
+class Missed(StrEnum):
+    """What becomes of the ticks of a schedule that passed while nobody was there to notice."""
+
+    SKIP = "skip"
+    """Nothing."""
+    ONE = "one"
+    """One job for all of them."""
+    ALL = "all"
+    """A job for each."""
+
+
+class ScheduleSpec(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """A job that is added again and again, as somebody asked for it. Stored: fields only ever come at the end."""
+
+    name: str
+    cron: str
+    job: JobSpec
+    """Without an id: each job that it becomes has its own."""
+    tz: str = "UTC"
+    missed: Missed = Missed.ONE
+    origin: str | None = None
+    """The module of the function that it was declared on; None if it was set by hand."""
+
+
+class Schedule(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """A schedule as it stands after some commit. Stored: fields only ever come at the end."""
+
+    spec: ScheduleSpec
+    next_ms: int
+    """The tick that is next. Of a paused one, that would have been."""
+    paused: bool = False
+    last_ms: int | None = None
+    """The latest tick that became a job."""
+
+    @property
+    def name(self) -> str:
+        return self.spec.name
+
+    @property
+    def next_at(self) -> datetime:
+        """The next tick, in UTC."""
+        return _EPOCH + timedelta(milliseconds=self.next_ms)
+
+    @property
+    def last_at(self) -> datetime | None:
+        """The latest tick that became a job, in UTC."""
+        return None if self.last_ms is None else _EPOCH + timedelta(milliseconds=self.last_ms)
 
 
 class Admission(msgspec.Struct, frozen=True):

@@ -105,6 +105,14 @@ PRINTED = {
         r"dead: the payload does not fit what 'charge' takes: b'a lot' is no amount",
         r"left alone: fax",
     ],
+    "schedules": [
+        r"often is next due at Mon 06:00",
+        r"morning is next due at Mon 06:00",
+        r"often@2026-02-16T06:00Z",
+        r"morning@2026-02-16T06:00Z",
+        r"triggered: \{'casque-schedule': 'morning'\}",
+        r"a day later: \['morning@2026-02-17T06:00Z'\]",
+    ],
     "scheduling": [
         r"same job: True",
         r"waiting for their time: 2",

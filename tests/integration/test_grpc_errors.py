@@ -28,6 +28,8 @@ EXAMPLES: list[CasqueError] = [
     errors.LeaseLostError("job-1"),
     errors.JobStateError("job-1", "dead", "unfinished"),
     errors.DuplicateKeyError("key-1", "job-1"),
+    errors.ScheduleNotFoundError("nightly"),
+    errors.NoResultError("job-1", "it is nowhere"),
     errors.ReadOnlyError(42),
     errors.NoHistoryError(),
     errors.HistoryGoneError("what followed position 7", 12),

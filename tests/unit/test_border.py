@@ -8,6 +8,7 @@ import math
 import re
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from casque import (
     NotAllowedError,
     NotAuthenticatedError,
     Queue,
+    ScheduleNotFoundError,
     checks,
 )
 from casque.service import ArchivedJob, EventKind, Lease, Outcome, QueueEvent, QueueService
@@ -35,10 +37,11 @@ from casque.transport import tokenfile
 from casque.transport.access import TokenBook
 from casque.transport.border import Admit, Border, Limits, admit
 from casque.transport.scopes import ANYBODY, Principal, Scope
-from casque.types import TRIES_MAX, Backoff, JobRecord, JobSpec, StagedPart
+from casque.types import TRIES_MAX, Backoff, JobRecord, JobSpec, Missed, ScheduleSpec, StagedPart
 
 # --- Who may do what ---
 
+NIGHTLY = ScheduleSpec("nightly", "@daily", JobSpec("", "mail", b"data"))
 CALLS: dict[str, dict[str, Any]] = {
     "enqueue": {"specs": [JobSpec("new", "mail", b"")]},
     "admit": {"source": "s", "batch": 1, "parts": [StagedPart("staged/2026-02-15T10/t-" + "0" * 16, "0" * 64, 1, 1)]},
@@ -57,12 +60,16 @@ CALLS: dict[str, dict[str, Any]] = {
     "stats": {},
     "events": {},
     "archive": {},
+    "set_schedule": {"spec": NIGHTLY},
+    "schedules": {},
+    "pause_schedule": {"name": "nightly", "paused": True},
+    "drop_schedule": {"name": "nightly"},
 }
 NEEDS = {
-    **dict.fromkeys(["enqueue", "admit"], Scope.PRODUCE),
+    **dict.fromkeys(["enqueue", "admit", "set_schedule"], Scope.PRODUCE),
     **dict.fromkeys(["dequeue", "ack", "nack", "settle", "heartbeat", "heartbeats", "give_back"], Scope.WORK),
-    **dict.fromkeys(["find", "jobs", "stats", "events", "archive"], Scope.READ),
-    **dict.fromkeys(["cancel", "retry", "purge"], Scope.ADMIN),
+    **dict.fromkeys(["find", "jobs", "stats", "events", "archive", "schedules"], Scope.READ),
+    **dict.fromkeys(["cancel", "retry", "purge", "pause_schedule", "drop_schedule"], Scope.ADMIN),
 }
 VERBS = [name for name in vars(QueueService) if not name.startswith("_")]
 
@@ -180,6 +187,22 @@ def is_spec(spec: Any) -> bool:
     )
 
 
+def is_schedule(value: Any) -> bool:
+    if type(value) is not ScheduleSpec:
+        return False
+    job: Any = value.job
+    missed: Any = value.missed
+    return (
+        is_name(value.name, 200)
+        and (value.cron, value.tz) == ("@daily", "UTC")
+        and isinstance(missed, Missed)
+        and (value.origin is None or is_name(value.origin))
+        and type(job) is JobSpec
+        and (job.id, job.run_at_ms) == ("", None)
+        and is_spec(msgspec.structs.replace(job, id="-"))
+    )
+
+
 def is_lease(value: Any) -> bool:
     return (
         isinstance(value, Lease) and is_text(value.job_id, 1024) and (value.token is None or is_whole(value.token, 0))
@@ -251,6 +274,9 @@ ACCEPTABLE: dict[str, Callable[[Any], bool]] = {
     "batch": lambda v: is_whole(v, 0),
     "parts": lambda v: isinstance(v, list | tuple) and 1 <= len(v) <= 3 and all(map(is_part, v)),
     "skip_known": lambda v: isinstance(v, bool),
+    "spec": is_schedule,
+    "name": lambda v: is_text(v, 1024),
+    "paused": lambda v: isinstance(v, bool),
     "after": lambda v: is_whole(v, 0),
     "from_position": lambda v: v is None or is_whole(v, 0),
     "follow": lambda v: isinstance(v, bool),
@@ -297,6 +323,15 @@ def specs(draw: st.DrawFn) -> JobSpec:
     return msgspec.structs.replace(JobSpec("id", "mail", b"data"), **{field: value})
 
 
+@st.composite
+def schedules(draw: st.DrawFn) -> ScheduleSpec:
+    """A good schedule with one thing about it, or about its job, that may be anything."""
+    field = draw(st.sampled_from(ScheduleSpec.__struct_fields__))
+    job = draw(specs()) if field == "job" else JobSpec("", "mail", b"data")
+    value = msgspec.structs.replace(job, id="") if field == "job" and job.id == "id" else draw(scalars)
+    return msgspec.structs.replace(NIGHTLY, **{field: value})
+
+
 parts = st.builds(
     StagedPart,
     scalars | st.sampled_from(["staged/2026-02-15T10/t-" + "0" * 16, "queue.json", "staged/../queue.json-" + "0" * 16]),
@@ -321,6 +356,7 @@ anything: st.SearchStrategy[Any] = st.one_of(
     specs(),
     backoffs,
     leases,
+    schedules(),
     st.lists(scalars | specs() | leases, max_size=4),
     st.lists(specs(), max_size=4),
     st.lists(leases, max_size=4),
@@ -630,6 +666,24 @@ async def test_one_job_beyond_the_limit_refuses_them_all(
     with pytest.raises(NotAllowedError, match=says):
         await Border(queue, principal).enqueue([JobSpec("good", "mail.a", b"", zone="acme"), spec])
     assert await everything(queue) == before
+
+
+async def test_schedules_of_others_are_as_good_as_not_there(queue: QueueService) -> None:
+    await queue.set_schedule(NIGHTLY)
+    other = msgspec.structs.replace(NIGHTLY, name="other", job=JobSpec("", "fax", b""))
+    border = Border(queue, Principal("p", frozenset({Scope.ADMIN}), entrypoints=("fax",)))
+
+    await border.set_schedule(other)
+    assert [one.name for one in await border.schedules()] == ["other"]
+    with pytest.raises(NotAllowedError, match="mail"):
+        await border.set_schedule(msgspec.structs.replace(NIGHTLY, name="third"))
+    with pytest.raises(ScheduleNotFoundError):
+        await border.set_schedule(msgspec.structs.replace(other, name="nightly"))
+    for verb in (border.drop_schedule, partial(border.pause_schedule, paused=True)):
+        with pytest.raises(ScheduleNotFoundError):
+            await verb("nightly")
+    await border.drop_schedule("other")
+    assert [one.spec for one in await queue.schedules()] == [NIGHTLY]
 
 
 @pytest.mark.parametrize(

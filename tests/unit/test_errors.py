@@ -20,6 +20,7 @@ EXAMPLES: list[CasqueError] = [
     errors.JobStateError("job-1", "dead", "unfinished"),
     errors.DuplicateKeyError("key-1", "job-1"),
     errors.ReadOnlyError(42),
+    errors.ScheduleNotFoundError("nightly"),
     errors.NoHistoryError(),
     errors.HistoryGoneError("what followed position 7", 12),
     errors.CASConflictError("lost"),

@@ -10,6 +10,7 @@ from casque import __version__
 from casque.cli import (
     archive,
     convert,
+    cron,
     dequeue,
     enqueue,
     jobs,
@@ -55,6 +56,14 @@ job.command("show", help=help_of(jobs_show.show_), epilog=jobs_show.EXAMPLES)(jo
 job.command(help=help_of(jobs.cancel), epilog=jobs.EXAMPLES_CANCEL)(jobs.cancel)
 job.command(help=help_of(jobs.retry), epilog=jobs.EXAMPLES_RETRY)(jobs.retry)
 job.command(help=help_of(jobs.purge), epilog=jobs.EXAMPLES_PURGE)(jobs.purge)
+crons = typer.Typer(
+    name="cron", help="Jobs that are due again and again.", no_args_is_help=True, rich_markup_mode="rich"
+)
+crons.command("list", help=help_of(cron.list_), epilog=cron.EXAMPLES_LIST)(cron.list_)
+crons.command(help=help_of(cron.pause), epilog=cron.EXAMPLES_PAUSE)(cron.pause)
+crons.command(help=help_of(cron.resume), epilog=cron.EXAMPLES_RESUME)(cron.resume)
+crons.command(help=help_of(cron.trigger), epilog=cron.EXAMPLES_TRIGGER)(cron.trigger)
+crons.command(help=help_of(cron.drop), epilog=cron.EXAMPLES_DROP)(cron.drop)
 tokens = typer.Typer(name="token", help="Who may call a broker.", no_args_is_help=True, rich_markup_mode="rich")
 tokens.command(help=help_of(token.new), epilog=token.EXAMPLES_NEW)(token.new)
 tokens.command("list", help=help_of(token.list_))(token.list_)
@@ -92,6 +101,7 @@ app.command(help=help_of(report.report), epilog=report.EXAMPLES)(report.report)
 app.add_typer(job)
 app.add_typer(queue)
 app.add_typer(archives)
+app.add_typer(crons)
 app.add_typer(tokens)
 app.add_typer(pipelines)
 app.add_typer(sparks)

@@ -27,9 +27,11 @@ from casque.errors import (
     JobStateError,
     LeaseLostError,
     QueueLedError,
+    ScheduleNotFoundError,
     UnknownOutcomeError,
 )
 from casque.journal.discovery import find_leader
+from casque.settings import SettingsChanges
 from casque.storage.port import Store, Stored
 from casque.storage.url import open_store
 
@@ -128,7 +130,8 @@ def on_queue(
 
 
 async def _opened(place: Place, worker: str | None, console: Console, *, makes: bool) -> Queue[bytes]:
-    settings = place.changes()
+    # A command is there for a moment: whoever looks at a queue should not add jobs to it by that.
+    settings: SettingsChanges = {"ticks": False, **place.changes()}
     if is_address(place.url):
         if place.options:
             raise InvalidInputError("store options are for a bucket, and the URL is that of a broker: leave them out")
@@ -188,7 +191,14 @@ def clear_ends(console: Console | None = None) -> Iterator[None]:
     except UnknownOutcomeError as error:
         console.print(str(error), markup=False, style="red", highlight=False, soft_wrap=True)
         raise typer.Exit(EXIT_UNKNOWN) from None
-    except (CASConflictError, QueueLedError, JobNotFoundError, LeaseLostError, JobStateError) as error:
+    except (
+        CASConflictError,
+        QueueLedError,
+        JobNotFoundError,
+        LeaseLostError,
+        JobStateError,
+        ScheduleNotFoundError,
+    ) as error:
         console.print(str(error), markup=False, style="red", highlight=False, soft_wrap=True)
         raise typer.Exit(EXIT_FAILED) from None
     except CasqueError as error:

@@ -90,7 +90,7 @@ def show(job: Job[bytes]) -> ShownJob:
         entrypoint=spec.entrypoint,
         state=state_at(record, SystemClock().wall_ms()),
         payload=payload,
-        text=None if payload is None else _text(payload),
+        text=None if payload is None else text_of(payload),
         priority=spec.priority,
         attempts=record.attempts,
         max_attempts=spec.attempts_max,
@@ -170,7 +170,7 @@ def cut(text: str | bytes | None) -> str:
     if text is None:
         return ""
     if isinstance(text, bytes):
-        text = _text(text) if _text(text) is not None else repr(text)[1:]
+        text = text_of(text) if text_of(text) is not None else repr(text)[1:]
     assert isinstance(text, str)
     line = " ".join(text.split())
     return line if len(line) <= TEXT_MAX else f"{line[:TEXT_MAX]}…"
@@ -185,7 +185,8 @@ def length(span: timedelta) -> str:
     return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
 
 
-def _text(payload: bytes) -> str | None:
+def text_of(payload: bytes) -> str | None:
+    """The payload, if it is text."""
     try:
         return payload.decode()
     except UnicodeDecodeError:

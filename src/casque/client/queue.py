@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar, Unpack, cast, overload
 
 import msgspec
 
-from casque import checks
+from casque import checks, cron
 from casque.client.ids import new_ids
 from casque.client.job import Job
 from casque.client.opening import Parts, Surroundings, as_store
@@ -26,10 +26,11 @@ from casque.engine.embedded import EmbeddedService
 from casque.engine.group import GroupCommit
 from casque.engine.history import History
 from casque.engine.operation import Executor
-from casque.errors import CasqueError, InvalidInputError, QueueClosedError
+from casque.engine.ticker import triggered
+from casque.errors import CasqueError, InvalidInputError, QueueClosedError, ScheduleNotFoundError
 from casque.service import ArchivedJob, Lease, QueueEvent, QueueService, Stats
 from casque.settings import QueueSettings, SettingsChanges
-from casque.types import Admission, JobRecord, JobSpec, JobState, StagedPart
+from casque.types import Admission, JobRecord, JobSpec, JobState, Missed, Schedule, ScheduleSpec, StagedPart
 
 T = TypeVar("T")
 
@@ -350,6 +351,79 @@ class Queue(LeaseVerbs, Generic[T]):
         chosen = None if entrypoint is None else checks.entrypoint(entrypoint)
         return await self._service.purge(entrypoint=chosen, request_id=checks.request_id(request_id))
 
+    # --- Schedules ---
+
+    async def set_schedule(
+        self,
+        name: str,
+        expression: str,
+        job: tuple[str, T] | NewJob[T],
+        *,
+        tz: str = "UTC",
+        missed: Missed | str = Missed.ONE,
+        origin: str | None = None,
+    ) -> Schedule:
+        """Have a job added whenever a cron expression is due: one job for each tick, whoever is there to notice it.
+
+        `job`: entrypoint and payload, or a `NewJob` without a time; with a unique key, nothing is added while the job
+        of an earlier tick is unfinished. `tz`: the time zone of the expression. `missed`: what becomes of ticks that
+        nobody noticed for more than a minute: `skip` forgets them, `one` adds one job for all of them, `all` one for
+        each. `origin`: what declared it, for whoever looks for schedules that nobody declares any more.
+
+        A schedule of this name that says the same stays as it is; one that says something else is changed. Jobs have
+        the headers `casque-schedule` and `casque-tick`, and an id made of both.
+
+        >>> import asyncio
+        >>> from casque import Queue
+        >>> async def main():
+        ...     async with Queue.open("memory://schedule-example") as q:
+        ...         await q.set_schedule("nightly", "0 3 * * *", ("report", b"all"), tz="Europe/Berlin")
+        ...         [schedule] = await q.schedules()
+        ...         print(schedule.name, schedule.spec.cron, schedule.next_at.minute)
+        >>> asyncio.run(main())
+        nightly 0 3 * * * 0
+        """
+        new = job if isinstance(job, NewJob) else _new(job)
+        if new.delay is not None or new.run_at is not None:
+            raise InvalidInputError("the job of a schedule has no delay and no run_at: each tick is its time")
+        spec = self._spec("", new)
+        checks.blob("payload", spec.payload, checks.SCHEDULED_BYTES_MAX)
+        cron.parse(checks.text("expression", expression, cron.EXPRESSION_MAX), cron.zone(tz))
+        return await self._service.set_schedule(
+            ScheduleSpec(
+                checks.schedule(name),
+                expression,
+                spec,
+                tz,
+                checks.missed(missed),
+                None if origin is None else checks.name("origin", origin, checks.NAME_MAX),
+            )
+        )
+
+    async def schedules(self) -> list[Schedule]:
+        """All schedules, in the order in which they were first set."""
+        return await self._service.schedules()
+
+    async def pause_schedule(self, name: str) -> Schedule:
+        """No more ticks until it is resumed. Raises ScheduleNotFoundError."""
+        return await self._service.pause_schedule(checks.schedule(name), paused=True)
+
+    async def resume_schedule(self, name: str) -> Schedule:
+        """Ticks again, from now on: those of the pause are not made up for. Raises ScheduleNotFoundError."""
+        return await self._service.pause_schedule(checks.schedule(name), paused=False)
+
+    async def drop_schedule(self, name: str) -> None:
+        """Forget a schedule; the jobs that it has become stay. Raises ScheduleNotFoundError."""
+        await self._service.drop_schedule(checks.schedule(name))
+
+    async def trigger_schedule(self, name: str) -> Job[T]:
+        """Add the job of a schedule now, beside its ticks. Raises ScheduleNotFoundError."""
+        for schedule in await self._service.schedules():
+            if schedule.name == checks.schedule(name):
+                [record] = await self._service.enqueue((triggered(schedule, new_id(self._parts.rng)),))
+                return Job(record, self._codec)
+        raise ScheduleNotFoundError(name)
+
     async def find(self, job_id: str) -> Job[T] | None:
         """The job, if it is in the queue (waiting, running or dead)."""
         record = await self._service.find(checks.job_id(job_id))
@@ -513,3 +587,11 @@ class Queue(LeaseVerbs, Generic[T]):
             None if new.zone is None else checks.name("zone", new.zone, checks.NAME_MAX),
             max_crashes=None if new.max_crashes is None else checks.max_crashes(new.max_crashes),
         )
+
+
+def _new(job: Any) -> NewJob[Any]:
+    match job:
+        case (str() as entrypoint, payload):
+            return NewJob(entrypoint, payload)
+        case _:
+            raise InvalidInputError(f"job must be (entrypoint, payload) or a NewJob, not {job!r}")

@@ -24,6 +24,7 @@ from casque.errors import (
     NoLeaderError,
     QueueClosedError,
     QueueLedError,
+    ScheduleNotFoundError,
     StorageError,
     UnknownOutcomeError,
 )
@@ -31,7 +32,7 @@ from casque.journal.patience import Patience
 from casque.service import ArchivedJob, Lease, Outcome, QueueEvent, QueueService, Stats
 from casque.settings import QueueSettings
 from casque.telemetry import logger
-from casque.types import Admission, Backoff, JobRecord, JobSpec, JobState, StagedPart
+from casque.types import Admission, Backoff, JobRecord, JobSpec, JobState, Schedule, ScheduleSpec, StagedPart
 
 log = logger("client")
 
@@ -242,6 +243,30 @@ class RemoteQueue:
 
     async def stats(self) -> Stats:
         return await self._ask(lambda broker: broker.stats())
+
+    async def set_schedule(self, spec: ScheduleSpec) -> Schedule:
+        # To set the same once more changes nothing.
+        return await self._ask(lambda broker: broker.set_schedule(spec))
+
+    async def schedules(self) -> list[Schedule]:
+        return await self._ask(lambda broker: broker.schedules())
+
+    async def pause_schedule(self, name: str, *, paused: bool) -> Schedule:
+        return await self._ask(lambda broker: broker.pause_schedule(name, paused=paused))
+
+    async def drop_schedule(self, name: str) -> None:
+        attempts = 0
+
+        async def drop(broker: QueueService) -> None:
+            nonlocal attempts
+            attempts += 1
+            try:
+                await broker.drop_schedule(name)
+            except ScheduleNotFoundError:
+                if attempts == 1:
+                    raise  # otherwise an attempt without an answer has done it
+
+        await self._ask(drop)
 
     async def events(self, *, from_position: int | None = None, follow: bool = True) -> AsyncGenerator[QueueEvent]:
         position = (await self.stats()).position if from_position is None else from_position

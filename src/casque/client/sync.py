@@ -18,7 +18,7 @@ from casque.client.reaching import ClientTlsFiles
 from casque.errors import CasqueError, QueueClosedError
 from casque.service import ArchivedJob, Outcome, QueueEvent, Stats
 from casque.settings import SettingsChanges
-from casque.types import Admission, Attempt, JobState, StagedPart
+from casque.types import Admission, Attempt, JobState, Missed, Schedule, StagedPart
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -194,6 +194,35 @@ class SyncQueue(Generic[T]):
 
     def purge(self, entrypoint: str | None = None, *, request_id: str | None = None) -> int:
         return self._wait(self._queue.purge(entrypoint, request_id=request_id))
+
+    def set_schedule(
+        self,
+        name: str,
+        expression: str,
+        job: tuple[str, T] | NewJob[T],
+        *,
+        tz: str = "UTC",
+        missed: Missed | str = Missed.ONE,
+        origin: str | None = None,
+    ) -> Schedule:
+        """As `Queue.set_schedule`."""
+        return self._wait(self._queue.set_schedule(name, expression, job, tz=tz, missed=missed, origin=origin))
+
+    def schedules(self) -> list[Schedule]:
+        return self._wait(self._queue.schedules())
+
+    def pause_schedule(self, name: str) -> Schedule:
+        return self._wait(self._queue.pause_schedule(name))
+
+    def resume_schedule(self, name: str) -> Schedule:
+        return self._wait(self._queue.resume_schedule(name))
+
+    def drop_schedule(self, name: str) -> None:
+        self._wait(self._queue.drop_schedule(name))
+
+    def trigger_schedule(self, name: str) -> SyncJob[T]:
+        """As `Queue.trigger_schedule`."""
+        return self._job(self._wait(self._queue.trigger_schedule(name)))
 
     def find(self, job_id: str) -> SyncJob[T] | None:
         job = self._wait(self._queue.find(job_id))

@@ -13,13 +13,15 @@ _encode = msgspec.json.Encoder().encode
 
 
 def state_digest(state: State) -> str:
-    """Of jobs, tokens, counters, remembered requests, writers and sources; not of the position, which a fence moves
-    as well."""
+    """Of jobs, tokens, counters, remembered requests, writers, sources and schedules; not of the position, which a
+    fence moves as well."""
     sha256 = hashlib.sha256()
     for part in (state.counters, state.writers, stored_requests(state.requests)):
         sha256.update(_encode(part) + b"\n")
     if state.admissions:  # a queue that never had any keeps the digest that it had before there were any
         sha256.update(_encode(state.admissions) + b"\n")
+    if state.schedules:
+        sha256.update(_encode(list(state.schedules.values())) + b"\n")
     for job in sorted(state.jobs.values(), key=lambda job: job.sequence):
         sha256.update(encode_job(job) + b"\n")
     return sha256.hexdigest()

@@ -31,7 +31,7 @@ from casque.codec.stored import (
 )
 from casque.errors import CorruptQueueError
 from casque.state import Counters, Limits, State
-from casque.types import Finished, LastBatch
+from casque.types import Finished, LastBatch, Schedule
 
 LAYOUT = "document"
 BLOCK_LINES = 256
@@ -82,6 +82,7 @@ class _Document(Head, frozen=True):
     writers: dict[str, int] = msgspec.field(default_factory=dict)
     requests: list[StoredRequest] = msgspec.field(default_factory=list)
     admissions: dict[str, LastBatch] = msgspec.field(default_factory=dict)
+    schedules: list[Schedule] = msgspec.field(default_factory=list)
     jobs: list[msgspec.Raw] = msgspec.field(default_factory=list)
 
 
@@ -127,7 +128,7 @@ class DocumentCodec:
         requests = stored_requests(state.requests)
         head = (
             b'{"format": %d, "layout": "document", "queue_id": %b,\n"version": %d,\n%b"counters": %b,\n'
-            b'"writers": %b,\n"requests": %b,\n%b%b"jobs": [\n'
+            b'"writers": %b,\n"requests": %b,\n%b%b%b"jobs": [\n'
             % (
                 FORMAT,
                 _encode(self.queue_id),
@@ -137,6 +138,7 @@ class DocumentCodec:
                 _encode(writers),
                 _encode(requests),
                 b'"admissions": %b,\n' % _encode(state.admissions) if state.admissions else b"",
+                b'"schedules": %b,\n' % _encode(list(state.schedules.values())) if state.schedules else b"",
                 self._pending(state.finished, state.archived if archived is None else archived, archiving),
             )
         )
@@ -185,6 +187,7 @@ class DocumentCodec:
         self._finished = _FinishedLines(finished, [bytes(raw) for raw in document.finished[: len(finished)]])
         state.finished = finished
         state.admissions = document.admissions
+        state.schedules = {schedule.name: schedule for schedule in document.schedules}
         # A document that says nothing about it has nothing to be archived.
         state.archived = document.version if document.archived is None else document.archived
         state.archiving = document.archiving

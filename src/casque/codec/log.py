@@ -17,7 +17,7 @@ from casque.codec.head import FORMAT, Head, Owner, check_format, check_layout, r
 from casque.errors import CorruptQueueError
 from casque.state import Counters, Event, State
 from casque.state.machine import Answered, Named
-from casque.types import Finished, JobRecord, LastBatch
+from casque.types import Finished, JobRecord, LastBatch, Schedule
 
 LAYOUT = "log"
 START = ""
@@ -133,6 +133,7 @@ class View(msgspec.Struct, frozen=True):
     finished: list[Finished]
     admissions: dict[str, LastBatch]
     staged: list[Named]
+    schedules: list[Schedule]
 
     @classmethod
     def of(cls, state: State, tip: Tip) -> View:
@@ -147,6 +148,7 @@ class View(msgspec.Struct, frozen=True):
             list(state.finished),
             dict(state.admissions),
             list(state.staged),
+            list(state.schedules.values()),
         )
 
 

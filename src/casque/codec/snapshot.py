@@ -25,7 +25,7 @@ from casque.codec.stored import (
 from casque.errors import CorruptQueueError
 from casque.state import Counters, Limits, State
 from casque.state.machine import Named
-from casque.types import Finished, JobRecord, LastBatch
+from casque.types import Finished, JobRecord, LastBatch, Schedule
 
 PIECE_JOBS = 100
 PIECE_BYTES = 128 * 1024
@@ -54,6 +54,7 @@ class _Snapshot(msgspec.Struct):
     admissions: dict[str, LastBatch] = {}
     staged: list[Named] = []
     """What commits name that could be replayed by then."""
+    schedules: list[Schedule] = []
 
 
 class _PartBody(msgspec.Struct):
@@ -103,6 +104,8 @@ def encode_snapshot(queue_id: str, view: View, jobs: Sequence[bytes], parts: Seq
         listed += b'"admissions": %b,\n' % _encode(view.admissions)
     if view.staged:
         listed += b'"staged": %b,\n' % _encode(view.staged)
+    if view.schedules:
+        listed += b'"schedules": %b,\n' % _encode(view.schedules)
     head = (
         b'{"format": %d, "queue_id": %b,\n"position": %d, "tip": %b,\n"counters": %b,\n"writers": %b,\n'
         b'"requests": %b,\n%b"jobs": [\n'
@@ -169,6 +172,7 @@ class Restoring:
         s = self._snapshot
         state = restored(self._ref.key, self._records, s.counters, s.position, s.writers, s.requests, limits)
         state.admissions, state.staged = s.admissions, s.staged
+        state.schedules = {schedule.name: schedule for schedule in s.schedules}
         if limits.finished:
             state.finished = _finished(self._ref.key, s.finished)
         return state, s.tip

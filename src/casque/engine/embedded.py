@@ -17,6 +17,7 @@ from casque.engine.group import GroupCommit
 from casque.engine.history import History
 from casque.engine.operation import Executor
 from casque.engine.staging import Staging
+from casque.engine.ticker import first_tick_ms
 from casque.errors import (
     CasqueError,
     CorruptQueueError,
@@ -24,6 +25,7 @@ from casque.errors import (
     JobNotFoundError,
     LeaseLostError,
     NoHistoryError,
+    ScheduleNotFoundError,
     UnknownOutcomeError,
 )
 from casque.service import ArchivedJob, Lease, Outcome, QueueEvent, Stats
@@ -32,19 +34,22 @@ from casque.state import (
     Ack,
     Cancel,
     Dequeue,
+    DropSchedule,
     Enqueue,
     Expire,
     GiveBack,
     Heartbeat,
     Nack,
     Observed,
+    PauseSchedule,
     Purge,
     Retry,
+    SetSchedule,
     Settle,
     State,
 )
 from casque.telemetry import logger
-from casque.types import Admission, Backoff, JobRecord, JobSpec, JobState, StagedPart
+from casque.types import Admission, Backoff, JobRecord, JobSpec, JobState, Schedule, ScheduleSpec, StagedPart
 
 log = logger("engine")
 
@@ -309,6 +314,26 @@ class EmbeddedService:
 
         return cast(Stats, await self._executor.look(counted))
 
+    async def set_schedule(self, spec: ScheduleSpec) -> Schedule:
+        next_ms = first_tick_ms(spec.cron, spec.tz, await self._executor.look(_now_ms))
+        return cast(Schedule, await self._executor.execute(SetSchedule(spec, next_ms)))
+
+    async def schedules(self) -> list[Schedule]:
+        return cast("list[Schedule]", await self._executor.look(lambda state, _now_ms: list(state.schedules.values())))
+
+    async def pause_schedule(self, name: str, *, paused: bool) -> Schedule:
+        def found(state: State, now_ms: int) -> tuple[ScheduleSpec, int]:
+            if name not in state.schedules:
+                raise ScheduleNotFoundError(name)
+            return state.schedules[name].spec, now_ms
+
+        spec, now_ms = await self._executor.look(found)
+        next_ms = first_tick_ms(spec.cron, spec.tz, now_ms)
+        return cast(Schedule, await self._executor.execute(PauseSchedule(name, paused, next_ms)))
+
+    async def drop_schedule(self, name: str) -> None:
+        await self._executor.execute(DropSchedule(name))
+
     def events(self, *, from_position: int | None = None, follow: bool = True) -> AsyncGenerator[QueueEvent]:
         return self._past.events(from_position=from_position, follow=follow)
 
@@ -331,6 +356,10 @@ class EmbeddedService:
 
 def _admitted(source: str, batch: int, state: State, _now_ms: int) -> Admission | None:
     return state.admitted(source, batch)
+
+
+def _now_ms(_state: State, now_ms: int) -> int:
+    return now_ms
 
 
 def _any_blob(records: Sequence[JobRecord]) -> bool:

@@ -14,7 +14,7 @@ from casque.engine.pulse import Pulse
 from casque.journal.log.follower import Follower
 from casque.service import EventKind, QueueEvent
 from casque.settings import QueueSettings, milliseconds
-from casque.state import Added, Admitted, Event
+from casque.state import Added, Admitted, Event, Scheduled
 from casque.state.events import subject
 from casque.storage.port import Store
 
@@ -72,6 +72,9 @@ def _fields(event: Event) -> dict[str, Any]:
         # As it comes over every wire.
         fields["parts"] = [msgspec.structs.asdict(part) for part in event.parts]
         fields["skipped"] = [list(run) for run in event.skipped]
+    if isinstance(event, Scheduled):
+        del fields["spec"]
+        fields = msgspec.to_builtins(event.spec) | fields
     if isinstance(event, Added):
         # The job as it was asked for is what one wants to see, not how it is wrapped.
         del fields["spec"]

@@ -12,6 +12,7 @@ from casque.engine.committer import Committer
 from casque.engine.operation import Look, Operation
 from casque.engine.pulse import Pulse
 from casque.engine.reaper import TICK_MS, Reaper
+from casque.engine.ticker import APART_MS, LOOK_MS, Ticker
 from casque.errors import CasqueError, QueueClosedError, UnknownOutcomeError
 from casque.settings import QueueSettings, milliseconds
 from casque.state import Admit, Command, Dequeue, Expire, GiveBack, State
@@ -33,6 +34,8 @@ class GroupCommit:
         self._clock = clock
         self._rng = rng
         self._reaper = Reaper(clock, rng, settings.lease_ms)
+        self._ticker = Ticker()
+        self._apart_ms: int | None = None
         self._pending: deque[Operation] = deque()
         self._owed: list[Operation] = []
         self._parked: dict[tuple[str, ...] | None, deque[Operation]] = {}
@@ -230,8 +233,9 @@ class GroupCommit:
         asked = any(operation.future is not None for operation in batch)
         try:
             expired = self._reaper.due()
-            if expired and not asked:
-                # What looks run out may have been renewed through another process: look before accusing.
+            if not asked and (expired or self._tick_is_for_anybody()):
+                # What looks run out may have been renewed through another process: look before accusing. And a tick
+                # that another one has noticed is known after a look, which is cheaper than a write in vain.
                 await self._committer.refresh()
                 self._take_note()
                 expired = self._reaper.due()
@@ -265,6 +269,10 @@ class GroupCommit:
         return batch
 
     def _decide(self, batch: list[Operation], state: State, now_ms: int) -> None:
+        if state.schedules and self._settings.ticks:
+            # First: whoever waits for a job is given it in the same commit.
+            for tick in self._ticker.due(state, now_ms):
+                state.execute(tick, now_ms)
         waiting_now: list[_Waiting] = []
         admissions: list[Operation] = []
         for operation in batch:
@@ -403,9 +411,27 @@ class GroupCommit:
         if (upkeep_ms := self._committer.due_ms()) is not None and not self._is_maintaining:
             moments.append(upkeep_ms)
         state = self._committer.known
+        if (tick_ms := self._next_tick_ms()) is not None:
+            # Whoever is alone with the queue notices a tick at once, several one after the other.
+            if self._apart_ms is None:
+                self._apart_ms = int(APART_MS * self._rng.random())
+            apart_ms = 0 if self._committer.sole else self._apart_ms
+            moments.append(now_ms + tick_ms + apart_ms - self._clock.wall_ms())
         if self._parked and state is not None and (due := state.next_due_ms()) is not None:
             moments.append(now_ms + due - self._clock.wall_ms())
         return max(min(moments), self._rest_until_ms) - now_ms if moments else None
+
+    def _tick_is_for_anybody(self) -> bool:
+        """Whether a tick has come that another process may have noticed before."""
+        tick_ms = None if self._committer.sole else self._next_tick_ms()
+        return tick_ms is not None and tick_ms <= self._clock.wall_ms()
+
+    def _next_tick_ms(self) -> int | None:
+        """On the wall clock; None if there is none, or if others look after them."""
+        state = self._committer.known
+        if state is None or not state.schedules or not self._settings.ticks:
+            return None
+        return self._ticker.next_ms(state)
 
     def _something_is_due(self) -> bool:
         if self._closing:
@@ -420,6 +446,8 @@ class GroupCommit:
         due_in_ms = self._next_due_in_ms()
         if due_in_ms is not None and self._reaper.next_deadline_ms() is not None:
             due_in_ms = min(due_in_ms, TICK_MS)
+        if due_in_ms is not None and self._next_tick_ms() is not None:
+            due_in_ms = min(due_in_ms, LOOK_MS)  # the wall clock may be set meanwhile
         if due_in_ms is not None and not self._closing:
             self._timer = self._clock.call_later(max(due_in_ms, 0) / 1000 + 0.001, self._wake.set)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from types import MappingProxyType, TracebackType
@@ -10,22 +10,26 @@ from typing import Any, Literal, Self, TypeVar, Unpack, cast
 
 import msgspec
 
-from casque import checks
+from casque import checks, cron
 from casque.client.loop_thread import LoopThread
 from casque.client.place import how_to_tell, known_place
 from casque.client.queue import DEFAULTS, Queue
 from casque.client.reaching import ClientTlsFiles
 from casque.clock import Clock, Random
-from casque.errors import InvalidInputError, QueueClosedError
+from casque.engine.ticker import SCHEDULE_HEADER
+from casque.errors import InvalidInputError, QueueClosedError, ScheduleNotFoundError
 from casque.functions.connection import Open, Outlet
-from casque.functions.handle import Handle
-from casque.functions.job import Decorator, Definition, JobCall, JobFunction, Key, Options
+from casque.functions.handle import Handle, SyncHandle
+from casque.functions.job import Decorator, Definition, Enqueuing, JobCall, JobFunction, Key, Options
+from casque.functions.periodic import Periodic, register_if_possible
 from casque.settings import QueueSettings, SettingsChanges
+from casque.types import Missed
 from casque.worker.handlers import Handler, Retry
 from casque.worker.hooks import Hook, HookTable, Moment
 
 S = TypeVar("S")
 H = TypeVar("H", bound=Hook)
+F = TypeVar("F", bound=Enqueuing[..., Any])
 
 Span = float | timedelta
 
@@ -75,6 +79,7 @@ class App:
         self._opening: dict[str, Any] = {**settings, **{k: v for k, v in opening.items() if v is not None}}
         self._definitions: dict[str, Definition] = {}
         self._hooks: dict[Moment, list[Hook]] = {}
+        self._periodic: dict[str, Periodic] = {}
         self._outlet: Outlet | None = None
         self._queue: Queue[bytes] | None = None
         self._thread: LoopThread | None = None
@@ -204,6 +209,74 @@ class App:
         """The same when an attempt has failed, and durably so; `event.final` says whether it was the last. A worker
         that dies tells nobody."""
         return self._hooked(Moment.FAILED, hook)
+
+    def cron(
+        self,
+        expression: str,
+        *,
+        tz: str = "UTC",
+        missed: Missed | Literal["skip", "one", "all"] = "one",
+        name: str | None = None,
+        arguments: Mapping[str, Any] | None = None,
+    ) -> Callable[[F], F]:
+        """Have a function's job added whenever a cron expression is due, one job for each tick. Goes above
+        `@app.job()`, several times if need be; a worker of the app tells the queue when it starts.
+
+        >>> import casque
+        >>> app = casque.App("memory://cron-example")
+        >>> @app.cron("0 7 * * mon-fri", tz="Europe/Berlin", arguments={"to": "ada"})
+        ... @app.job()
+        ... async def remind(to: str) -> None: ...
+        >>> list(app.schedules)
+        ['remind']
+
+        `tz`: the time zone of the expression. `missed`: what becomes of ticks that nobody noticed for more than a
+        minute: `skip` forgets them, `one` adds one job for all of them, `all` one for each. `name`: what the schedule
+        is called, if not as the function. `arguments`: those of the function, the same at every tick; which tick it is
+        says the header `casque-tick`. Priority, attempts, key and zone are those of `@app.job()`: with a key, nothing
+        is added while the job of an earlier tick is unfinished.
+        """
+        cron.parse(checks.text("expression", expression, cron.EXPRESSION_MAX), cron.zone(tz))
+        chosen = checks.missed(missed)
+
+        def declare(function: F) -> F:
+            if not isinstance(function, JobFunction) or self._definitions.get(function.entrypoint) is not (
+                function.definition
+            ):
+                raise InvalidInputError("@app.cron(...) goes above @app.job() of the same app")
+            called = checks.schedule(name or function.entrypoint)
+            if called in self._periodic:
+                raise InvalidInputError(f"there is a schedule {called!r} already: give one of them another name=")
+            call = function.bind(**(arguments or {}))
+            checks.blob("payload", call.new.payload, checks.SCHEDULED_BYTES_MAX)
+            self._periodic[called] = Periodic(called, expression, call, tz, chosen)
+            return function
+
+        return declare
+
+    @property
+    def schedules(self) -> Mapping[str, Periodic]:
+        """What `@app.cron` declared, by name."""
+        return MappingProxyType(self._periodic)
+
+    async def prepare(self, queue: Queue[bytes]) -> None:
+        """What a worker does before it begins: tell the queue of the schedules. What is declared no longer is reported,
+        and goes on."""
+        modules = {str(one.function.__module__) for one in self._definitions.values()}
+        await register_if_possible(queue, self._periodic, modules)
+
+    async def trigger(self, name: str) -> Handle[Any]:
+        """Add the job of a schedule now, beside its ticks."""
+        if name not in self._periodic:
+            raise ScheduleNotFoundError(name)
+        call = self._periodic[name].call
+        marked = msgspec.structs.replace(call.new, headers={**(call.new.headers or {}), SCHEDULE_HEADER: name})
+        [handle] = await self.enqueue_many([msgspec.structs.replace(call, new=marked)])
+        return handle
+
+    def trigger_sync(self, name: str) -> SyncHandle[Any]:
+        """As `trigger`, for code without asyncio."""
+        return SyncHandle(self.wait(self.trigger(name)), self.wait)
 
     # --- Opening ---
 

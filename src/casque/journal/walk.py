@@ -165,6 +165,7 @@ def _same(kept: State, replayed: State) -> bool:
         and list(kept.writers.items()) == list(replayed.writers.items())
         and list(kept.requests.items()) == list(replayed.requests.items())
         and list(kept.admissions.items()) == list(replayed.admissions.items())
+        and list(kept.schedules.items()) == list(replayed.schedules.items())
     )
 
 

@@ -11,7 +11,7 @@ from typing import TypeAlias
 import msgspec
 
 from casque.service import Outcome
-from casque.types import Backoff, JobSpec, StagedPart
+from casque.types import Backoff, JobSpec, ScheduleSpec, StagedPart
 
 
 class Enqueue(msgspec.Struct, frozen=True, gc=False):
@@ -125,6 +125,56 @@ class Expire(msgspec.Struct, frozen=True, gc=False):
     leases: tuple[Observed, ...]
 
 
+class SetSchedule(msgspec.Struct, frozen=True, gc=False):
+    """Have a job added again and again. One that is there already and says the same stays as it is; one that says
+    something else is changed, and keeps its next tick unless it is due at other times now."""
+
+    spec: ScheduleSpec
+    next_ms: int
+    """The first tick after now: times are for the caller to compute."""
+
+
+class PauseSchedule(msgspec.Struct, frozen=True, gc=False):
+    """No more ticks, or from `next_ms` on again; what passes meanwhile is not made up for."""
+
+    name: str
+    paused: bool
+    next_ms: int
+
+
+class DropSchedule(msgspec.Struct, frozen=True, gc=False):
+    """Forget a schedule. The jobs that it has become stay."""
+
+    name: str
+
+
+class Tick(msgspec.Struct, frozen=True, gc=False):
+    """A schedule's time has come: add the job and move on to `next_ms`, in one commit, if `tick_ms` is still next.
+    Answers whether it was. Without a job it only moves on."""
+
+    name: str
+    tick_ms: int
+    next_ms: int
+    job: JobSpec | None = None
+    at_ms: int | None = None
+    """Which tick the job is for, if several had passed; otherwise `tick_ms`."""
+
+
 Command: TypeAlias = (
-    Enqueue | Admit | Dequeue | Ack | Nack | Settle | Heartbeat | GiveBack | Cancel | Retry | Purge | Expire
+    Enqueue
+    | Admit
+    | Dequeue
+    | Ack
+    | Nack
+    | Settle
+    | Heartbeat
+    | GiveBack
+    | Cancel
+    | Retry
+    | Purge
+    | Expire
+    | SetSchedule
+    | PauseSchedule
+    | DropSchedule
+    | Tick
 )

@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from casque.types import JobSpec, StagedPart
+from casque.types import JobSpec, ScheduleSpec, StagedPart
 
 
 class Added(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="added"):
@@ -133,6 +133,28 @@ class Remembered(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="re
     count: int = 0
 
 
+class Scheduled(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="scheduled"):
+    """A schedule was set, changed, paused or resumed: this is how it stands now."""
+
+    spec: ScheduleSpec
+    next_ms: int
+    paused: bool = False
+
+
+class Unscheduled(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="unscheduled"):
+    name: str
+
+
+class Ticked(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="ticked"):
+    """A schedule moved on. Its job, if it became one, is told by the `Added` before it."""
+
+    name: str
+    tick_ms: int
+    next_ms: int
+    job: str | None = None
+    """Its id."""
+
+
 Event: TypeAlias = (
     Added
     | Admitted
@@ -151,6 +173,9 @@ Event: TypeAlias = (
     | Revived
     | Purged
     | Remembered
+    | Scheduled
+    | Unscheduled
+    | Ticked
 )
 
 
@@ -158,4 +183,4 @@ def subject(event: Event) -> str | None:
     """The id of the job that the event is about, if it is about one."""
     if isinstance(event, Added):
         return event.spec.id
-    return None if isinstance(event, Remembered | Admitted) else event.job_id
+    return None if isinstance(event, Remembered | Admitted | Scheduled | Unscheduled | Ticked) else event.job_id

@@ -20,6 +20,7 @@ from casque.errors import (
     JobNotFoundError,
     JobStateError,
     LeaseLostError,
+    ScheduleNotFoundError,
 )
 from casque.service import Outcome
 from casque.state.admission import added_run, admitted_specs, runs_of
@@ -29,14 +30,18 @@ from casque.state.commands import (
     Cancel,
     Command,
     Dequeue,
+    DropSchedule,
     Enqueue,
     Expire,
     GiveBack,
     Heartbeat,
     Nack,
+    PauseSchedule,
     Purge,
     Retry,
+    SetSchedule,
     Settle,
+    Tick,
 )
 from casque.state.events import (
     Acked,
@@ -55,7 +60,10 @@ from casque.state.events import (
     Remembered,
     Returned,
     Revived,
+    Scheduled,
     Snoozed,
+    Ticked,
+    Unscheduled,
     Withdrawn,
 )
 from casque.state.ready import ReadyIndex
@@ -70,6 +78,7 @@ from casque.types import (
     JobSpec,
     JobState,
     LastBatch,
+    Schedule,
     Totals,
 )
 
@@ -77,6 +86,7 @@ from casque.types import (
 READY, DELAYED, RUNNING, DEAD = JobState.READY, JobState.DELAYED, JobState.RUNNING, JobState.DEAD
 DONE, CANCELLED = JobState.DONE, JobState.CANCELLED
 
+NEVER_MS = 2**62
 LEASE_RAN_OUT = "the lease ran out: its worker stopped sending heartbeats"
 
 
@@ -110,6 +120,7 @@ class Limits(msgspec.Struct, frozen=True):
     sources_max: int = 4_096
     """Sources of admissions whose last batch is remembered. One that nobody has heard of for so many others begins
     anew."""
+    schedules_max: int = 1_000
     finished: bool = False
     """Whether jobs that are over are kept until they are archived."""
 
@@ -161,6 +172,8 @@ class State:
         """The last batch of each recent writer that landed: how a writer learns the fate of an unanswered write."""
         self.admissions: dict[str, LastBatch] = {}
         """The last batch of each recent source, the one heard of longest ago first."""
+        self.schedules: dict[str, Schedule] = {}
+        """By name, in the order in which they were set first."""
         self.staged: list[Named] = []
         """What the commits name that can still be replayed, in order; see `unname`."""
         self.events: list[Event] = []
@@ -180,6 +193,9 @@ class State:
         self._admitting: tuple[Admitted, list[JobSpec]] | None = None
         """What was decided last and is yet to be carried out; see `carry_out`."""
         self._sources_before: dict[str, LastBatch] | None = None
+        self._schedules_before: dict[str, Schedule] | None = None
+        self._next_tick: int | None = None
+        """None when it has to be looked for again."""
         self._handlers: dict[type, Callable[[Any, int], Any]] = {
             Enqueue: self._enqueue,
             Admit: self._admit,
@@ -193,6 +209,10 @@ class State:
             Retry: self._retry,
             Purge: self._purge,
             Expire: self._expire,
+            SetSchedule: self._set_schedule,
+            PauseSchedule: self._pause_schedule,
+            DropSchedule: self._drop_schedule,
+            Tick: self._tick,
         }
         self._appliers: dict[type, Callable[[Any, int], object]] = {
             Added: self._apply_added,
@@ -212,6 +232,9 @@ class State:
             Revived: self._apply_revived,
             Purged: self._apply_purged,
             Remembered: self._apply_remembered,
+            Scheduled: self._apply_scheduled,
+            Unscheduled: self._apply_unscheduled,
+            Ticked: self._apply_ticked,
         }
 
     # --- Commands, commits, replay ---
@@ -239,6 +262,7 @@ class State:
         self.events = []
         self._undo.clear()
         self._sources_before = None
+        self._schedules_before = None
         self._saved = None
         self._with_writer(self.writers, writer, batch)
         if self.requests:
@@ -250,6 +274,9 @@ class State:
         self._admitting = None
         if self._sources_before is not None:
             self.admissions, self._sources_before = self._sources_before, None
+        if self._schedules_before is not None:
+            self.schedules, self._schedules_before = self._schedules_before, None
+            self._next_tick = None
         while self.staged and self.staged[-1].position > self.position:
             self.staged.pop()
         for undo in reversed(self._undo):
@@ -346,6 +373,14 @@ class State:
     def next_due_ms(self) -> int | None:
         """When the next delayed job becomes due, if there is one."""
         return self._ready.next_due_ms()
+
+    def next_tick_ms(self) -> int | None:
+        """When the next tick of a schedule is due, if there is one."""
+        if not self.schedules:
+            return None
+        if self._next_tick is None:
+            self._next_tick = min((s.next_ms for s in self.schedules.values() if not s.paused), default=NEVER_MS)
+        return None if self._next_tick == NEVER_MS else self._next_tick
 
     def has_due(self, entrypoints: tuple[str, ...] | None, now_ms: int) -> bool:
         self._ready.promote(now_ms)
@@ -690,6 +725,51 @@ class State:
             expired += 1
         return expired
 
+    def _set_schedule(self, c: SetSchedule, now_ms: int) -> Schedule:
+        spec, old = c.spec, self.schedules.get(c.spec.name)
+        if old is None:
+            if len(self.schedules) >= self.limits.schedules_max:
+                raise InvalidInputError(
+                    f"this queue has {len(self.schedules)} schedules already, and more there cannot be; drop some, or "
+                    "let one job enqueue the others"
+                )
+            self._happen(Scheduled(spec, c.next_ms), now_ms)
+        elif old.spec != spec:
+            same_times = (old.spec.cron, old.spec.tz) == (spec.cron, spec.tz)
+            self._happen(Scheduled(spec, old.next_ms if same_times else c.next_ms, old.paused), now_ms)
+        return self.schedules[spec.name]
+
+    def _pause_schedule(self, c: PauseSchedule, now_ms: int) -> Schedule:
+        old = self._schedule(c.name)
+        if old.paused is not c.paused:
+            self._happen(Scheduled(old.spec, old.next_ms if c.paused else c.next_ms, c.paused), now_ms)
+        return self.schedules[c.name]
+
+    def _drop_schedule(self, c: DropSchedule, now_ms: int) -> None:
+        self._schedule(c.name)
+        self._happen(Unscheduled(c.name), now_ms)
+
+    def _tick(self, c: Tick, now_ms: int) -> bool:
+        assert c.next_ms > c.tick_ms, "a schedule only moves forward"
+        schedule = self.schedules.get(c.name)
+        if schedule is None or schedule.paused or schedule.next_ms != c.tick_ms:
+            return False
+        tick_ms = c.tick_ms if c.at_ms is None else c.at_ms
+        job, added = c.job, False
+        # Its id tells the tick: one that is there is this very job, of a schedule that was dropped and set again. And
+        # with a unique key there is none while the one before it is unfinished.
+        if job is not None and job.id not in self.jobs and (job.key is None or job.key not in self.keys):
+            self._add(job, now_ms)
+            added = True
+        self._happen(Ticked(c.name, tick_ms, c.next_ms, job.id if job is not None and added else None), now_ms)
+        return True
+
+    def _schedule(self, name: str) -> Schedule:
+        schedule = self.schedules.get(name)
+        if schedule is None:
+            raise ScheduleNotFoundError(name)
+        return schedule
+
     def _there(self, job_id: str) -> JobRecord:
         job = self.jobs.get(job_id)
         if job is None:
@@ -911,6 +991,26 @@ class State:
 
     def _apply_remembered(self, event: Remembered, at_ms: int) -> None:
         self.requests[event.request_id] = Answered(at_ms, event.verb, event.jobs, event.count)
+
+    def _apply_scheduled(self, event: Scheduled, at_ms: int) -> None:  # noqa: ARG002
+        name = event.spec.name
+        old = self._changing_schedules().get(name)
+        last_ms = None if old is None else old.last_ms
+        self.schedules[name] = Schedule(event.spec, event.next_ms, event.paused, last_ms)
+
+    def _apply_unscheduled(self, event: Unscheduled, at_ms: int) -> None:  # noqa: ARG002
+        del self._changing_schedules()[event.name]
+
+    def _apply_ticked(self, event: Ticked, at_ms: int) -> None:  # noqa: ARG002
+        old = self._changing_schedules()[event.name]
+        last_ms = old.last_ms if event.job is None else event.tick_ms
+        self.schedules[event.name] = Schedule(old.spec, event.next_ms, old.paused, last_ms)
+
+    def _changing_schedules(self) -> dict[str, Schedule]:
+        if self._schedules_before is None:
+            self._schedules_before = dict(self.schedules)
+        self._next_tick = None
+        return self.schedules
 
     # --- Moving records; every change notes the record it replaces ---
 

@@ -81,6 +81,7 @@ async def in_memory(app: App, *, clock: ManualClock | None = None) -> AsyncItera
     time = clock or ManualClock()
     async with Queue.open("memory://", clock=time, **asdict(app.settings)) as queue:
         with app.through(_Recorded(queue, app, time)):
+            await app.prepare(queue)
             yield InMemory(queue, time)
 
 

@@ -15,13 +15,31 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from casque import checks
+from casque import checks, cron
 from casque.codec.staged import checked_parts
-from casque.errors import CasqueError, InvalidInputError, JobNotFoundError, NotAllowedError, NotAuthenticatedError
+from casque.errors import (
+    CasqueError,
+    InvalidInputError,
+    JobNotFoundError,
+    NotAllowedError,
+    NotAuthenticatedError,
+    ScheduleNotFoundError,
+)
 from casque.service import ArchivedJob, EventKind, Lease, Outcome, QueueEvent, QueueService, Stats, check_outcome
 from casque.transport.access import TokenBook
 from casque.transport.scopes import ANYBODY, Principal, Scope
-from casque.types import Admission, Backoff, JobRecord, JobSpec, JobState, StagedPart, Totals
+from casque.types import (
+    Admission,
+    Backoff,
+    JobRecord,
+    JobSpec,
+    JobState,
+    Missed,
+    Schedule,
+    ScheduleSpec,
+    StagedPart,
+    Totals,
+)
 
 Wrapper: TypeAlias = Callable[[QueueService], QueueService]
 Admit: TypeAlias = Callable[[str | None], Wrapper]
@@ -437,6 +455,58 @@ class Border:
             if not self.principal.reaches_entrypoint(entrypoint):
                 raise _beyond(Scope.ADMIN, "purge", f"the entrypoint {entrypoint!r}")
         return await self.service.purge(entrypoint=entrypoint, request_id=request_id)
+
+    # --- schedules: to set one is to produce, to end one is for those who manage ---
+
+    async def set_schedule(self, spec: ScheduleSpec) -> Schedule:
+        if not self._may_produce:
+            raise NotAllowedError(Scope.PRODUCE.value, "set_schedule")
+        if type(spec) is not ScheduleSpec or type(spec.job) is not JobSpec or type(spec.missed) is not Missed:
+            raise InvalidInputError(f"spec must be a schedule, not {type(spec).__name__}")
+        checks.schedule(spec.name)
+        cron.parse(checks.text("cron", spec.cron, cron.EXPRESSION_MAX), cron.zone(spec.tz))
+        if spec.origin is not None:
+            checks.name("origin", spec.origin, checks.NAME_MAX)
+        job = spec.job
+        if job.id or job.run_at_ms is not None:
+            raise InvalidInputError("the job of a schedule has no id and no time of its own: each tick gives it both")
+        checks.blob("payload", job.payload, checks.SCHEDULED_BYTES_MAX)
+        self._check_specs([msgspec.structs.replace(job, id="-")])
+        if self._limited:
+            if not self._reaches_spec(job):
+                raise _beyond(Scope.PRODUCE, "set_schedule", f"the entrypoint {job.entrypoint!r} and its zone")
+            await self._own_schedule(spec.name)
+        return await self.service.set_schedule(spec)
+
+    async def schedules(self) -> list[Schedule]:
+        if not self._may_read:
+            raise NotAllowedError(Scope.READ.value, "schedules")
+        found = await self.service.schedules()
+        return [one for one in found if self._reaches_spec(one.spec.job)] if self._limited else found
+
+    async def pause_schedule(self, name: str, *, paused: bool) -> Schedule:
+        await self._check_schedule("pause_schedule", name)
+        return await self.service.pause_schedule(name, paused=checks.flag("paused", paused))
+
+    async def drop_schedule(self, name: str) -> None:
+        await self._check_schedule("drop_schedule", name)
+        await self.service.drop_schedule(name)
+
+    async def _check_schedule(self, verb: str, name: str) -> None:
+        if not self._may_admin:
+            raise NotAllowedError(Scope.ADMIN.value, verb)
+        checks.text("name", name, checks.KEY_MAX)
+        if self._limited:
+            await self._own_schedule(name)
+
+    async def _own_schedule(self, name: str) -> None:
+        """One of others is as good as not there, and cannot be taken from them."""
+        for schedule in await self.service.schedules():
+            if schedule.name == name and not self._reaches_spec(schedule.spec.job):
+                raise ScheduleNotFoundError(name)
+
+    def _reaches_spec(self, spec: JobSpec) -> bool:
+        return self.principal.reaches(spec.entrypoint, spec.zone)
 
     async def _check_managed(self, verb: str, job_id: str, request_id: str | None) -> None:
         if not self._may_admin:

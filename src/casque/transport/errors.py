@@ -19,6 +19,7 @@ TABLE: dict[type[CasqueError], tuple[str, int]] = {
     errors.NotAuthenticatedError: ("UNAUTHENTICATED", 401),
     errors.NotAllowedError: ("PERMISSION_DENIED", 403),
     errors.JobNotFoundError: ("NOT_FOUND", 404),
+    errors.ScheduleNotFoundError: ("NOT_FOUND", 404),
     errors.LeaseLostError: ("FAILED_PRECONDITION", 409),
     errors.JobStateError: ("FAILED_PRECONDITION", 409),
     errors.DuplicateKeyError: ("ALREADY_EXISTS", 409),

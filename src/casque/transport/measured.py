@@ -13,7 +13,7 @@ from casque.service import ArchivedJob, Lease, Outcome, QueueEvent, QueueService
 from casque.telemetry.metrics import Metrics
 from casque.transport.border import Admit, Wrapper
 from casque.transport.errors import name_of
-from casque.types import Admission, Backoff, JobRecord, JobSpec, JobState, StagedPart
+from casque.types import Admission, Backoff, JobRecord, JobSpec, JobState, Schedule, ScheduleSpec, StagedPart
 
 T = TypeVar("T")
 
@@ -184,6 +184,18 @@ class Measured:
 
     async def stats(self) -> Stats:
         return await self._counted("stats", self._service.stats())
+
+    async def set_schedule(self, spec: ScheduleSpec) -> Schedule:
+        return await self._counted("set_schedule", self._service.set_schedule(spec))
+
+    async def schedules(self) -> list[Schedule]:
+        return await self._counted("schedules", self._service.schedules())
+
+    async def pause_schedule(self, name: str, *, paused: bool) -> Schedule:
+        return await self._counted("pause_schedule", self._service.pause_schedule(name, paused=paused))
+
+    async def drop_schedule(self, name: str) -> None:
+        await self._counted("drop_schedule", self._service.drop_schedule(name))
 
     async def events(self, *, from_position: int | None = None, follow: bool = True) -> AsyncGenerator[QueueEvent]:
         stream = self._service.events(from_position=from_position, follow=follow)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import pickle
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -101,6 +101,11 @@ class Worker:
     def entrypoints(self) -> tuple[str, ...]:
         return tuple(self._handlers)
 
+    @property
+    def preparing(self) -> Callable[[Queue[bytes]], Awaitable[None]] | None:
+        """What the app wants done before the first job, if anything."""
+        return getattr(self._app, "prepare", None)
+
     def stop(self) -> None:
         """Claim nothing more, give back what was not started, and let what runs come to its end within `drain`. To be
         called on the loop that `run` runs on."""
@@ -172,6 +177,7 @@ class _Shift:
         self._guard = guard
         self._processes = processes
         self._summary = worker.summary
+        self._preparing = worker.preparing
         self._clock, self._rng = SystemClock(), system_random()
         self._claims = Claims(None if guard is None else guard.gone)
         self._room = asyncio.Event()
@@ -235,6 +241,7 @@ class _Shift:
     # --- Claiming ---
 
     async def _claim(self) -> None:
+        await self._prepare()
         if self._processes is not None:
             await self._processes.start()
         patience = Patience(self._clock, self._rng)
@@ -270,6 +277,19 @@ class _Shift:
                     return
                 self._room.clear()
                 await self._room.wait()
+
+    async def _prepare(self) -> None:
+        """What the app wants done before the first job, such as telling the queue of its schedules."""
+        patience = Patience(self._clock, self._rng)
+        while self._preparing is not None:
+            try:
+                await self._preparing(self._queue)
+                return
+            except CasqueError as error:
+                if patience.is_hopeless(error):
+                    raise
+                log.warning("could not prepare the queue, trying again: %s", error)
+                await patience.wait()
 
     def _wanted(self) -> int:
         """How many more to claim. Not one by one while many are under way: half of what is claimed ahead at least."""

@@ -110,6 +110,11 @@ def as_program(case: Any) -> None:
         case.body["parts"] = [msgspec.structs.asdict(PARTS[0])]
         if isinstance(case.body.get("skip_known", True), bool):
             case.body["skip_known"] = True  # another batch has brought these jobs before
+    if isinstance(case.body, dict) and "cron" in case.body:
+        if isinstance(case.body["cron"], str) and 0 < len(case.body["cron"]) <= 256:
+            case.body["cron"] = "@daily"  # what an expression is, only its parser knows
+        if isinstance(case.body.get("tz"), str):
+            case.body["tz"] = "UTC"
     headers, query = case.headers or {}, case.query or {}
     if re.fullmatch(r"[!-~]([ -~]{0,254}[!-~])?", str(headers.get("Idempotency-Key", ""))):
         headers["Idempotency-Key"] = f"request-{next(KEYS)}"  # one key for two different requests is refused

@@ -187,8 +187,16 @@ class LogOnlooker:
             lambda: f"snapshot and tail of position {state.position} do not tell all that is to be archived",
         )
         self._h.demand(
-            (state.position, state.jobs, state.counters, state.writers, state.requests, state.admissions)
-            == (full.position, full.jobs, full.counters, full.writers, full.requests, full.admissions),
+            (
+                state.position,
+                state.jobs,
+                state.counters,
+                state.writers,
+                state.requests,
+                state.admissions,
+                state.schedules,
+            )
+            == (full.position, full.jobs, full.counters, full.writers, full.requests, full.admissions, full.schedules),
             Invariant.REPLAY,
             lambda: (
                 f"snapshot and tail give position {state.position}, and the full replay another state, of position"

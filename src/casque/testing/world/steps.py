@@ -423,6 +423,7 @@ def same_content(a: State, b: State) -> bool:
         and a.counters == b.counters
         and a.writers == b.writers
         and a.admissions == b.admissions
+        and a.schedules == b.schedules
         and (a.requests == b.requests or all(b.requests.get(i, seen) == seen for i, seen in a.requests.items()))
         and _same_finished(a, b)
     )

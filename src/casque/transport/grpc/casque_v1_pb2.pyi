@@ -23,6 +23,13 @@ class Ending(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     ENDING_FAILED: _ClassVar[Ending]
     ENDING_EXPIRED: _ClassVar[Ending]
     ENDING_CRASHED: _ClassVar[Ending]
+
+class Missed(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    MISSED_UNSPECIFIED: _ClassVar[Missed]
+    MISSED_SKIP: _ClassVar[Missed]
+    MISSED_ONE: _ClassVar[Missed]
+    MISSED_ALL: _ClassVar[Missed]
 JOB_STATE_UNSPECIFIED: JobState
 JOB_STATE_READY: JobState
 JOB_STATE_DELAYED: JobState
@@ -34,6 +41,10 @@ ENDING_UNSPECIFIED: Ending
 ENDING_FAILED: Ending
 ENDING_EXPIRED: Ending
 ENDING_CRASHED: Ending
+MISSED_UNSPECIFIED: Missed
+MISSED_SKIP: Missed
+MISSED_ONE: Missed
+MISSED_ALL: Missed
 
 class NewJob(_message.Message):
     __slots__ = ("id", "entrypoint", "payload", "priority", "run_at_ms", "delay_ms", "max_attempts", "key", "headers", "zone", "max_crashes")
@@ -577,3 +588,71 @@ class Packet(_message.Message):
     BODY_FIELD_NUMBER: _ClassVar[int]
     body: bytes
     def __init__(self, body: _Optional[bytes] = ...) -> None: ...
+
+class Schedule(_message.Message):
+    __slots__ = ("name", "cron", "tz", "missed", "job", "origin", "paused", "next_at_ms", "last_at_ms")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    CRON_FIELD_NUMBER: _ClassVar[int]
+    TZ_FIELD_NUMBER: _ClassVar[int]
+    MISSED_FIELD_NUMBER: _ClassVar[int]
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    ORIGIN_FIELD_NUMBER: _ClassVar[int]
+    PAUSED_FIELD_NUMBER: _ClassVar[int]
+    NEXT_AT_MS_FIELD_NUMBER: _ClassVar[int]
+    LAST_AT_MS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    cron: str
+    tz: str
+    missed: Missed
+    job: NewJob
+    origin: str
+    paused: bool
+    next_at_ms: int
+    last_at_ms: int
+    def __init__(self, name: _Optional[str] = ..., cron: _Optional[str] = ..., tz: _Optional[str] = ..., missed: _Optional[_Union[Missed, str]] = ..., job: _Optional[_Union[NewJob, _Mapping]] = ..., origin: _Optional[str] = ..., paused: _Optional[bool] = ..., next_at_ms: _Optional[int] = ..., last_at_ms: _Optional[int] = ...) -> None: ...
+
+class SetScheduleRequest(_message.Message):
+    __slots__ = ("schedule",)
+    SCHEDULE_FIELD_NUMBER: _ClassVar[int]
+    schedule: Schedule
+    def __init__(self, schedule: _Optional[_Union[Schedule, _Mapping]] = ...) -> None: ...
+
+class SetScheduleResponse(_message.Message):
+    __slots__ = ("schedule",)
+    SCHEDULE_FIELD_NUMBER: _ClassVar[int]
+    schedule: Schedule
+    def __init__(self, schedule: _Optional[_Union[Schedule, _Mapping]] = ...) -> None: ...
+
+class SchedulesRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class SchedulesResponse(_message.Message):
+    __slots__ = ("schedules",)
+    SCHEDULES_FIELD_NUMBER: _ClassVar[int]
+    schedules: _containers.RepeatedCompositeFieldContainer[Schedule]
+    def __init__(self, schedules: _Optional[_Iterable[_Union[Schedule, _Mapping]]] = ...) -> None: ...
+
+class PauseScheduleRequest(_message.Message):
+    __slots__ = ("name", "paused")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    PAUSED_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    paused: bool
+    def __init__(self, name: _Optional[str] = ..., paused: _Optional[bool] = ...) -> None: ...
+
+class PauseScheduleResponse(_message.Message):
+    __slots__ = ("schedule",)
+    SCHEDULE_FIELD_NUMBER: _ClassVar[int]
+    schedule: Schedule
+    def __init__(self, schedule: _Optional[_Union[Schedule, _Mapping]] = ...) -> None: ...
+
+class DropScheduleRequest(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class DropScheduleResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...

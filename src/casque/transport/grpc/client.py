@@ -27,6 +27,7 @@ from casque.transport.grpc.packets import (
     AdmitCall,
     CancelCall,
     DequeueCall,
+    DropScheduleCall,
     EnqueueCall,
     FindCall,
     GiveBackCall,
@@ -34,14 +35,17 @@ from casque.transport.grpc.packets import (
     HeartbeatsCall,
     NackCall,
     OutcomeOf,
+    PauseScheduleCall,
     PurgeCall,
     RetryCall,
+    SchedulesCall,
+    SetScheduleCall,
     SettleCall,
     StatsCall,
 )
 from casque.transport.grpc.refusals import typed
 from casque.transport.settling import answers_to
-from casque.types import Admission, Backoff, JobRecord, JobSpec, JobState, StagedPart
+from casque.types import Admission, Backoff, JobRecord, JobSpec, JobState, Schedule, ScheduleSpec, StagedPart
 
 __all__ = ["ClientTls", "GrpcService"]
 
@@ -220,6 +224,28 @@ class GrpcService:
         answer = await line.ask(StatsCall(line.next_number()))
         stats: Stats = answer.stats
         return stats
+
+    async def set_schedule(self, spec: ScheduleSpec) -> Schedule:
+        line = self._open_line()
+        answer = await line.ask(SetScheduleCall(line.next_number(), spec))
+        schedule: Schedule = answer.schedules[0]
+        return schedule
+
+    async def schedules(self) -> list[Schedule]:
+        line = self._open_line()
+        answer = await line.ask(SchedulesCall(line.next_number()))
+        schedules: list[Schedule] = answer.schedules
+        return schedules
+
+    async def pause_schedule(self, name: str, *, paused: bool) -> Schedule:
+        line = self._open_line()
+        answer = await line.ask(PauseScheduleCall(line.next_number(), name, paused))
+        schedule: Schedule = answer.schedules[0]
+        return schedule
+
+    async def drop_schedule(self, name: str) -> None:
+        line = self._open_line()
+        await line.ask(DropScheduleCall(line.next_number(), name))
 
     # --- Long answers ---
 

@@ -31,6 +31,7 @@ from casque.transport.grpc.packets import (
     GiveBackCall,
     Jobs,
     Leave,
+    Planned,
     SettleCall,
     Verb,
 )
@@ -76,7 +77,7 @@ class Line:
         """The last call that the server has looked at, if it said farewell."""
         self._outbox: list[Call] = []
         self._pending: dict[int, asyncio.Future[Any]] = {}
-        self._collected: dict[int, list[Jobs | Beats]] = {}
+        self._collected: dict[int, list[Jobs | Beats | Planned]] = {}
         """The first parts of answers that come in several."""
         self._patient: dict[int, float] = {}
         """Calls that wait on purpose, and until when."""
@@ -254,8 +255,8 @@ class Line:
 
     def _answered(self, answer: Answer) -> None:
         kind = type(answer)
-        if kind is Jobs or kind is Beats:
-            assert isinstance(answer, Jobs | Beats)
+        if kind is Jobs or kind is Beats or kind is Planned:
+            assert isinstance(answer, Jobs | Beats | Planned)
             if answer.more:
                 self._collected.setdefault(answer.number, []).append(answer)
                 return
@@ -355,8 +356,10 @@ def _another(error: CasqueError) -> CasqueError:
     return from_wire(to_wire(error))
 
 
-def _joined(parts: list[Jobs | Beats]) -> Jobs | Beats:
+def _joined(parts: list[Jobs | Beats | Planned]) -> Jobs | Beats | Planned:
     number = parts[0].number
+    if isinstance(parts[0], Planned):
+        return Planned(number, [one for part in parts if isinstance(part, Planned) for one in part.schedules])
     if isinstance(parts[0], Beats):
         return Beats(number, [beat for part in parts if isinstance(part, Beats) for beat in part.beats])
     return Jobs(number, [job for part in parts if isinstance(part, Jobs) for job in part.jobs])

@@ -15,7 +15,7 @@ from casque.service import ArchivedAttempt, ArchivedJob, Outcome, QueueEvent, St
 from casque.transport.errors import code_of, grpc_code
 from casque.transport.grpc import casque_v1_pb2 as pb
 from casque.transport.settling import Refused
-from casque.types import Attempt, Backoff, Ending, JobRecord, JobSpec, JobState
+from casque.types import Attempt, Backoff, Ending, JobRecord, JobSpec, JobState, Missed, Schedule, ScheduleSpec
 
 _STATES = {
     JobState.READY: pb.JOB_STATE_READY,
@@ -29,6 +29,11 @@ _ENDINGS = {
     Ending.FAILED: pb.ENDING_FAILED,
     Ending.EXPIRED: pb.ENDING_EXPIRED,
     Ending.CRASHED: pb.ENDING_CRASHED,
+}
+_MISSED = {Missed.SKIP: pb.MISSED_SKIP, Missed.ONE: pb.MISSED_ONE, Missed.ALL: pb.MISSED_ALL}
+_FROM_MISSED: dict[int, Missed] = {
+    pb.MISSED_UNSPECIFIED: Missed.ONE,
+    **{int(number): missed for missed, number in _MISSED.items()},
 }
 _FROM_STATES: dict[int, JobState] = {int(number): state for state, number in _STATES.items()}
 
@@ -57,6 +62,21 @@ def spec(new: pb.NewJob, *, attempts_max: int | None, clock: Clock, rng: Random)
         dict(new.headers) or None,
         given(new, "zone"),
         max_crashes=given(new, "max_crashes"),
+    )
+
+
+def schedule_spec(asked: pb.Schedule, *, attempts_max: int | None, clock: Clock, rng: Random) -> ScheduleSpec:
+    if asked.missed not in _FROM_MISSED:
+        known = ", ".join(pb.Missed.Name(one) for one in _MISSED.values())
+        raise InvalidInputError(f"missed must be one of {known}, not {asked.missed}")
+    job = spec(asked.job, attempts_max=attempts_max, clock=clock, rng=rng)
+    return ScheduleSpec(
+        asked.name,
+        asked.cron,
+        msgspec.structs.replace(job, id=asked.job.id),
+        asked.tz or "UTC",
+        _FROM_MISSED[asked.missed],
+        given(asked, "origin"),
     )
 
 
@@ -163,6 +183,30 @@ def beat(answer: JobRecord | CasqueError) -> pb.HeartbeatResponse.Answer:
 
 def refused(found: Refused) -> pb.SettleResponse.Refused:
     return pb.SettleResponse.Refused(name=found.error, code=code_of(found.error), places=found.places)
+
+
+def schedule(found: Schedule) -> pb.Schedule:
+    asked = found.spec
+    return pb.Schedule(
+        name=asked.name,
+        cron=asked.cron,
+        tz=asked.tz,
+        missed=_MISSED[asked.missed],
+        job=pb.NewJob(
+            entrypoint=asked.job.entrypoint,
+            payload=asked.job.payload,
+            priority=asked.job.priority,
+            max_attempts=asked.job.attempts_max or 0,
+            key=asked.job.key,
+            headers=asked.job.headers,
+            zone=asked.job.zone,
+            max_crashes=asked.job.max_crashes,
+        ),
+        origin=asked.origin,
+        paused=found.paused,
+        next_at_ms=found.next_ms,
+        last_at_ms=found.last_ms,
+    )
 
 
 def stats(found: Stats) -> pb.StatsResponse:

@@ -15,7 +15,7 @@ import msgspec
 from casque.service import Lease, Stats
 from casque.transport.errors import WireError
 from casque.transport.settling import Refused
-from casque.types import Admission, Backoff, JobRecord, JobSpec, JobState, StagedPart
+from casque.types import Admission, Backoff, JobRecord, JobSpec, JobState, Schedule, ScheduleSpec, StagedPart
 
 T = TypeVar("T")
 
@@ -129,6 +129,26 @@ class StatsCall(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="sta
     number: int
 
 
+class SetScheduleCall(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="set_schedule"):
+    number: int
+    spec: ScheduleSpec
+
+
+class SchedulesCall(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="schedules"):
+    number: int
+
+
+class PauseScheduleCall(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="pause_schedule"):
+    number: int
+    name: str
+    paused: bool
+
+
+class DropScheduleCall(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="drop_schedule"):
+    number: int
+    name: str
+
+
 class Leave(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="leave"):
     """Whoever made the call of this number no longer waits for it. It is still answered, by `Done` at the least."""
 
@@ -150,6 +170,10 @@ Verb: TypeAlias = (
     | PurgeCall
     | FindCall
     | StatsCall
+    | SetScheduleCall
+    | SchedulesCall
+    | PauseScheduleCall
+    | DropScheduleCall
 )
 Call: TypeAlias = Verb | Leave
 
@@ -236,6 +260,14 @@ class Counted(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="stats
     stats: Stats
 
 
+class Planned(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="schedules"):
+    """Schedules: all, or the one that was asked about. In several, like jobs, if they do not fit into one packet."""
+
+    number: int
+    schedules: list[Schedule]
+    more: bool = False
+
+
 class Failed(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="failed"):
     number: int
     error: WireError
@@ -247,7 +279,9 @@ class Farewell(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="fare
     number: int
 
 
-Answer: TypeAlias = Done | Job | Jobs | Added | AddedRun | Taken | Beats | Settled | Count | Counted | Failed | Farewell
+Answer: TypeAlias = (
+    Done | Job | Jobs | Added | AddedRun | Taken | Beats | Settled | Count | Counted | Planned | Failed | Farewell
+)
 
 HELLO = ("casque-exchange", "1")
 """The first metadata that a server sends on a stream that it has taken. Until then a client sends nothing."""
@@ -325,6 +359,9 @@ def parts(answer: Answer, bytes_max: int) -> Sequence[Answer]:
         case Beats(number, beats):
             beats_cut = _cut(beats, _beat_weight, bytes_max)
             return [Beats(number, piece, more) for piece, more in beats_cut]
+        case Planned(number, schedules):
+            schedules_cut = _cut(schedules, _schedule_weight, bytes_max)
+            return [Planned(number, piece, more) for piece, more in schedules_cut]
         case _:
             return (answer,)
 
@@ -363,7 +400,13 @@ def answer_weight(answer: Answer) -> int:
         return 32 + sum([5 * len(why.places) for why in answer.refused])
     if type(answer) is Beats:
         return sum([_beat_weight(beat) for beat in answer.beats])
+    if type(answer) is Planned:
+        return sum(map(_schedule_weight, answer.schedules))
     return 256
+
+
+def _schedule_weight(schedule: Schedule) -> int:
+    return len(schedule.spec.job.payload) + 512
 
 
 def _beat_weight(beat: Beat) -> int:

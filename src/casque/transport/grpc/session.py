@@ -28,6 +28,7 @@ from casque.transport.grpc.packets import (
     Counted,
     DequeueCall,
     Done,
+    DropScheduleCall,
     EnqueueCall,
     Failed,
     Farewell,
@@ -39,8 +40,12 @@ from casque.transport.grpc.packets import (
     Jobs,
     Leave,
     NackCall,
+    PauseScheduleCall,
+    Planned,
     PurgeCall,
     RetryCall,
+    SchedulesCall,
+    SetScheduleCall,
     SettleCall,
     Settled,
     StatsCall,
@@ -309,6 +314,23 @@ async def _stats(service: QueueService, c: StatsCall) -> Answer:
     return Counted(c.number, await service.stats())
 
 
+async def _set_schedule(service: QueueService, c: SetScheduleCall) -> Answer:
+    return Planned(c.number, [await service.set_schedule(c.spec)])
+
+
+async def _schedules(service: QueueService, c: SchedulesCall) -> Answer:
+    return Planned(c.number, await service.schedules())
+
+
+async def _pause_schedule(service: QueueService, c: PauseScheduleCall) -> Answer:
+    return Planned(c.number, [await service.pause_schedule(c.name, paused=c.paused)])
+
+
+async def _drop_schedule(service: QueueService, c: DropScheduleCall) -> Answer:
+    await service.drop_schedule(c.name)
+    return Done(c.number)
+
+
 _VERBS: dict[type, Callable[[QueueService, Any], Awaitable[Answer]]] = {
     EnqueueCall: _enqueue,
     AdmitCall: _admit,
@@ -323,4 +345,8 @@ _VERBS: dict[type, Callable[[QueueService, Any], Awaitable[Answer]]] = {
     PurgeCall: _purge,
     FindCall: _find,
     StatsCall: _stats,
+    SetScheduleCall: _set_schedule,
+    SchedulesCall: _schedules,
+    PauseScheduleCall: _pause_schedule,
+    DropScheduleCall: _drop_schedule,
 }

@@ -120,6 +120,30 @@ class Verbs:
     async def stats(self, service: QueueService, _request: pb.StatsRequest, _context: Any) -> pb.StatsResponse:
         return messages.stats(await service.stats())
 
+    async def set_schedule(
+        self, service: QueueService, request: pb.SetScheduleRequest, _context: Any
+    ) -> pb.SetScheduleResponse:
+        door = self._door
+        spec = messages.schedule_spec(request.schedule, attempts_max=self._attempts_max, clock=door.clock, rng=door.rng)
+        return pb.SetScheduleResponse(schedule=messages.schedule(await service.set_schedule(spec)))
+
+    async def schedules(
+        self, service: QueueService, _request: pb.SchedulesRequest, _context: Any
+    ) -> pb.SchedulesResponse:
+        return pb.SchedulesResponse(schedules=map(messages.schedule, await service.schedules()))
+
+    async def pause_schedule(
+        self, service: QueueService, request: pb.PauseScheduleRequest, _context: Any
+    ) -> pb.PauseScheduleResponse:
+        paused = await service.pause_schedule(request.name, paused=request.paused)
+        return pb.PauseScheduleResponse(schedule=messages.schedule(paused))
+
+    async def drop_schedule(
+        self, service: QueueService, request: pb.DropScheduleRequest, _context: Any
+    ) -> pb.DropScheduleResponse:
+        await service.drop_schedule(request.name)
+        return pb.DropScheduleResponse()
+
 
 def _outline(record: JobRecord | None) -> pb.Job | None:
     return None if record is None else messages.outline(record)

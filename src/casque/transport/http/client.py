@@ -22,6 +22,7 @@ from casque.errors import (
     CasqueError,
     InvalidInputError,
     JobNotFoundError,
+    ScheduleNotFoundError,
     UnknownOutcomeError,
 )
 from casque.service import ArchivedJob, Lease, Outcome, QueueEvent, Stats
@@ -47,15 +48,19 @@ from casque.transport.http.messages import (
     Part,
     Purged,
     PurgeRequest,
+    ScheduleOf,
+    Schedules,
     Settled,
     SettleRequest,
     from_backoff,
     from_job,
+    from_schedule,
+    from_schedule_spec,
     from_spec,
 )
 from casque.transport.http.sse import Reader, to_event
 from casque.transport.settling import answers_to
-from casque.types import Admission, Backoff, JobRecord, JobSpec, JobState, StagedPart
+from casque.types import Admission, Backoff, JobRecord, JobSpec, JobState, Schedule, ScheduleSpec, StagedPart
 
 T = TypeVar("T")
 
@@ -205,6 +210,21 @@ class HttpService:
     async def purge(self, *, entrypoint: str | None = None, request_id: str | None = None) -> int:
         return (await self._post("/v1/purge", PurgeRequest(entrypoint), Purged, request_id)).purged
 
+    # --- Schedules ---
+
+    async def set_schedule(self, spec: ScheduleSpec) -> Schedule:
+        return from_schedule(await self._post("/v1/schedules", from_schedule_spec(spec), ScheduleOf))
+
+    async def schedules(self) -> list[Schedule]:
+        return [from_schedule(one) for one in (await self._get("/v1/schedules", Schedules)).schedules]
+
+    async def pause_schedule(self, name: str, *, paused: bool) -> Schedule:
+        path = _of(name, "pause" if paused else "resume", "schedules")
+        return from_schedule(await self._post(path, Nothing(), ScheduleOf))
+
+    async def drop_schedule(self, name: str) -> None:
+        await self._post(_of(name, "drop", "schedules"), Nothing(), None)
+
     # --- Looking ---
 
     async def find(self, job_id: str) -> JobRecord | None:
@@ -338,12 +358,12 @@ def _url(address: str, *, secure: bool) -> str:
     return url.rstrip("/")
 
 
-def _of(job_id: str, verb: str | None = None) -> str:
+def _of(job_id: str, verb: str | None = None, things: str = "jobs") -> str:
     if not job_id:
-        raise JobNotFoundError(job_id)
+        raise JobNotFoundError(job_id) if things == "jobs" else ScheduleNotFoundError(job_id)
     # A path may not have segments of dots alone: everybody on the way would resolve them.
     segment = quote(job_id, safe="") if job_id.strip(".") else job_id.replace(".", "%2E")
-    return f"/v1/jobs/{segment}" if verb is None else f"/v1/jobs/{segment}/{verb}"
+    return f"/v1/{things}/{segment}" if verb is None else f"/v1/{things}/{segment}/{verb}"
 
 
 def _query(states: frozenset[JobState] | None, entrypoint: str | None) -> Query:

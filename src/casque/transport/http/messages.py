@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from casque import checks
+from casque import checks, cron
 from casque.codec.archive import archived_try
 from casque.codec.staged import ADMITTED_PARTS_MAX, KEY_PATTERN, PART_BYTES_MAX, PART_JOBS_MAX
 from casque.codec.stored import from_ms, to_ms
@@ -21,7 +21,7 @@ from casque.service import ArchivedAttempt
 from casque.transport.border import DEFAULT_LIMITS
 from casque.transport.errors import WireError
 from casque.transport.settling import Refused
-from casque.types import Attempt, Backoff, JobRecord, JobSpec, JobState
+from casque.types import Attempt, Backoff, JobRecord, JobSpec, JobState, Missed, Schedule, ScheduleSpec
 
 INT64_MAX = 2**63 - 1
 PAGE = 100
@@ -169,6 +169,30 @@ class PurgeRequest(Struct, frozen=True, forbid_unknown_fields=True, omit_default
     entrypoint: Name | None = None
 
 
+class NewSchedule(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A job that is added at every tick. Its payload is given in one of three ways, or is empty."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=checks.SCHEDULE_MAX, extra_json_schema=_PRINTABLE)]
+    cron: Annotated[str, Meta(min_length=1, max_length=cron.EXPRESSION_MAX)]
+    """Five fields, or @hourly and the like."""
+    entrypoint: Name
+    tz: str = "UTC"
+    missed: Missed = Missed.ONE
+    """What becomes of ticks that passed while nobody was there to notice."""
+    payload: Base64 | UnsetType = UNSET
+    payload_text: str | UnsetType = UNSET
+    payload_json: msgspec.Raw | UnsetType = UNSET
+    priority: Annotated[int, Meta(ge=-INT64_MAX - 1, le=INT64_MAX)] = 0
+    max_attempts: Annotated[int, Meta(ge=1, le=INT64_MAX)] | UnsetType | None = UNSET
+    """Left out: the broker's own limit. null: no limit."""
+    key: Key | None = None
+    headers: dict[str, str] | None = None
+    zone: Name | None = None
+    origin: Name | None = None
+    """What declared it."""
+    max_crashes: Annotated[int, Meta(ge=1, le=INT64_MAX)] | None = None
+
+
 # --- What is asked in a query. Values are texts there, so that nothing may be null. ---
 
 
@@ -267,6 +291,33 @@ class Purged(Struct, frozen=True):
     purged: int
 
 
+class ScheduleOf(Struct, frozen=True, omit_defaults=True):
+    """A schedule as it stands."""
+
+    name: str
+    cron: str
+    entrypoint: str
+    payload: Base64
+    next_at: datetime
+    """The next tick. Of a paused one, the tick that would have been next."""
+    tz: str = "UTC"
+    missed: Missed = Missed.ONE
+    paused: bool = False
+    last_at: datetime | None = None
+    """The latest tick that became a job."""
+    priority: int = 0
+    max_attempts: int | None = None
+    key: str | None = None
+    headers: dict[str, str] | None = None
+    zone: str | None = None
+    origin: str | None = None
+    max_crashes: int | None = None
+
+
+class Schedules(Struct, frozen=True):
+    schedules: list[ScheduleOf]
+
+
 class EventLine(Struct, frozen=True):
     """The data of one server-sent event. Later releases may add kinds."""
 
@@ -358,6 +409,64 @@ def from_spec(spec: JobSpec) -> NewJob:
         zone=spec.zone,
         max_crashes=spec.max_crashes,
     )
+
+
+def from_schedule_spec(spec: ScheduleSpec) -> NewSchedule:
+    job = spec.job
+    return NewSchedule(
+        spec.name,
+        spec.cron,
+        job.entrypoint,
+        spec.tz,
+        spec.missed,
+        payload=job.payload,
+        priority=job.priority,
+        max_attempts=job.attempts_max,
+        key=job.key,
+        headers=job.headers,
+        zone=job.zone,
+        origin=spec.origin,
+        max_crashes=job.max_crashes,
+    )
+
+
+def to_schedule(found: Schedule) -> ScheduleOf:
+    spec, job = found.spec, found.spec.job
+    return ScheduleOf(
+        spec.name,
+        spec.cron,
+        job.entrypoint,
+        job.payload,
+        from_ms(found.next_ms),
+        spec.tz,
+        spec.missed,
+        found.paused,
+        _moment(found.last_ms),
+        job.priority,
+        job.attempts_max,
+        job.key,
+        job.headers,
+        job.zone,
+        spec.origin,
+        job.max_crashes,
+    )
+
+
+def from_schedule(told: ScheduleOf) -> Schedule:
+    job = JobSpec(
+        "",
+        told.entrypoint,
+        told.payload,
+        told.priority,
+        None,
+        told.max_attempts,
+        told.key,
+        told.headers,
+        told.zone,
+        max_crashes=told.max_crashes,
+    )
+    spec = ScheduleSpec(told.name, told.cron, job, told.tz, told.missed, told.origin)
+    return Schedule(spec, to_ms(told.next_at), told.paused, _ms(told.last_at))
 
 
 def to_backoff(asked: BackoffRequest, drawn: float) -> Backoff:

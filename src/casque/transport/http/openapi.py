@@ -18,6 +18,7 @@ SCHEME = {"bearer": {"type": "http", "scheme": "bearer"}}
 # Rules that types cannot say: fields that exclude each other.
 EXCLUSIVE = {
     "NewJob": (("payload", "payload_text", "payload_json"), ("delay", "run_at")),
+    "NewSchedule": (("payload", "payload_text", "payload_json"),),
     "AckRequest": (("result", "result_text", "result_json"),),
     "OutcomeOf": (("error", "result", "result_text", "result_json"),),
 }

@@ -9,7 +9,7 @@ import msgspec
 
 from casque.service import EventKind, QueueEvent
 from casque.state import Event
-from casque.state.events import Added, Admitted
+from casque.state.events import Added, Admitted, Scheduled
 from casque.transport.http.messages import EventLine
 from casque.types import JobSpec
 
@@ -64,7 +64,7 @@ def _types(kind: Any) -> dict[str, Any]:
     fields = {field.name: field.type for field in msgspec.structs.fields(kind)}
     if kind is Added:
         fields |= {field.name: field.type for field in msgspec.structs.fields(JobSpec)}
-    if kind is Admitted:
+    if kind is Admitted or kind is Scheduled:
         fields = {}  # made of what JSON has
     return fields
 

@@ -34,17 +34,21 @@ from casque.transport.http.messages import (
     MaybeJob,
     NackRequest,
     NewJob,
+    NewSchedule,
     OutcomeOf,
     Purged,
     PurgeRequest,
+    ScheduleOf,
+    Schedules,
     Settled,
     SettleRequest,
     given_bytes,
     to_backoff,
     to_job,
+    to_schedule,
 )
 from casque.transport.settling import refused_among
-from casque.types import Admission, Backoff, JobRecord, JobSpec, StagedPart
+from casque.types import Admission, Backoff, JobRecord, JobSpec, ScheduleSpec, StagedPart
 
 
 class Call(msgspec.Struct, frozen=True):
@@ -223,6 +227,38 @@ class Verbs:
         asked: PurgeRequest = call.body
         entrypoint = None if asked.entrypoint is None else checks.entrypoint(asked.entrypoint)
         return Purged(await call.service.purge(entrypoint=entrypoint, request_id=call.request_id))
+
+    # --- Schedules ---
+
+    async def set_schedule(self, call: Call) -> ScheduleOf:
+        asked: NewSchedule = call.body
+        payload = given_bytes("payload", asked.payload, asked.payload_text, asked.payload_json)
+        job = JobSpec(
+            "",
+            checks.entrypoint(asked.entrypoint),
+            payload or b"",
+            asked.priority,
+            None,
+            self._settings.max_attempts if asked.max_attempts is UNSET else asked.max_attempts,
+            asked.key,
+            None if asked.headers is None else checks.headers(asked.headers),
+            asked.zone,
+            max_crashes=asked.max_crashes,
+        )
+        spec = ScheduleSpec(asked.name, asked.cron, job, asked.tz, asked.missed, asked.origin)
+        return to_schedule(await call.service.set_schedule(spec))
+
+    async def schedules(self, call: Call) -> Schedules:
+        return Schedules([to_schedule(one) for one in await call.service.schedules()])
+
+    async def pause_schedule(self, call: Call) -> ScheduleOf:
+        return to_schedule(await call.service.pause_schedule(call.job_id, paused=True))
+
+    async def resume_schedule(self, call: Call) -> ScheduleOf:
+        return to_schedule(await call.service.pause_schedule(call.job_id, paused=False))
+
+    async def drop_schedule(self, call: Call) -> None:
+        await call.service.drop_schedule(call.job_id)
 
     # --- Looking ---
 

@@ -1,0 +1,249 @@
+"""`casque cron list|pause|resume|trigger|drop`: the schedules of a queue."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from datetime import datetime, timedelta
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from casque.cli.place import QueueName, apart, find_place
+from casque.cli.running import Json, OptionalUrl, StoreOptions, clear_ends, confirmed, on_queue
+from casque.cli.shown import clock_time, cut, length, now, print_json, print_table, text_of
+from casque.client.queue import Queue
+from casque.errors import InvalidInputError
+from casque.types import Schedule
+
+EXAMPLES_LIST = """
+[bold]Examples[/]
+
+  casque cron list
+
+  casque cron list s3://bucket/orders --json
+"""
+EXAMPLES_PAUSE = """
+[bold]Examples[/]
+
+  casque cron pause nightly-report
+"""
+EXAMPLES_RESUME = """
+[bold]Examples[/]
+
+  casque cron resume nightly-report
+"""
+EXAMPLES_TRIGGER = """
+[bold]Examples[/]
+
+  casque jobs show $(casque cron trigger nightly-report)
+"""
+EXAMPLES_DROP = """
+[bold]Examples[/]
+
+  casque cron drop nightly-report --yes
+"""
+Name = Annotated[
+    str | None,
+    typer.Argument(metavar="NAME", help="Which schedule; `casque cron list` shows them.", show_default=False),
+]
+
+
+class ShownSchedule(msgspec.Struct, frozen=True):
+    """A schedule, with times that people and programs can read."""
+
+    name: str
+    cron: str
+    tz: str
+    missed: str
+    entrypoint: str
+    payload: bytes
+    text: str | None
+    """The payload, if it is text."""
+    paused: bool
+    next_at: datetime | None
+    """None while it is paused."""
+    last_at: datetime | None
+    """The latest tick that became a job."""
+    priority: int
+    max_attempts: int | None
+    max_crashes: int | None
+    key: str | None
+    zone: str | None
+    headers: dict[str, str] | None
+    origin: str | None
+    """The module that declares it; None if it was set by hand."""
+
+
+COLUMNS: tuple[tuple[str, Callable[[Any], str]], ...] = (
+    ("name", lambda one: one.name),
+    ("cron", lambda one: one.cron),
+    ("tz", lambda one: one.tz),
+    ("next", lambda one: "paused" if one.next_at is None else clock_time(one.next_at)),
+    ("in", lambda one: "" if one.next_at is None else length(max(one.next_at - now(), timedelta(0)))),
+    ("last", lambda one: clock_time(one.last_at)),
+    ("missed", lambda one: one.missed),
+    ("entrypoint", lambda one: one.entrypoint),
+    ("payload", lambda one: cut(one.payload)),
+    ("origin", lambda one: one.origin or ""),
+)
+
+
+def list_(url: OptionalUrl = None, json: Json = False, queue: QueueName = None, option: StoreOptions = None) -> None:
+    """Show the schedules of a queue: what becomes a job again and again, and when next.
+
+    Times are in UTC; `tz` is the zone that the expression is told in. A schedule ticks while somebody is there to
+    notice it: the broker that leads the queue, or any process that has it open, such as a worker.
+
+    Exit code 0: shown. 1: the queue is damaged. 2: it cannot be asked.
+    """
+    with clear_ends():
+        place = find_place(url, queue, option)
+
+    async def work(q: Queue[bytes]) -> None:
+        found = [_shown(schedule) for schedule in await q.schedules()]
+        if json:
+            for one in found:
+                print_json(one)
+        elif found:
+            print_table(COLUMNS, found)
+        else:
+            typer.echo("this queue has no schedules; @app.cron(...) declares one, and a worker sets it", err=True)
+
+    on_queue(place, work)
+
+
+def pause(
+    url: OptionalUrl = None,
+    name: Name = None,
+    json: Json = False,
+    queue: QueueName = None,
+    option: StoreOptions = None,
+) -> None:
+    """Let a schedule rest: no more jobs of it until it is resumed. Workers that start meanwhile do not change that.
+
+    Exit code 0: it rests. 1: there is no such schedule. 2: it cannot be done. 4: nobody knows whether it was done.
+    """
+    _changed("pause", url, name, json, queue, option, lambda q, called: q.pause_schedule(called))
+
+
+def resume(
+    url: OptionalUrl = None,
+    name: Name = None,
+    json: Json = False,
+    queue: QueueName = None,
+    option: StoreOptions = None,
+) -> None:
+    """Let a paused schedule go on, with its next tick. Those that it rested through are not made up for.
+
+    Exit code 0: it goes on. 1: there is no such schedule. 2: it cannot be done. 4: nobody knows whether it was done.
+    """
+    _changed("resume", url, name, json, queue, option, lambda q, called: q.resume_schedule(called))
+
+
+def trigger(
+    url: OptionalUrl = None,
+    name: Name = None,
+    json: Json = False,
+    queue: QueueName = None,
+    option: StoreOptions = None,
+) -> None:
+    """Add the job of a schedule now, beside its ticks, paused or not. Prints the id of the job.
+
+    Exit code 0: added, or there already if it has a unique key. 1: there is no such schedule. 2: it cannot be done. 4:
+    nobody knows whether it was done.
+    """
+    with clear_ends():
+        address, called = _named("trigger", url, name)
+        place = find_place(address, queue, option)
+
+    async def work(q: Queue[bytes]) -> str:
+        return (await q.trigger_schedule(called)).id
+
+    job_id = on_queue(place, work)
+    if json:
+        print_json({"schedule": called, "id": job_id})
+    else:
+        typer.echo(job_id)
+
+
+def drop(
+    url: OptionalUrl = None,
+    name: Name = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    json: Json = False,
+    queue: QueueName = None,
+    option: StoreOptions = None,
+) -> None:
+    """Forget a schedule. Jobs that it has become stay. Asks before it does.
+
+    One that a program still declares is set again when the next worker of that program starts: pause it instead.
+
+    Exit code 0: it is gone. 1: there is no such schedule, or nobody wanted it. 2: it cannot be done. 4: nobody knows
+    whether it was done.
+    """
+    with clear_ends():
+        address, called = _named("drop", url, name)
+        place = find_place(address, queue, option)
+
+    async def work(q: Queue[bytes]) -> None:
+        if any(schedule.name == called for schedule in await q.schedules()):
+            confirmed(f"Drop the schedule {called}?", yes=yes)
+        await q.drop_schedule(called)
+
+    on_queue(place, work)
+    if json:
+        print_json({"schedule": called, "dropped": True})
+    else:
+        typer.echo(f"{called} is dropped")
+
+
+def _changed(
+    verb: str,
+    url: str | None,
+    name: str | None,
+    json: bool,
+    queue: str | None,
+    option: list[str] | None,
+    change: Callable[[Queue[bytes], str], Awaitable[Schedule]],
+) -> None:
+    with clear_ends():
+        address, called = _named(verb, url, name)
+        place = find_place(address, queue, option)
+    shown = _shown(on_queue(place, lambda q: change(q, called)))
+    if json:
+        print_json(shown)
+    elif shown.next_at is None:
+        typer.echo(f"{called} rests")
+    else:
+        typer.echo(f"{called} goes on: next at {clock_time(shown.next_at)} UTC")
+
+
+def _named(verb: str, *given: str | None) -> tuple[str | None, str]:
+    address, names = apart(*given)
+    if len(names) != 1:
+        raise InvalidInputError(f"which schedule? casque cron {verb} [URL] NAME; `casque cron list` shows them")
+    return address, names[0]
+
+
+def _shown(schedule: Schedule) -> ShownSchedule:
+    spec, job = schedule.spec, schedule.spec.job
+    return ShownSchedule(
+        name=spec.name,
+        cron=spec.cron,
+        tz=spec.tz,
+        missed=spec.missed.value,
+        entrypoint=job.entrypoint,
+        payload=job.payload,
+        text=text_of(job.payload),
+        paused=schedule.paused,
+        next_at=None if schedule.paused else schedule.next_at,
+        last_at=schedule.last_at,
+        priority=job.priority,
+        max_attempts=job.attempts_max,
+        max_crashes=job.max_crashes,
+        key=job.key,
+        zone=job.zone,
+        headers=job.headers,
+        origin=spec.origin,
+    )

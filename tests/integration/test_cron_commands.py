@@ -1,0 +1,104 @@
+"""`casque cron list|pause|resume|trigger|drop`, on files and through a broker."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.integration.shell import casque, lines_of, on
+
+from casque import Queue
+from casque.app import BrokerServer, ServeOptions
+from casque.client.loop_thread import LoopThread
+from casque.state import SetSchedule
+from casque.transport.listening import Address
+from casque.types import JobSpec, ScheduleSpec
+
+pytestmark = pytest.mark.usefixtures("nothing_around")
+
+
+async def fill(q: Queue[bytes]) -> None:
+    await q.set_schedule("nightly", "0 3 * * *", ("report", b"all"), tz="Europe/Berlin", origin="shop.jobs")
+    await q.set_schedule("yearly", "@yearly", ("report", b"\xff"), missed="skip")
+
+
+@pytest.fixture(params=["file", "broker"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    place = (tmp_path / "queue").as_uri()
+    on(place, fill)
+    if request.param == "file":
+        yield place
+        return
+    thread = LoopThread("broker")
+    server = BrokerServer(ServeOptions(url=place, listen=Address.parse("127.0.0.1:0")))
+    thread.wait(server.start())
+    try:
+        yield f"grpc://{server.address}"
+    finally:
+        thread.wait(server.stop())
+        thread.end()
+
+
+def test_schedules_are_listed_paused_resumed_triggered_and_dropped(url: str) -> None:
+    nightly, yearly = lines_of(casque("cron", "list", url, "--json"))
+    assert (nightly["name"], nightly["cron"], nightly["tz"], nightly["missed"]) == (
+        "nightly",
+        "0 3 * * *",
+        "Europe/Berlin",
+        "one",
+    )
+    assert (nightly["text"], nightly["paused"], nightly["origin"]) == ("all", False, "shop.jobs")
+    assert (yearly["payload"], yearly["text"], yearly["origin"], yearly["last_at"]) == ("/w==", None, None, None)
+    assert yearly["next_at"].endswith("-01-01T00:00:00Z")
+    [heading, first, second] = casque("cron", "list", url).stdout.splitlines()
+    assert heading.split() == ["name", "cron", "tz", "next", "in", "missed", "entrypoint", "payload", "origin"]
+    assert first.split()[0] == "nightly"
+    assert second.split()[:2] == ["yearly", "@yearly"]
+
+    assert casque("cron", "pause", url, "nightly").stdout == "nightly rests\n"
+    [paused] = lines_of(casque("cron", "pause", url, "nightly", "--json"))
+    assert (paused["paused"], paused["next_at"]) == (True, None)
+    assert "paused" in casque("cron", "list", url).stdout
+    assert casque("cron", "resume", url, "nightly").stdout.startswith("nightly goes on: next at 20")
+
+    job_id = casque("cron", "trigger", url, "nightly").stdout.strip()
+    [job] = lines_of(casque("jobs", "list", url, "--json"))
+    assert (job["id"], job["text"], job["headers"]) == (job_id, "all", {"casque-schedule": "nightly"})
+    [told] = lines_of(casque("cron", "trigger", url, "yearly", "--json"))
+    assert told["schedule"] == "yearly"
+
+    assert "nothing was done" in casque("cron", "drop", url, "nightly", told="n\n", ends=1).output
+    assert casque("cron", "drop", url, "nightly", "--yes").stdout == "nightly is dropped\n"
+    assert [one["name"] for one in lines_of(casque("cron", "list", url, "--json"))] == ["yearly"]
+    for verb in ("pause", "resume", "trigger"):
+        assert "there is no schedule 'nightly'" in casque("cron", verb, url, "nightly", ends=1).stderr
+    assert "there is no schedule 'nightly'" in casque("cron", "drop", url, "nightly", "--yes", ends=1).stderr
+    assert "which schedule? casque cron pause [URL] NAME" in casque("cron", "pause", url, ends=2).stderr
+
+
+def test_looking_at_a_queue_adds_no_jobs_to_it(tmp_path: Path) -> None:
+    place = (tmp_path / "queue").as_uri()
+
+    async def set_long_ago() -> None:
+        async with Queue.open(place, ticks=False) as q:
+            spec = ScheduleSpec("often", "* * * * *", JobSpec("", "report", b""))
+            assert q._group is not None
+            await q._group.execute(SetSchedule(spec, 1_577_836_860_000))
+
+    asyncio.run(set_long_ago())
+    assert casque("jobs", "list", place, "--json").stdout == ""
+    [listed] = lines_of(casque("cron", "list", place, "--json"))
+    assert listed["next_at"] == "2020-01-01T00:01:00Z"
+
+    async def notice(q: Queue[bytes]) -> list[str]:
+        return [job.id for job in await q.jobs()]
+
+    # One for all that was missed, and one for the minute that has just begun, or two if another one begins.
+    assert len(on(place, notice)) in (2, 3)
+
+
+def test_a_queue_without_schedules_says_so(tmp_path: Path) -> None:
+    casque("queue", "create", (tmp_path / "queue").as_uri())
+    assert "no schedules" in casque("cron", "list", (tmp_path / "queue").as_uri()).stderr
