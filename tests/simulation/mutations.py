@@ -119,13 +119,13 @@ def only_the_last_batch_counts_as_repeated(patch: pytest.MonkeyPatch) -> None:
 
 
 def leases_judged_by_wall_clocks(patch: pytest.MonkeyPatch) -> None:
-    def due(self: Reaper) -> tuple[Observed, ...]:
+    def due(self: Reaper, _state: State | None) -> tuple[Observed, ...]:
         clock: Clock = self._clock
         return tuple(
-            Observed(job.spec.id, job.token, job.beat_ms)
+            lease
             for seen in self._all()
-            for job in seen.leases.values()
-            if clock.wall_ms() - (job.beat_ms or 0) >= seen.length
+            for lease in seen.leases
+            if clock.wall_ms() - (lease.beat_ms or 0) >= seen.length
         )
 
     patch.setattr(Reaper, "due", due)
@@ -242,7 +242,7 @@ def answered_before_it_landed(patch: pytest.MonkeyPatch) -> None:
 
 
 def leases_never_run_out(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Reaper, "due", lambda self: ())
+    patch.setattr(Reaper, "due", lambda self, state: ())
 
 
 def priorities_ignored(patch: pytest.MonkeyPatch) -> None:

@@ -232,13 +232,13 @@ class GroupCommit:
     async def _turn(self, batch: list[Operation]) -> None:
         asked = any(operation.future is not None for operation in batch)
         try:
-            expired = self._reaper.due()
+            expired = self._reaper.due(self._committer.known)
             if not asked and (expired or self._tick_is_for_anybody()):
                 # What looks run out may have been renewed through another process: look before accusing. And a tick
                 # that another one has noticed is known after a look, which is cheaper than a write in vain.
                 await self._committer.refresh()
                 self._take_note()
-                expired = self._reaper.due()
+                expired = self._reaper.due(self._committer.known)
             if expired:
                 batch.append(Operation(None, Expire(expired)))
             await self._committer.commit(lambda state, now: self._decide(batch, state, now))

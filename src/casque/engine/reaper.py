@@ -6,56 +6,47 @@ another machine wrote is ever compared with a clock here; a lease seen late is m
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain, count, groupby, islice
+from itertools import chain, groupby, islice, takewhile
 
 import msgspec
 
 from casque.clock import Clock, Random
 from casque.state import Beaten, Claimed, Event, Observed, State
-from casque.state.events import (
-    Acked,
-    Cancelled,
-    Crashed,
-    Died,
-    Expired,
-    Nacked,
-    Quarantined,
-    Returned,
-    Snoozed,
-    Withdrawn,
-)
 from casque.types import JobRecord, JobState
 
 _BEGUN = frozenset({Claimed, Beaten})
-_ENDED = frozenset({Acked, Nacked, Returned, Snoozed, Expired, Crashed, Died, Quarantined, Cancelled, Withdrawn})
 TAKEN_BACK_AT_ONCE = 1_000
 TICK_MS = 1_000
 """How often whoever watches leases looks at the clock."""
 LATE_MS = 2_000
+SLACK = 1_000
+"""So many leases that have ended may still be watched, and as many more as there are jobs running."""
+_RUNNING = JobState.RUNNING
 
 
 class _Seen(msgspec.Struct, eq=False):
     """Leases of one length that were seen at one moment: those of one commit, as a rule."""
 
-    number: int
     length: int
     deadline_ms: int
-    leases: dict[str, JobRecord]
+    leases: list[Observed]
 
 
 class Reaper:
-    """Watches running jobs. Leases of one length run out in the order they were seen, so no search is needed."""
+    """Watches running jobs. Leases of one length run out in the order they were seen, so no search is needed.
+
+    That a lease has ended, or was renewed, is not noted: it shows when its time is up, or when too many of those that
+    are watched have ended. Most jobs end long before their lease does, and then this costs less than a note of each.
+    """
 
     def __init__(self, clock: Clock, rng: Random, lease_ms: int) -> None:
         self._clock = clock
         self._rng = rng
         self._lease_ms = lease_ms
-        self._by_length: dict[int, OrderedDict[int, _Seen]] = {}
-        self._with: dict[str, _Seen] = {}
-        """For each lease, what it was seen with."""
-        self._numbers = count()
+        self._by_length: dict[int, deque[_Seen]] = {}
+        self._watched = 0
         self._awake_ms = clock.monotonic_ms()
 
     def awake(self) -> None:
@@ -70,88 +61,119 @@ class Reaper:
 
     def observe(self, events: Iterable[Event], state: State) -> None:
         """Take note of commits of this process."""
-        jobs, now_ms, running = state.jobs, self._clock.monotonic_ms(), JobState.RUNNING
+        jobs, now_ms = state.jobs, self._clock.monotonic_ms()
         # Most commits do one thing to many jobs.
         for kind, alike in groupby(events, type):
-            if kind in _ENDED:
-                self._drop_all([event.job_id for event in alike])  # type: ignore[union-attr]
-            elif kind in _BEGUN:
+            if kind in _BEGUN:
                 begun = [jobs.get(event.job_id) for event in alike]  # type: ignore[union-attr]
-                self._watch_all([job for job in begun if job is not None and job.state is running], now_ms)
+                self._watch_all([job for job in begun if job is not None and job.state is _RUNNING], now_ms)
+        if not state.running:
+            self._by_length, self._watched = {}, 0
+        elif self._watched > 2 * state.running + SLACK:
+            self._sweep(state)
 
     def resync(self, state: State) -> None:
         """Take note of a state that came from elsewhere: leases that look as before keep their deadline."""
-        known = {job_id: (seen.deadline_ms, job) for seen in self._all() for job_id, job in seen.leases.items()}
-        self._by_length, self._with = {}, {}
+        known = {lease: seen.deadline_ms for seen in self._all() for lease in map(_looks, seen.leases)}
+        self._by_length, self._watched = {}, 0
         kept: list[tuple[int, JobRecord]] = []
         fresh: list[JobRecord] = []
         for job in state.leases():
-            deadline_ms, then = known.get(job.spec.id, (0, None))
-            if then is not None and (then.token, then.beat_ms) == (job.token, job.beat_ms):
+            deadline_ms = known.get((job.spec.id, job.token, job.beat_ms))
+            if deadline_ms is not None:
                 kept.append((deadline_ms, job))
             else:
                 fresh.append(job)
         for deadline_ms, job in sorted(kept, key=lambda item: item[0]):
-            self._add(self._length(job), deadline_ms, {job.spec.id: job})
+            self._add(self._length(job), deadline_ms, [job])
         now_ms = self._clock.monotonic_ms()
         for job in fresh:
             # Somebody else's worker: a little later than they would themselves, so that not all rush at once.
             self._watch_all([job], now_ms + int(self._length(job) * 0.1 * self._rng.random()))
 
-    def due(self) -> tuple[Observed, ...]:
-        """Leases that have gone their full length without a change."""
+    def due(self, state: State | None) -> tuple[Observed, ...]:
+        """Leases that have gone their full length without a change, as far as that state knows."""
         self.awake()
         now_ms = self._clock.monotonic_ms()
         out: list[Observed] = []
         for several in self._by_length.values():
-            for seen in several.values():
+            for seen in several:
                 if seen.deadline_ms > now_ms or len(out) >= TAKEN_BACK_AT_ONCE:
                     break
-                some = islice(seen.leases.values(), TAKEN_BACK_AT_ONCE - len(out))
-                out += [Observed(job.spec.id, job.token, job.beat_ms) for job in some]
+                if state is not None:
+                    self._keep(seen, state)
+                out += islice(seen.leases, TAKEN_BACK_AT_ONCE - len(out))
+            _drop_empty(several)
         return tuple(out)
 
-    def acted_on(self, leases: Iterable[Observed], state: State) -> None:
+    def acted_on(self, leases: Sequence[Observed], state: State) -> None:
         """These were taken back, or turned out to be alive: then they start again at full length."""
+        if not leases:
+            return
         now_ms = self._clock.monotonic_ms()
-        for lease in leases:
-            job = state.jobs.get(lease.job_id)
-            if job is not None and job.state is JobState.RUNNING:
-                self._watch_all([job], now_ms)
-            else:
-                self._drop_all([lease.job_id])
+        done = set(map(_looks, leases))
+        for several in self._by_length.values():
+            for seen in takewhile(lambda seen: seen.deadline_ms <= now_ms, several):
+                self._replace(seen, [lease for lease in seen.leases if _looks(lease) not in done])
+            _drop_empty(several)
+        jobs = [state.jobs.get(lease.job_id) for lease in leases]
+        self._watch_all([job for job in jobs if job is not None and job.state is _RUNNING], now_ms)
 
     def next_deadline_ms(self) -> int | None:
-        """When, on the monotonic clock, the next lease runs out."""
-        firsts = [next(iter(several.values())).deadline_ms for several in self._by_length.values() if several]
+        """When, on the monotonic clock, the next lease may run out."""
+        firsts = [several[0].deadline_ms for several in self._by_length.values() if several]
         return min(firsts, default=None)
 
     def _watch_all(self, jobs: Sequence[JobRecord], from_ms: int) -> None:
         for length, alike in groupby(jobs, self._length):
-            leases = {job.spec.id: job for job in alike}
-            if not self._with.keys().isdisjoint(leases):
-                self._drop_all(leases)  # whoever is watched anew goes to the end
-            self._add(length, from_ms + length, leases)
+            self._add(length, from_ms + length, alike)
 
-    def _add(self, length: int, deadline_ms: int, leases: dict[str, JobRecord]) -> None:
-        several = self._by_length.setdefault(length, OrderedDict())
-        seen = next(reversed(several.values()), None)
-        if seen is not None and seen.deadline_ms == deadline_ms:
-            seen.leases.update(leases)
+    def _add(self, length: int, deadline_ms: int, jobs: Iterable[JobRecord]) -> None:
+        leases = [Observed(job.spec.id, job.token, job.beat_ms) for job in jobs]
+        several = self._by_length.setdefault(length, deque())
+        if several and several[-1].deadline_ms == deadline_ms:
+            several[-1].leases += leases
         else:
-            number = next(self._numbers)
-            seen = several[number] = _Seen(number, length, deadline_ms, leases)
-        self._with.update(dict.fromkeys(leases, seen))
+            several.append(_Seen(length, deadline_ms, leases))
+        self._watched += len(leases)
 
-    def _drop_all(self, job_ids: Iterable[str]) -> None:
-        for job_id in job_ids:
-            if (seen := self._with.pop(job_id, None)) is not None:
-                del seen.leases[job_id]
-                if not seen.leases:
-                    del self._by_length[seen.length][seen.number]
+    def _sweep(self, state: State) -> None:
+        for length, several in self._by_length.items():
+            for seen in several:
+                self._keep(seen, state)
+            self._by_length[length] = deque(seen for seen in several if seen.leases)
+
+    def _keep(self, seen: _Seen, state: State) -> None:
+        """Only what still looks as it did."""
+        jobs = state.jobs
+        self._replace(
+            seen,
+            [
+                lease
+                for lease in seen.leases
+                if (job := jobs.get(lease.job_id)) is not None
+                and job.state is _RUNNING
+                and job.token == lease.token
+                and job.beat_ms == lease.beat_ms
+            ],
+        )
+
+    def _replace(self, seen: _Seen, leases: list[Observed]) -> None:
+        self._watched -= len(seen.leases) - len(leases)
+        seen.leases = leases
 
     def _all(self) -> Iterator[_Seen]:
-        return chain.from_iterable(several.values() for several in self._by_length.values())
+        return chain.from_iterable(self._by_length.values())
 
     def _length(self, job: JobRecord) -> int:
         return job.lease_ms or self._lease_ms
+
+
+def _drop_empty(several: deque[_Seen]) -> None:
+    """Those that stand in front."""
+    while several and not several[0].leases:
+        several.popleft()
+
+
+def _looks(lease: Observed) -> tuple[str, int, int | None]:
+    return lease.job_id, lease.token, lease.beat_ms
