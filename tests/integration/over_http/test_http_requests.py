@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 from tests.integration.over_http.hosts import Leading, Refusing, ask, embedded, serving
+from tests.unit.test_errors import EXAMPLES
 
-from casque import errors
-from casque.errors import CasqueError, NoLeaderError, NotAuthenticatedError, QueueLedError
+from casque.errors import CasqueError, InvalidInputError, NoLeaderError, NotAuthenticatedError, QueueLedError
 from casque.service import QueueService, Role, Standing
 from casque.transport.border import Wrapper, admit
 from casque.transport.errors import TABLE, WireError, from_wire, http_status
@@ -178,26 +178,7 @@ async def test_a_bad_request_is_refused_with_a_reason_and_changes_nothing(
 
 
 def every_error() -> list[CasqueError]:
-    made: dict[type[CasqueError], CasqueError] = {
-        errors.InvalidPayloadError: errors.InvalidPayloadError("send", "it has no address"),
-        errors.JobFailedError: errors.JobFailedError("a", "dead", "no such user"),
-        errors.JobNotFoundError: errors.JobNotFoundError("a"),
-        errors.LeaseLostError: errors.LeaseLostError("a", 7),
-        errors.JobStateError: errors.JobStateError("a", "dead", "running"),
-        errors.DuplicateKeyError: errors.DuplicateKeyError("k", "a"),
-        errors.ReadOnlyError: errors.ReadOnlyError(7),
-        errors.NoHistoryError: errors.NoHistoryError(),
-        errors.HistoryGoneError: errors.HistoryGoneError("position 3", 7),
-        errors.QueueLedError: errors.QueueLedError("10.0.0.1:7700"),
-        errors.NoLeaderError: errors.NoLeaderError("nobody there"),
-        errors.BrokerUnreachableError: errors.BrokerUnreachableError("a:1", "refused"),
-        errors.LeadershipLostError: errors.LeadershipLostError("a:1"),
-        errors.QueueReplacedError: errors.QueueReplacedError("a document"),
-        errors.CorruptQueueError: errors.CorruptQueueError("queue.json", "is garbage"),
-        errors.NotAllowedError: errors.NotAllowedError("admin", "purge"),
-        errors.NotInstalledError: errors.NotInstalledError("Spark needs Java", "install one"),
-    }
-    return [made.get(kind) or kind("so it is") for kind in TABLE]
+    return [next((one for one in EXAMPLES if type(one) is kind), None) or kind("so it is") for kind in TABLE]
 
 
 @pytest.mark.parametrize("error", every_error(), ids=lambda error: type(error).__name__)
@@ -313,13 +294,13 @@ async def test_without_the_token_nothing_of_the_queue_is_told(queue: QueueServic
 
 async def test_a_port_that_is_taken_is_named(server: HttpServer, queue: QueueService) -> None:
     listen = f"127.0.0.1:{server.port}"
-    with pytest.raises(errors.InvalidInputError, match=listen):
+    with pytest.raises(InvalidInputError, match=listen):
         await HttpServer(Leading(queue), listen=listen).start()
 
 
 @pytest.mark.parametrize("listen", ["", "localhost", "127.0.0.1:", "127.0.0.1:x", "127.0.0.1:70000"])
 async def test_an_address_that_is_none_is_refused(listen: str, queue: QueueService) -> None:
-    with pytest.raises(errors.InvalidInputError, match="listen"):
+    with pytest.raises(InvalidInputError, match="listen"):
         await HttpServer(Leading(queue), listen=listen).start()
 
 
