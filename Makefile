@@ -10,7 +10,7 @@ help: ## Show what there is to run
 setup: ## Create .venv with the locked dependencies, and the Azure test server
 	@bash scripts/setup
 
-run: setup ## The main job: enqueue, process, crash a worker, recover, show what is on disk, and a report of it
+run: setup ## The main job: a broker, workers, a burst of jobs, a worker killed, a live view, the archive, and a report of it
 	@$(PY) -m casque.cli demo --data ./data
 
 test: lint types layers pytest ## Everything that has to hold: ruff, mypy, import-linter, pytest

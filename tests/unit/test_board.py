@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from rich.console import Console
 
-from casque import Queue
+from casque import Outcome, Queue
 from casque.cli.queue_info import depths
 from casque.cli.top.board import OTHERS, WINDOW_MS, Board, Picture, Rates
 from casque.cli.top.view import drawn
@@ -25,9 +25,10 @@ async def busy(q: Queue[bytes], rng: Random, clock: ManualClock, steps: int) -> 
     for _ in range(steps):
         await clock.advance(rng.choice((0, 0, 0.5, 3)))
         name = rng.choice(NAMES)
-        match rng.randrange(9):
+        match rng.randrange(12):
             case 0 | 1:
-                await q.enqueue(name, b"", delay=rng.choice((None, 2)), max_attempts=rng.choice((1, 2, 9)))
+                most = {"max_attempts": rng.choice((1, 2, 9)), "max_crashes": rng.choice((None, 1, 2))}
+                await q.enqueue(name, b"", delay=rng.choice((None, 2)), **most)
             case 2 | 3:
                 held += await q.dequeue(name, batch_size=2)
             case 4 if held:
@@ -38,6 +39,14 @@ async def busy(q: Queue[bytes], rng: Random, clock: ManualClock, steps: int) -> 
                 await q.give_back([held.pop(rng.randrange(len(held)))])
             case 7 if held:
                 await q.heartbeats(held)
+            case 8 | 9 | 10 if held:
+                job = held.pop(rng.randrange(len(held)))
+                told = (
+                    Outcome(job.id, job.token, error="killed", crashed=True),
+                    Outcome(job.id, job.token, delay_ms=rng.choice((0, 2000)), snoozed=True),
+                    Outcome(job.id, job.token, cancelled=True),
+                )
+                assert await q.settle([rng.choice(told)]) == [None]
             case _:
                 for job in await q.jobs(limit=1):
                     try:

@@ -32,7 +32,7 @@ from casque.cli import (
 )
 from casque.cli.bench import command as bench
 from casque.cli.cost import command as cost
-from casque.cli.demo import demo
+from casque.cli.demo.command import demo
 from casque.cli.doctor import doctor
 from casque.cli.running import help_of
 from casque.cli.top import command as top
@@ -84,7 +84,7 @@ archives = typer.Typer(
 )
 archives.command(help=help_of(archive.cat), epilog=archive.EXAMPLES_CAT)(archive.cat)
 archives.command(help=help_of(archive.ls), epilog=archive.EXAMPLES_LS)(archive.ls)
-app.command()(demo)
+app.command(help=help_of(demo))(demo)
 app.command()(doctor)
 app.command(help=help_of(enqueue.enqueue), epilog=enqueue.EXAMPLES)(enqueue.enqueue)
 app.command(help=help_of(dequeue.dequeue), epilog=dequeue.EXAMPLES)(dequeue.dequeue)

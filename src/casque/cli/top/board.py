@@ -206,17 +206,12 @@ class Board:
                 self._count("done", job.entrypoint, now_ms)
                 self._totals["done"] += 1
                 self._leave(event)
-            case EventKind.NACKED | EventKind.EXPIRED | EventKind.DIED:
-                job = self._known(event)
-                if job.state is JobState.RUNNING:
-                    self._hand(job, at_ms, sign=event.kind is not EventKind.EXPIRED).failed += 1
-                    self._count("failed", job.entrypoint, now_ms)
-                if event.kind is EventKind.DIED:
-                    self._totals["dead"] += 1
-                    self._move(event, job, JobState.DEAD)
-                else:
-                    self._waits(event, job)
-            case EventKind.RETURNED:
+            case EventKind.NACKED | EventKind.EXPIRED | EventKind.CRASHED:
+                self._waits(event, self._failed(event, at_ms, now_ms))
+            case EventKind.DIED | EventKind.QUARANTINED:
+                self._totals["dead"] += 1
+                self._move(event, self._failed(event, at_ms, now_ms), JobState.DEAD)
+            case EventKind.RETURNED | EventKind.SNOOZED:
                 job = self._known(event)
                 job.attempts -= 1
                 self._waits(event, job)
@@ -225,7 +220,7 @@ class Board:
                 job.attempts = 0
                 self._totals["dead"] -= 1
                 self._waits(event, job)
-            case EventKind.CANCELLED:
+            case EventKind.CANCELLED | EventKind.WITHDRAWN:
                 self._totals["cancelled"] += 1
                 self._leave(event)
             case EventKind.PURGED:
@@ -256,6 +251,16 @@ class Board:
             self._jobs[job_id] = job = _Seen(OTHERS, JobState.READY, to_ms(event.at))
             if self._lane(OTHERS).counts[JobState.READY] <= 0:
                 self._enter(job_id, job)
+        return job
+
+    def _failed(self, event: QueueEvent, at_ms: int, now_ms: int) -> _Seen:
+        job = self._known(event)
+        if job.state is JobState.RUNNING:
+            told = event.kind in (EventKind.NACKED, EventKind.DIED)  # by the worker itself, which is alive
+            self._hand(job, at_ms, sign=told).failed += 1
+            self._count("failed", job.entrypoint, now_ms)
+        if event.kind in (EventKind.CRASHED, EventKind.QUARANTINED):
+            job.attempts -= 1  # crashes are counted apart
         return job
 
     def _waits(self, event: QueueEvent, job: _Seen) -> None:

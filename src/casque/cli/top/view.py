@@ -17,8 +17,9 @@ WIDE = 120
 BARS = " ▁▂▃▄▅▆▇█"
 STATES = {"ready": "green", "delayed": "yellow", "running": "cyan", "dead": "bold red", "done": "", "cancelled": "dim"}
 HEADING_LINES = 6
+ROWS_SHOWN = 20
 COMMITS_SHOWN = 10
-"""Where there is room for all."""
+"""Where there is room for all: jobs that run, and commits, are many."""
 NAME_MIN = 12
 ROWS_MIN = 2
 
@@ -27,8 +28,10 @@ def drawn(picture: Picture, depths: Sequence[int] = (), *, width: int, height: i
     """All of it, or what fits into so many lines. `depths` is how many jobs were ready at earlier looks."""
     heading = _heading(picture, depths, width)
     tables = (_entrypoints, _workers, _running, _commits)
-    commits = len(picture.commits) if height is not None else min(len(picture.commits), COMMITS_SHOWN)
-    wants = (len(picture.entrypoints), len(picture.workers), len(picture.running), commits)
+    running, commits = len(picture.running), len(picture.commits)
+    if height is None:
+        running, commits = min(running, ROWS_SHOWN), min(commits, COMMITS_SHOWN)
+    wants = (len(picture.entrypoints), len(picture.workers), running, commits)
     if width >= WIDE:
         rows = _shares(height, [max(wants[:2]), max(wants[2:])])
         shown = [table(picture, rows[at // 2]) for at, table in enumerate(tables)]

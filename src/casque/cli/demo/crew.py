@@ -1,0 +1,151 @@
+"""The processes of the demo: a broker and workers, each the command that anybody would type."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from casque.clock import Clock
+from casque.errors import CasqueError
+
+APP = "casque.cli.demo.app:app"
+CONCURRENCY = 6
+LEASE_S = 2.0
+"""Of workers and of brokers: short, so that it does not take long until somebody is missed."""
+START_S = 30.0
+END_S = 8.0
+LINES_KEPT = 20
+
+
+class CrewError(CasqueError):
+    """A process of the demo did not do what it was started for."""
+
+
+class Member:
+    """One process, and what it has said last."""
+
+    def __init__(self, title: str, process: asyncio.subprocess.Process) -> None:
+        self.title = title
+        self.process = process
+        self.name = title
+        """What the queue calls it."""
+        self._said: deque[str] = deque(maxlen=LINES_KEPT)
+        self._lines: asyncio.Queue[str | None] = asyncio.Queue()
+        self._reading = [
+            asyncio.create_task(self._read(stream)) for stream in (process.stdout, process.stderr) if stream is not None
+        ]
+
+    @property
+    def runs(self) -> bool:
+        return self.process.returncode is None
+
+    async def heard(self, what: Callable[[str], Any]) -> Any:
+        """The first line of which `what` makes something.
+
+        Raises:
+            CrewError: it ended instead.
+        """
+        while (line := await self._lines.get()) is not None:
+            if (found := what(line)) is not None:
+                return found
+        raise CrewError(f"the {self.title} did not start: {' / '.join(self._said) or 'it said nothing'}")
+
+    async def ended(self) -> int:
+        code = await self.process.wait()
+        await asyncio.gather(*self._reading, return_exceptions=True)
+        return code
+
+    async def _read(self, stream: asyncio.StreamReader) -> None:
+        async for line in stream:
+            text = line.decode(errors="replace").rstrip()
+            self._said.append(text)
+            if self._lines.qsize() < LINES_KEPT:  # nobody listens any more, once it has started
+                self._lines.put_nowait(text)
+        self._lines.put_nowait(None)
+
+
+class Crew:
+    """All of them. Whatever happens, `end` leaves none running."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._members: list[Member] = []
+
+    async def start_broker(self, url: str) -> tuple[Member, str]:
+        """Also its address. When this returns, it leads."""
+        timing = ("--heartbeat", f"{LEASE_S / 4}", "--lease", f"{LEASE_S}", "--drain", f"{END_S}")
+        listening = ("--listen", "127.0.0.1:0", "--no-http", "--log-format", "json")
+        broker = await self._start("broker", "serve", url, *listening, *timing)
+        addresses: list[str] = []
+
+        def leads(line: str) -> str | None:
+            told = _json(line)
+            addresses.extend([told["advertise"]] if "advertise" in told else [])
+            return addresses[0] if told.get("role") == "leader" and addresses else None
+
+        return broker, await self._in_time(broker, leads)
+
+    async def start_worker(self, number: int, address: str) -> Member:
+        leases = ("--concurrency", str(CONCURRENCY), "--lease", str(LEASE_S), "--drain", str(END_S))
+        worker = await self._start(f"worker {number}", "worker", APP, "--url", f"grpc://{address}", *leases)
+        worker.name = await self._in_time(
+            worker, lambda line: line.partition(" works on ")[0] if " works on " in line else None
+        )
+        return worker
+
+    async def stop(self, *members: Member) -> None:
+        """Politely, and with patience; then not."""
+        there = [member for member in members if member.runs]
+        for member in there:
+            member.process.terminate()
+        leaving = asyncio.gather(*(member.ended() for member in there))
+        await asyncio.wait(
+            {leaving, limit := asyncio.create_task(self._clock.sleep(END_S))}, return_when=asyncio.FIRST_COMPLETED
+        )
+        limit.cancel()
+        for member in there:
+            if member.runs:
+                member.process.kill()
+        await leaving
+
+    async def end(self) -> None:
+        await self.stop(*self._members)
+
+    async def _start(self, title: str, *arguments: str) -> Member:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "casque.cli.demo.leash",
+            *arguments,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            start_new_session=True,  # Ctrl-C is for the demo, which then stops them in order
+        )
+        member = Member(title, process)
+        self._members.append(member)
+        return member
+
+    async def _in_time(self, member: Member, what: Callable[[str], Any]) -> Any:
+        try:
+            async with asyncio.timeout(START_S):
+                return await member.heard(what)
+        except TimeoutError:
+            raise CrewError(f"the {member.title} did not start within {START_S:.0f} s") from None
+
+
+def _name(line: str) -> str | None:
+    name, works, _ = line.partition(" works on ")
+    return name if works else None
+
+
+def _json(line: str) -> dict[str, Any]:
+    try:
+        told = json.loads(line)
+    except ValueError:
+        return {}
+    return told if isinstance(told, dict) else {}

@@ -1,0 +1,168 @@
+"""The demo itself: starts everybody, enqueues, watches, kills a worker, and has the rest told."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from datetime import datetime
+from pathlib import Path
+
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from casque.cli.demo.app import app, call, write_report
+from casque.cli.demo.crew import LEASE_S, Crew, CrewError, Member
+from casque.cli.demo.summary import tell_summary
+from casque.cli.place import Place
+from casque.cli.shown import now
+from casque.cli.top.board import Picture, Running
+from casque.cli.top.source import Watch, source_of
+from casque.cli.top.view import drawn
+from casque.client.queue import Queue
+from casque.clock import SystemClock
+
+LOOK_S = 0.25
+LINE_S = 2.0
+"""Without a terminal, how often a line says how far it is."""
+PORTIONS = 10
+PAUSE_S = 0.3
+"""Between two portions, so that there is something to see."""
+LONGEST_S = 120.0
+KILL_AFTER = 0.25
+"""Of all jobs, so many are done when a worker is killed."""
+VIEW_LINES = 28
+
+
+class Demo:
+    """One run."""
+
+    def __init__(self, data: Path, jobs: int, workers: int, console: Console) -> None:
+        self._data = data
+        self._jobs = jobs
+        self._workers = workers
+        self._console = console
+        self._clock = SystemClock()
+        self._crew = Crew(self._clock)
+        self._began_ms = self._clock.monotonic_ms()
+        self._depths: deque[int] = deque(maxlen=300)
+        self._victim: Member | None = None
+        self._held: tuple[Running, ...] = ()
+        """What the victim had when it was killed, as far as anybody knew."""
+        self._last: Picture | None = None
+
+    async def run(self) -> bool:
+        self._data.mkdir(parents=True, exist_ok=True)
+        begun = now()
+        try:
+            return await self._shop(begun)
+        finally:
+            await self._crew.end()
+
+    async def _shop(self, begun: datetime) -> bool:
+        broker, address = await self._crew.start_broker(self._data.as_uri())
+        self._say(f"a broker leads the queue in {self._data}, at {address}")
+        async with Watch(await source_of(Place(f"grpc://{address}")), f"grpc://{address}") as watch:
+            with Live(console=self._console, auto_refresh=False, transient=True) as live:
+                team = await self._hire(address)
+                async with Queue.open(f"grpc://{address}", worker="demo") as queue, asyncio.TaskGroup() as tasks:
+                    burst = tasks.create_task(self._enqueue(queue))
+                    await self._watch(watch, live, team, burst, queue)
+        done = self._clock.monotonic_ms()
+        await self._crew.stop(*team)
+        await self._crew.stop(broker)
+        self._say("workers and broker have stopped")
+        names = {member.name: member.title for member in team}
+        return await tell_summary(
+            self._console,
+            self._data,
+            since=begun,
+            names=names,
+            seconds=(done - self._began_ms) / 1000,
+            victim=None if self._victim is None else self._victim.title,
+            held=self._held,
+            lease_s=LEASE_S,
+        )
+
+    async def _hire(self, address: str) -> list[Member]:
+        starting = (self._crew.start_worker(number, address) for number in range(1, self._workers + 1))
+        team = await asyncio.gather(*starting)
+        self._say(f"{len(team)} workers have started")
+        return list(team)
+
+    async def _enqueue(self, queue: Queue[bytes]) -> None:
+        with app.through(queue):
+            for portion in range(PORTIONS):
+                numbers = range(portion * self._jobs // PORTIONS, (portion + 1) * self._jobs // PORTIONS)
+                if numbers:
+                    await app.enqueue_many([call(number) for number in numbers])
+                    await self._clock.sleep(PAUSE_S)
+        self._say(f"{self._jobs:,} jobs of {len(app.handlers)} kinds are enqueued, in portions")
+
+    # --- Watching ---
+
+    async def _watch(
+        self, watch: Watch, live: Live, team: list[Member], burst: asyncio.Task[None], queue: Queue[bytes]
+    ) -> None:
+        first: Picture | None = None
+        told_ms = self._clock.monotonic_ms()
+        while True:
+            picture = await watch.look()
+            first = first or picture
+            self._depths.append(picture.totals.ready)
+            done = picture.totals.done - first.totals.done
+            if burst.done() and not _waiting(picture):
+                if self._victim is not None:
+                    return
+                with app.through(queue):  # so few jobs, or so quick, that nobody was caught at one
+                    await write_report.enqueue(day=0)
+            if self._victim is None and done >= KILL_AFTER * self._jobs:
+                self._kill(team, picture)
+            elif self._victim is not None and not self._held:
+                self._held = tuple(job for job in picture.running if job.worker == self._victim.name)
+            self._refuse_if_stuck(team)
+            if self._console.is_terminal:
+                self._draw(live, picture)
+            elif self._clock.monotonic_ms() - told_ms >= LINE_S * 1000:
+                told_ms = self._clock.monotonic_ms()
+                self._say(_line(picture))
+            await self._clock.sleep(LOOK_S)
+
+    def _kill(self, team: list[Member], picture: Picture) -> None:
+        """Whoever has been at a job longest."""
+        names = {member.name: member for member in team}
+        member = next((names[job.worker] for job in picture.running if job.worker in names), None)
+        if member is None:
+            return
+        self._victim = member
+        member.process.kill()
+        self._say(f"{member.title} is killed (SIGKILL) while it works; its leases run out in {LEASE_S:g} s")
+        if not self._console.is_terminal:
+            self._console.print(drawn(picture, width=self._console.width, height=VIEW_LINES))
+
+    def _draw(self, live: Live, picture: Picture) -> None:
+        height = max(self._console.height - 8, 16)  # what was said stays in sight
+        live.update(drawn(picture, list(self._depths), width=self._console.width, height=height), refresh=True)
+
+    def _refuse_if_stuck(self, team: list[Member]) -> None:
+        if self._clock.monotonic_ms() - self._began_ms > LONGEST_S * 1000:
+            raise CrewError(f"not everything was worked off within {LONGEST_S:.0f} s")
+        if not any(member.runs for member in team):
+            raise CrewError("no worker is left")
+
+    def _say(self, what: str) -> None:
+        seconds = (self._clock.monotonic_ms() - self._began_ms) / 1000
+        self._console.print(Text(f"{seconds:5.1f} s  {what}"), soft_wrap=True)
+
+
+def _waiting(picture: Picture) -> int:
+    """Jobs of the shop that are not over; whatever else is in the queue is none of its business."""
+    return sum(one.ready + one.delayed + one.running for one in picture.entrypoints if one.entrypoint in app.handlers)
+
+
+def _line(picture: Picture) -> str:
+    totals = picture.totals
+    return (
+        f"{totals.ready:,} ready, {totals.running:,} running, {totals.delayed:,} to be tried again, "
+        f"{totals.done:,} done, {totals.dead:,} dead"
+    )
