@@ -27,8 +27,8 @@ async def busy(q: Queue[bytes], rng: Random, clock: ManualClock, steps: int) -> 
         name = rng.choice(NAMES)
         match rng.randrange(12):
             case 0 | 1:
-                most = {"max_attempts": rng.choice((1, 2, 9)), "max_crashes": rng.choice((None, 1, 2))}
-                await q.enqueue(name, b"", delay=rng.choice((None, 2)), **most)
+                wait, attempts, crashes = rng.choice((None, 2)), rng.choice((1, 2, 9)), rng.choice((None, 1, 2))
+                await q.enqueue(name, b"", delay=wait, max_attempts=attempts, max_crashes=crashes)
             case 2 | 3:
                 held += await q.dequeue(name, batch_size=2)
             case 4 if held:

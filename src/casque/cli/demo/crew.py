@@ -102,15 +102,11 @@ class Crew:
         there = [member for member in members if member.runs]
         for member in there:
             member.process.terminate()
-        leaving = asyncio.gather(*(member.ended() for member in there))
-        await asyncio.wait(
-            {leaving, limit := asyncio.create_task(self._clock.sleep(END_S))}, return_when=asyncio.FIRST_COMPLETED
-        )
-        limit.cancel()
-        for member in there:
-            if member.runs:
-                member.process.kill()
-        await leaving
+        patience = self._clock.call_later(END_S, lambda: [one.process.kill() for one in there if one.runs])
+        try:
+            await asyncio.gather(*(member.ended() for member in there))
+        finally:
+            patience.cancel()
 
     async def end(self) -> None:
         await self.stop(*self._members)
