@@ -102,7 +102,7 @@ class Crew:
         there = [member for member in members if member.runs]
         for member in there:
             member.process.terminate()
-        patience = self._clock.call_later(END_S, lambda: [one.process.kill() for one in there if one.runs])
+        patience = self._clock.call_later(END_S, lambda: _kill(there))
         try:
             await asyncio.gather(*(member.ended() for member in there))
         finally:
@@ -132,6 +132,12 @@ class Crew:
                 return await member.heard(what)
         except TimeoutError:
             raise CrewError(f"the {member.title} did not start within {START_S:.0f} s") from None
+
+
+def _kill(members: list[Member]) -> None:
+    for member in members:
+        if member.runs:
+            member.process.kill()
 
 
 def _name(line: str) -> str | None:
