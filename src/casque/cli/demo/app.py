@@ -60,6 +60,14 @@ async def send_newsletter(customer: int) -> casque.Cancel | None:
     return casque.Cancel("has unsubscribed") if customer % 3 == 0 else None
 
 
+@app.cron("* * * * *", arguments={"shelf": "all of them"})
+@app.job()
+async def count_stock(shelf: str) -> int:
+    """Every minute: the broker sees to it that each tick becomes one job, whoever leads."""
+    await clock.sleep(0.05)
+    return len(shelf)
+
+
 def call(number: int) -> JobCall[Any]:
     """The jobs of a day, one after the other, of every kind."""
     match number % 10:

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from casque.cli.demo.app import app, call, write_report
+from casque.cli.demo.app import app, call, count_stock, write_report
 from casque.cli.demo.crew import LEASE_S, Crew, CrewError, Member
 from casque.cli.demo.summary import tell_summary
 from casque.cli.place import Place
@@ -66,6 +66,7 @@ class Demo:
             with Live(console=self._console, auto_refresh=False, transient=True) as live:
                 team = await self._hire(address)
                 async with Queue.open(f"grpc://{address}", worker="demo") as queue, asyncio.TaskGroup() as tasks:
+                    await self._schedule(queue)
                     burst = tasks.create_task(self._enqueue(queue))
                     await self._watch(watch, live, team, burst, queue)
         done = self._clock.monotonic_ms()
@@ -89,6 +90,15 @@ class Demo:
         team = await asyncio.gather(*starting)
         self._say(f"{len(team)} workers have started")
         return list(team)
+
+    async def _schedule(self, queue: Queue[bytes]) -> None:
+        """The first worker has told the queue of it, or is about to. A minute is long: once it happens right away."""
+        name = count_stock.entrypoint
+        while not (found := [one for one in await queue.schedules() if one.name == name]):
+            self._refuse_if_late()
+            await self._clock.sleep(LOOK_S)
+        await queue.trigger_schedule(name)
+        self._say(f"{name} is due every minute, next at {found[0].next_at:%H:%M} UTC; once it is triggered by hand")
 
     async def _enqueue(self, queue: Queue[bytes]) -> None:
         with app.through(queue):
@@ -144,9 +154,12 @@ class Demo:
         height = max(self._console.height - 8, 16)  # what was said stays in sight
         live.update(drawn(picture, list(self._depths), width=self._console.width, height=height), refresh=True)
 
-    def _refuse_if_stuck(self, team: list[Member]) -> None:
+    def _refuse_if_late(self) -> None:
         if self._clock.monotonic_ms() - self._began_ms > LONGEST_S * 1000:
             raise CrewError(f"not everything was worked off within {LONGEST_S:.0f} s")
+
+    def _refuse_if_stuck(self, team: list[Member]) -> None:
+        self._refuse_if_late()
         if not any(member.runs for member in team):
             raise CrewError("no worker is left")
 
