@@ -16,6 +16,7 @@ from casque import JobState, Queue
 from casque.client.opening import Parts, as_store
 from casque.client.queue import DEFAULTS
 from casque.clock import new_nonce, system_random
+from tests.integration.shell import casque
 
 MARK = "CASQUE_DEMO_TEST"
 
@@ -93,3 +94,12 @@ def test_a_demo_that_is_killed_leaves_nothing_running(tmp_path: Path) -> None:
             os.close(one)
             watched.discard(one)
     assert not run.left()
+
+
+def test_a_demo_that_cannot_begin_says_why(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    assert casque("demo", "--data", str(tmp_path / "file" / "shop"), ends=1).stdout.startswith(
+        "no queue can be kept in"
+    )
+    (tmp_path / "queue.json").write_text("no queue at all")
+    assert "the broker did not start" in casque("demo", "--data", str(tmp_path), ends=1).stdout

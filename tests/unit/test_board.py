@@ -143,6 +143,26 @@ async def test_rates_are_those_of_the_last_seconds() -> None:
         assert (await followed(board, url, clock)).rates == Rates(0.0, 0.0, 0.0)
 
 
+async def test_schedules_are_shown_with_their_next_tick() -> None:
+    url, clock = "memory://board-cron", ManualClock()
+    async with Queue.open(url, clock=clock, worker="w1") as q:
+        first = await q.set_schedule("hourly", "@hourly", ("send", b""))
+        stats = await q.stats()
+        board = Board([], stats.totals, stats.position, now_ms=clock.wall_ms(), schedules=await q.schedules())
+        await q.set_schedule("often", "* * * * *", ("send", b""))
+        picture = await followed(board, url, clock)
+        assert [due.name for due in picture.schedules] == ["often", "hourly"]
+        assert picture.schedules[1].next_at == first.next_at
+
+        await clock.advance(61)
+        await q.pause_schedule("hourly")
+        picture = await followed(board, url, clock)
+        assert [(due.name, due.paused) for due in picture.schedules] == [("often", False), ("hourly", True)]
+        assert picture.schedules[0].next_at == next(one.next_at for one in await q.schedules() if one.name == "often")
+        await q.drop_schedule("often")
+        assert [due.name for due in (await followed(board, url, clock)).schedules] == ["hourly"]
+
+
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (160, 40), (40, 12), (200, 15)])
 async def test_a_picture_fits_into_any_terminal(width: int, height: int) -> None:
     url, clock = f"memory://board-{width}x{height}", ManualClock()

@@ -29,6 +29,7 @@ def demo(
 
     Exit code 0: every job was worked off. 1: something is left or went wrong, or the report could not be written.
     """
+    from casque.cli.demo.crew import CrewError
     from casque.cli.demo.history import tell_history
     from casque.cli.demo.shop import Demo
 
@@ -38,6 +39,9 @@ def demo(
             well = asyncio.run(Demo(data.absolute(), jobs, workers, console).run())
     except KeyboardInterrupt:
         raise typer.Exit(EXIT_INTERRUPTED) from None
+    except CrewError as error:
+        console.print(str(error), markup=False, style="red", soft_wrap=True)
+        raise typer.Exit(EXIT_FAILED) from None
     if report:
         well = tell_history(data.absolute(), console) and well
     raise typer.Exit(0 if well else EXIT_FAILED)

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import Any
 
 from casque.clock import Clock
-from casque.errors import CasqueError
 
 APP = "casque.cli.demo.app:app"
 CONCURRENCY = 6
@@ -21,8 +20,8 @@ END_S = 8.0
 LINES_KEPT = 20
 
 
-class CrewError(CasqueError):
-    """A process of the demo did not do what it was started for."""
+class CrewError(Exception):
+    """The demo cannot go on. For people only: programs do not run demos."""
 
 
 class Member:

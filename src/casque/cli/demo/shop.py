@@ -52,7 +52,10 @@ class Demo:
         self._last: Picture | None = None
 
     async def run(self) -> bool:
-        self._data.mkdir(parents=True, exist_ok=True)
+        try:
+            self._data.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise CrewError(f"no queue can be kept in {self._data}: {error.strerror or error}") from error
         begun = now()
         try:
             return await self._shop(begun)
@@ -65,10 +68,14 @@ class Demo:
         async with Watch(await source_of(Place(f"grpc://{address}")), f"grpc://{address}") as watch:
             with Live(console=self._console, auto_refresh=False, transient=True) as live:
                 team = await self._hire(address)
-                async with Queue.open(f"grpc://{address}", worker="demo") as queue, asyncio.TaskGroup() as tasks:
+                async with Queue.open(f"grpc://{address}", worker="demo") as queue:
                     await self._schedule(queue)
-                    burst = tasks.create_task(self._enqueue(queue))
-                    await self._watch(watch, live, team, burst, queue)
+                    burst = asyncio.create_task(self._enqueue(queue))
+                    try:
+                        await self._watch(watch, live, team, burst, queue)
+                    finally:
+                        burst.cancel()
+                        await asyncio.gather(burst, return_exceptions=True)
         done = self._clock.monotonic_ms()
         await self._crew.stop(*team)
         await self._crew.stop(broker)
@@ -121,6 +128,8 @@ class Demo:
             first = first or picture
             self._depths.append(picture.totals.ready)
             done = picture.totals.done - first.totals.done
+            if burst.done():
+                burst.result()
             if burst.done() and not _waiting(picture):
                 if self._victim is not None:
                     return

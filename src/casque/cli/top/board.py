@@ -11,7 +11,7 @@ import msgspec
 
 from casque.codec.stored import from_ms, to_ms
 from casque.service import EventKind, QueueEvent
-from casque.types import JobRecord, JobState, Totals
+from casque.types import JobRecord, JobState, Schedule, Totals
 
 WINDOW_MS = 10_000
 """Rates are those of so long."""
@@ -69,6 +69,15 @@ class AtWork(msgspec.Struct, frozen=True):
     seen_at: datetime
 
 
+class Due(msgspec.Struct, frozen=True):
+    """A schedule."""
+
+    name: str
+    cron: str
+    next_at: datetime
+    paused: bool = False
+
+
 class Commit(msgspec.Struct, frozen=True):
     """One commit: what happened in it, by kind."""
 
@@ -93,6 +102,8 @@ class Picture(msgspec.Struct, frozen=True):
     workers: tuple[AtWork, ...]
     commits: tuple[Commit, ...]
     """The latest comes first."""
+    schedules: tuple[Due, ...] = ()
+    """Those that are due next come first, and paused ones last."""
     problem: str | None = None
     """Why this may be out of date."""
 
@@ -131,7 +142,15 @@ class Board:
     of the events that follow. Once they have caught up, the board is right.
     """
 
-    def __init__(self, records: Iterable[JobRecord], totals: Totals, position: int, *, now_ms: int) -> None:
+    def __init__(
+        self,
+        records: Iterable[JobRecord],
+        totals: Totals,
+        position: int,
+        *,
+        now_ms: int,
+        schedules: Iterable[Schedule] = (),
+    ) -> None:
         self.position = position
         self._totals = msgspec.structs.asdict(totals)
         self._since_ms = now_ms
@@ -145,10 +164,20 @@ class Board:
         self._commits: deque[Commit] = deque(maxlen=COMMITS_MAX)
         self._told = True
         """Whether events come, so that rates can be told."""
+        self._schedules = _dues(schedules)
         self._fill(records)
 
-    def refill(self, records: Iterable[JobRecord], totals: Totals, position: int, *, now_ms: int) -> None:
+    def refill(
+        self,
+        records: Iterable[JobRecord],
+        totals: Totals,
+        position: int,
+        *,
+        now_ms: int,
+        schedules: Iterable[Schedule] = (),
+    ) -> None:
         """The queue was read anew, for want of events or because they were missed."""
+        self._schedules = _dues(schedules)
         for what in ("enqueued", "done"):
             self._count(what, "", now_ms, max(getattr(totals, what) - self._totals[what], 0))
         self._totals, self.position = msgspec.structs.asdict(totals), position
@@ -225,6 +254,14 @@ class Board:
                 self._leave(event)
             case EventKind.PURGED:
                 self._leave(event)
+            case EventKind.SCHEDULED:
+                due = Due(fields["name"], fields["cron"], from_ms(fields["next_ms"]), fields["paused"])
+                self._schedules[due.name] = due
+            case EventKind.TICKED:
+                if (due_ := self._schedules.get(fields["name"])) is not None:
+                    self._schedules[due_.name] = msgspec.structs.replace(due_, next_at=from_ms(fields["next_ms"]))
+            case EventKind.UNSCHEDULED:
+                self._schedules.pop(fields["name"], None)
             case _:
                 pass
 
@@ -341,6 +378,7 @@ class Board:
             self._at_work(),
             self._workers(now_ms),
             tuple(reversed(self._commits)),
+            tuple(sorted(self._schedules.values(), key=lambda due: (due.paused, due.next_at, due.name))),
             problem,
         )
 
@@ -400,6 +438,10 @@ class Board:
             AtWork(name, holding[name], hand.done, hand.failed, from_ms(hand.seen_ms))
             for name, hand in sorted(self._hands.items())
         )
+
+
+def _dues(schedules: Iterable[Schedule]) -> dict[str, Due]:
+    return {one.name: Due(one.name, one.spec.cron, one.next_at, one.paused) for one in schedules}
 
 
 def _time(ms: int | None) -> datetime | None:

@@ -20,7 +20,7 @@ from casque.errors import CasqueError, CorruptQueueError, HistoryGoneError, Inva
 from casque.journal.discovery import find_leader
 from casque.service import QueueEvent
 from casque.storage.port import Store, Stored
-from casque.types import JobRecord, Totals
+from casque.types import JobRecord, Schedule, Totals
 
 PORTION = 5_000
 LOOKED_AT_MAX = 200_000
@@ -34,6 +34,7 @@ class Contents(msgspec.Struct, frozen=True):
     position: int
     totals: Totals
     jobs: Iterable[JobRecord]
+    schedules: Iterable[Schedule] = ()
 
 
 class Source(Protocol):
@@ -84,7 +85,8 @@ class BucketSource:
 
     async def read(self) -> Contents:
         state = await self._parts.read()
-        return Contents(state.position, state.totals(self._parts.clock.wall_ms()), list(state.jobs.values()))
+        totals = state.totals(self._parts.clock.wall_ms())
+        return Contents(state.position, totals, list(state.jobs.values()), list(state.schedules.values()))
 
     def events(self, position: int) -> AsyncGenerator[QueueEvent]:
         return self._parts.history().events(from_position=position)
@@ -113,7 +115,7 @@ class BrokerSource:
             jobs += portion
             if len(portion) < PORTION:
                 break
-        return Contents(stats.position, stats.totals, jobs)
+        return Contents(stats.position, stats.totals, jobs, await self._queue.schedules())
 
     def events(self, position: int) -> AsyncGenerator[QueueEvent]:
         return self._queue.events(from_position=position)
@@ -218,6 +220,6 @@ class Watch:
         read = await self._source.read()
         now_ms = self._clock.wall_ms()
         if self._board is None:
-            self._board = Board(read.jobs, read.totals, read.position, now_ms=now_ms)
+            self._board = Board(read.jobs, read.totals, read.position, now_ms=now_ms, schedules=read.schedules)
         else:
-            self._board.refill(read.jobs, read.totals, read.position, now_ms=now_ms)
+            self._board.refill(read.jobs, read.totals, read.position, now_ms=now_ms, schedules=read.schedules)

@@ -16,7 +16,8 @@ WIDE = 120
 """From so many columns on, tables stand side by side."""
 BARS = " ▁▂▃▄▅▆▇█"
 STATES = {"ready": "green", "delayed": "yellow", "running": "cyan", "dead": "bold red", "done": "", "cancelled": "dim"}
-HEADING_LINES = 6
+HEADING_LINES = 7
+SCHEDULES_SHOWN = 5
 ROWS_SHOWN = 20
 COMMITS_SHOWN = 10
 """Where there is room for all: jobs that run, and commits, are many."""
@@ -81,6 +82,12 @@ def _heading(picture: Picture, depths: Sequence[int], width: int) -> RenderableT
     lines: list[RenderableType] = [place, facts, counts, speeds]
     if depths:
         lines.append(Text(f"ready {_bars(depths, max(width - 20, 10))} {depths[-1]:,}", "green", no_wrap=True))
+    if picture.schedules:
+        soon = Text("cron ", "dim", no_wrap=True, overflow="ellipsis")
+        for due in picture.schedules[:SCHEDULES_SHOWN]:
+            when = "paused" if due.paused else f"in {length(max(due.next_at - picture.at, timedelta(0)))}"
+            soon.append(f"{due.name} ", "default").append(f"{when}   ", "dim")
+        lines.append(soon)
     if picture.problem is not None:
         lines.append(Text(f"not up to date: {picture.problem}", "yellow", no_wrap=True, overflow="ellipsis"))
     return Group(*lines)
