@@ -37,6 +37,7 @@ from casque.errors import (
     NotAuthenticatedError,
     NotInstalledError,
     QueueClosedError,
+    QueueDrainingError,
     QueueLedError,
     QueueReplacedError,
     ReadOnlyError,
@@ -51,7 +52,14 @@ from casque.service import ArchivedAttempt, ArchivedJob, EventKind, Outcome, Que
 from casque.settings import QueueSettings
 from casque.storage.cloud_single import GCSStorage, S3Storage
 from casque.storage.single import InMemoryStorage, LocalFileSystemStorage, ObjectStoragePort
-from casque.types import Attempt, Ending, JobState, Missed, Schedule
+from casque.types import (
+    Attempt,
+    Ending,
+    Gate,
+    JobState,
+    Missed,
+    Schedule,
+)
 
 __version__ = "0.1.0"
 
@@ -79,6 +87,7 @@ __all__ = [
     "Ending",
     "EventKind",
     "GCSStorage",
+    "Gate",
     "Handle",
     "HeartbeatManager",
     "HistoryGoneError",
@@ -108,6 +117,7 @@ __all__ = [
     "Outcome",
     "Queue",
     "QueueClosedError",
+    "QueueDrainingError",
     "QueueEvent",
     "QueueLedError",
     "QueueReplacedError",

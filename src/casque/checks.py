@@ -8,7 +8,12 @@ from typing import Any
 
 from casque.errors import InvalidInputError
 from casque.settings import milliseconds
-from casque.types import Backoff, JobState, Missed
+from casque.types import (
+    Backoff,
+    Gate,
+    JobState,
+    Missed,
+)
 
 NAME_MAX = 256
 KEY_MAX = 1024
@@ -216,6 +221,14 @@ def states(value: Any) -> frozenset[JobState] | None:
     except (TypeError, ValueError) as error:
         known = ", ".join(state.value for state in JobState)
         raise InvalidInputError(f"states must be some of {known}: {str(error)[:120]}") from error
+
+
+def gate(value: Any) -> Gate:
+    try:
+        return Gate(value)
+    except ValueError as error:
+        known = ", ".join(one.value for one in Gate)
+        raise InvalidInputError(f"gate must be one of {known}, not {shown(value)}") from error
 
 
 FINISHED = frozenset({JobState.DONE, JobState.DEAD, JobState.CANCELLED})

@@ -150,6 +150,21 @@ class NoLeaderError(CasqueError):
         return type(self), (self.why,)
 
 
+class QueueDrainingError(CasqueError):
+    """Nothing may be added to this queue, or to one `entrypoint`, until somebody opens it again. Nothing was added."""
+
+    def __init__(self, entrypoint: str | None = None) -> None:
+        what, where = ("the queue", "") if entrypoint is None else (f"{entrypoint!r}", f" --entrypoint {entrypoint}")
+        super().__init__(
+            f"{what} is being drained: nothing is added until somebody opens it again; nothing was done. "
+            f"`casque queue resume URL{where}` opens it"
+        )
+        self.entrypoint = entrypoint
+
+    def __reduce__(self) -> tuple[type[QueueDrainingError], tuple[str | None]]:
+        return type(self), (self.entrypoint,)
+
+
 class BrokerUnreachableError(CasqueError):
     """No broker answers at `address`. Nothing was sent."""
 

@@ -16,9 +16,12 @@ import msgspec
 from casque import checks
 from casque.errors import CasqueError, InvalidInputError
 from casque.types import (
+    ALL_OPEN,
     Admission,
     Backoff,
     Ending,
+    Gate,
+    Gates,
     JobRecord,
     JobSpec,
     JobState,
@@ -111,6 +114,7 @@ class EventKind(StrEnum):
     WITHDRAWN = "withdrawn"
     REVIVED = "revived"
     PURGED = "purged"
+    GATED = "gated"
     REMEMBERED = "remembered"
     SCHEDULED = "scheduled"
     UNSCHEDULED = "unscheduled"
@@ -144,7 +148,7 @@ class QueueEvent(msgspec.Struct, frozen=True):
     kind: EventKind
     job_id: str | None
     """None for `remembered`, which is about a request, for `admitted`, which is about a batch of jobs, and for what is
-    about a schedule."""
+    about a schedule or a gate."""
     fields: Mapping[str, Any]
     """Everything else that the event says, by name: see the log format in the reference."""
 
@@ -211,6 +215,8 @@ class Stats(msgspec.Struct, frozen=True):
 
     position: int
     totals: Totals
+    gates: Gates = ALL_OPEN
+    """What is paused or being drained."""
 
 
 class QueueService(Protocol):
@@ -281,6 +287,10 @@ class QueueService(Protocol):
     async def retry(self, job_id: str, *, request_id: str | None = None) -> JobRecord | None: ...
 
     async def purge(self, *, entrypoint: str | None = None, request_id: str | None = None) -> int: ...
+
+    async def set_gate(self, gate: Gate, *, entrypoint: str | None = None, request_id: str | None = None) -> None:
+        """Pause, drain or open the whole queue, or one entrypoint. One that stands so already is left alone."""
+        ...
 
     async def find(self, job_id: str) -> JobRecord | None: ...
 

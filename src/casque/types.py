@@ -200,6 +200,48 @@ class Schedule(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
         return None if self.last_ms is None else _EPOCH + timedelta(milliseconds=self.last_ms)
 
 
+class Gate(StrEnum):
+    """What a queue, or one entrypoint of it, lets through."""
+
+    OPEN = "open"
+    PAUSED = "paused"
+    """Nothing is claimed. Jobs may be added."""
+    DRAINING = "draining"
+    """Nothing is added. Jobs are claimed until none is left."""
+
+
+class Gates(msgspec.Struct, frozen=True):
+    """The gate of the whole queue, and those of entrypoints that are not open. A job passes if both let it."""
+
+    queue: Gate = Gate.OPEN
+    entrypoints: dict[str, Gate] = {}
+
+    def __bool__(self) -> bool:
+        """Whether anything is not open."""
+        return self.queue is not Gate.OPEN or bool(self.entrypoints)
+
+    def of(self, entrypoint: str | None) -> Gate:
+        """The gate that was set there; None is the whole queue."""
+        return self.queue if entrypoint is None else self.entrypoints.get(entrypoint, Gate.OPEN)
+
+    def pauses(self, entrypoint: str) -> bool:
+        """Whether its jobs are not claimed."""
+        return self.queue is Gate.PAUSED or self.entrypoints.get(entrypoint) is Gate.PAUSED
+
+    def drains(self, entrypoint: str) -> bool:
+        """Whether no jobs of it are added."""
+        return self.queue is Gate.DRAINING or self.entrypoints.get(entrypoint) is Gate.DRAINING
+
+    def with_gate(self, entrypoint: str | None, gate: Gate) -> Gates:
+        if entrypoint is None:
+            return Gates(gate, self.entrypoints)
+        others = {name: other for name, other in self.entrypoints.items() if name != entrypoint}
+        return Gates(self.queue, others if gate is Gate.OPEN else {**others, entrypoint: gate})
+
+
+ALL_OPEN = Gates()
+
+
 class Admission(msgspec.Struct, frozen=True):
     """What came of an admission."""
 

@@ -90,6 +90,12 @@ PRINTED = {
         r"never_end: TimeoutError: the handler took longer than its 0.2 s",
         r"crash: quarantined: its worker died 2 times .*: the process that ran it ended with exit code 7",
     ],
+    "pause_and_drain": [
+        r"while mail is paused: \['report'\]",
+        r"refused: the queue is being drained",
+        r"drained: \['1', '2'\]",
+        r"3 done, 0 left",
+    ],
     "quickstart": [r"enqueued greet as [0-9a-f-]{36}", r"hello world", r"1 done, 0 waiting"],
     "request_ids": [
         r"attempt 1: nobody knows",

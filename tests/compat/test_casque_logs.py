@@ -116,6 +116,7 @@ LATER = {
     EventKind.SCHEDULED,  # see test_casque_schedules.py
     EventKind.UNSCHEDULED,
     EventKind.TICKED,
+    EventKind.GATED,
 }
 """Kinds that came after this log was kept."""
 

@@ -37,7 +37,16 @@ from casque.transport import tokenfile
 from casque.transport.access import TokenBook
 from casque.transport.border import Admit, Border, Limits, admit
 from casque.transport.scopes import ANYBODY, Principal, Scope
-from casque.types import TRIES_MAX, Backoff, JobRecord, JobSpec, Missed, ScheduleSpec, StagedPart
+from casque.types import (
+    TRIES_MAX,
+    Backoff,
+    Gate,
+    JobRecord,
+    JobSpec,
+    Missed,
+    ScheduleSpec,
+    StagedPart,
+)
 
 # --- Who may do what ---
 
@@ -55,6 +64,7 @@ CALLS: dict[str, dict[str, Any]] = {
     "cancel": {"job_id": "j"},
     "retry": {"job_id": "j"},
     "purge": {},
+    "set_gate": {"gate": Gate.PAUSED},
     "find": {"job_id": "j"},
     "jobs": {},
     "stats": {},
@@ -70,6 +80,8 @@ NEEDS = {
     **dict.fromkeys(["dequeue", "ack", "nack", "settle", "heartbeat", "heartbeats", "give_back"], Scope.WORK),
     **dict.fromkeys(["find", "jobs", "stats", "events", "archive", "schedules"], Scope.READ),
     **dict.fromkeys(["cancel", "retry", "purge", "pause_schedule", "drop_schedule"], Scope.ADMIN),
+    **dict.fromkeys(["find", "jobs", "stats", "events", "archive"], Scope.READ),
+    **dict.fromkeys(["cancel", "retry", "purge", "set_gate"], Scope.ADMIN),
 }
 VERBS = [name for name in vars(QueueService) if not name.startswith("_")]
 
@@ -232,10 +244,18 @@ def is_backoff(value: Any) -> bool:
 def is_outcome(value: Any) -> bool:
     if type(value) is not Outcome or not is_text(value.job_id, 1024) or not is_whole(value.token, 0):
         return False
-    if value.error is None:
+    flags = [value.final, value.crashed, value.snoozed, value.cancelled]
+    if flags == [False] * 4 and value.error is None:  # where 0 is as good as False
         return (value.result is None or is_bytes(value.result)) and value.delay_ms is None and value.backoff is None
+    if not all(isinstance(flag, bool) for flag in flags) or sum(flags[1:]) > 1 or value.result is not None:
+        return False
     waits = value.delay_ms is None or is_whole(value.delay_ms, 0, checks.LONGEST_S * 1000)
-    return is_text(value.error, 10_000) and value.result is None and waits and is_backoff_or_none(value.backoff)
+    if value.snoozed:
+        return value.error is None and waits and value.backoff is None and not value.final
+    if value.cancelled:
+        only_why = value.error is None or is_text(value.error, 10_000)
+        return only_why and value.delay_ms is None and value.backoff is None and not value.final
+    return is_text(value.error, 10_000) and waits and is_backoff_or_none(value.backoff)
 
 
 def is_backoff_or_none(value: Any) -> bool:
@@ -280,6 +300,7 @@ ACCEPTABLE: dict[str, Callable[[Any], bool]] = {
     "after": lambda v: is_whole(v, 0),
     "from_position": lambda v: v is None or is_whole(v, 0),
     "follow": lambda v: isinstance(v, bool),
+    "gate": lambda v: isinstance(v, Gate),
     "since": lambda v: v is None or is_moment(v),
     "until": lambda v: v is None or is_moment(v),
 }

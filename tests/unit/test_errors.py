@@ -25,6 +25,8 @@ EXAMPLES: list[CasqueError] = [
     errors.HistoryGoneError("what followed position 7", 12),
     errors.CASConflictError("lost"),
     errors.NoLeaderError("the brokers have just started"),
+    errors.QueueDrainingError("mail"),
+    errors.QueueDrainingError(),
     errors.BrokerUnreachableError("10.0.0.7:7700", "connection refused"),
     errors.UnknownOutcomeError("nobody knows"),
     errors.LeadershipLostError("10.0.0.7:7700"),

@@ -19,6 +19,7 @@ from casque.errors import (
     JobNotFoundError,
     JobStateError,
     LeaseLostError,
+    QueueDrainingError,
 )
 from casque.service import Outcome
 from casque.state import (
@@ -38,12 +39,13 @@ from casque.state import (
     Observed,
     Purge,
     Retry,
+    SetGate,
     Settle,
     State,
 )
 from casque.state.admission import added_events
 from casque.state.machine import LEASE_RAN_OUT, _quarantined
-from casque.types import Attempt, Backoff, JobRecord, JobSpec, JobState
+from casque.types import ALL_OPEN, Attempt, Backoff, Gate, JobRecord, JobSpec, JobState
 
 WAITING = ("ready", "delayed")
 ENTRYPOINTS = ("a", "b", "c")
@@ -80,6 +82,7 @@ class Model:
     sequence: int = 0
     answers: dict[str, Any] = field(default_factory=dict)
     batches: dict[str, tuple[int, int, int]] = field(default_factory=dict)
+    gates: dict[str | None, Gate] = field(default_factory=dict)
 
     def run(self, command: Command, now: int) -> Any:
         request_id = getattr(command, "request_id", None)
@@ -93,6 +96,9 @@ class Model:
             self.answers[request_id] = (type(command).__name__.lower(), answer)
         return answer
 
+    def stands(self, gate: Gate, entrypoint: str) -> bool:
+        return gate in (self.gates.get(None), self.gates.get(entrypoint))
+
     def holds(self, job_id: str, token: int) -> bool:
         return self.jobs[job_id].token == token and self.jobs[job_id].state == "running"
 
@@ -105,6 +111,9 @@ class Model:
                 ids = [s.id for s in specs]
                 if len(set(ids)) != len(ids) or any(i in self.jobs for i in ids):
                     raise InvalidInputError("id")
+                added = [s for s in specs if self.holder_of(s.key) is None]
+                if any(self.stands(Gate.DRAINING, s.entrypoint) for s in added):
+                    raise QueueDrainingError
                 out = []
                 for spec in specs:
                     holder = self.holder_of(spec.key)
@@ -143,6 +152,7 @@ class Model:
                     for j in self.jobs.values()
                     if (j.state == "ready" or (j.state == "delayed" and j.due <= now))
                     and (entrypoints is None or j.spec.entrypoint in entrypoints)
+                    and not self.stands(Gate.PAUSED, j.spec.entrypoint)
                 ]
                 ready.sort(key=lambda j: (j.spec.priority, j.due, j.sequence))
                 pairs = []
@@ -234,6 +244,10 @@ class Model:
                     del self.jobs[job_id]
                 self.purged += len(gone)
                 return len(gone), bool(gone)
+            case SetGate(gate=gate, entrypoint=entrypoint):
+                changed = self.gates.get(entrypoint, Gate.OPEN) is not gate
+                self.gates[entrypoint] = gate
+                return None, changed
             case Expire(leases=leases):
                 n = 0
                 for seen in leases:
@@ -450,6 +464,14 @@ class StateAgainstModel(RuleBasedStateMachine):
     def purge(self, entrypoint: str | None, request: str | None) -> None:
         self.both(Purge(entrypoint), request)
 
+    @rule(
+        gate=st.sampled_from([Gate.OPEN, Gate.OPEN, Gate.PAUSED, Gate.DRAINING]),
+        entrypoint=st.sampled_from([None, "a", "b"]),
+        request=REQUEST,
+    )
+    def set_gate(self, gate: Gate, entrypoint: str | None, request: str | None) -> None:
+        self.both(SetGate(gate, entrypoint), request)
+
     @rule(wrong=st.booleans())
     def expire(self, wrong: bool) -> None:
         leases = [Observed(j.id, j.token + wrong, j.beat_ms) for j in self.state.leases()]
@@ -506,6 +528,11 @@ class StateAgainstModel(RuleBasedStateMachine):
             i: (j.state, j.due, j.token, j.attempts, j.crashes, j.beat, j.sequence, j.tries)
             for i, j in self.model.jobs.items()
         }
+        gates = self.model.gates
+        assert self.state.gates.queue is gates.get(None, Gate.OPEN)
+        assert self.state.gates.entrypoints == {
+            name: gate for name, gate in gates.items() if name is not None and gate is not Gate.OPEN
+        }
         t = self.state.totals(self.now)
         assert t.enqueued == t.ready + t.delayed + t.running + t.done + t.dead + t.cancelled
         m = self.model
@@ -520,6 +547,7 @@ class StateAgainstModel(RuleBasedStateMachine):
         assert self.replica.jobs == self.state.jobs
         assert self.replica.counters == self.state.counters
         assert self.replica.keys == self.state.keys
+        assert self.replica.gates == self.state.gates
         assert list(self.replica.admissions.items()) == list(self.state.admissions.items())
         codec = DocumentCodec("queue.json", "q")
         codec.touch(self.state.jobs)
@@ -529,7 +557,9 @@ class StateAgainstModel(RuleBasedStateMachine):
         assert again.counters == self.state.counters
         assert again.requests == self.state.requests
         assert again.admissions == self.state.admissions
+        assert again.gates == self.state.gates
         assert again.position == self.state.position
+        again.gates = ALL_OPEN
         assert drained(again, self.now) == drained(copy_of(self.state), self.now)
 
 

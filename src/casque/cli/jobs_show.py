@@ -33,7 +33,7 @@ from casque.client.queue import Queue
 from casque.codec.stored import from_ms
 from casque.errors import InvalidInputError, JobNotFoundError
 from casque.service import ArchivedJob
-from casque.types import JobState
+from casque.types import Gate, JobState
 
 EXAMPLES = """
 [bold]Examples[/]
@@ -135,6 +135,13 @@ async def _story(q: Queue[bytes], job_id: str, since: datetime | None) -> Story:
 
 async def _why(q: Queue[bytes], job: Job[bytes]) -> str:
     shown = show(job)
+    if shown.state in (JobState.READY, JobState.DELAYED):
+        gates = (await q.stats()).gates
+        if gates.pauses(job.entrypoint):
+            whole = gates.queue is Gate.PAUSED
+            what, where = ("the queue", "") if whole else (repr(job.entrypoint), f" --entrypoint {job.entrypoint}")
+            late = "" if shown.state is JobState.READY else f" It is due at {clock_time(shown.due_at)} UTC."
+            return f"It waits because {what} is paused. `casque queue resume{where}` lets workers go on.{late}"
     match shown.state:
         case JobState.READY:
             return await _why_ready(q, job)

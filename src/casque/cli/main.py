@@ -17,6 +17,7 @@ from casque.cli import (
     jobs_show,
     pipeline,
     queue_create,
+    queue_gates,
     queue_info,
     release,
     report,
@@ -47,6 +48,9 @@ app = typer.Typer(
 queue = typer.Typer(name="queue", help="Look after one queue.", no_args_is_help=True, rich_markup_mode="rich")
 queue.command(help=help_of(queue_info.info), epilog=queue_info.EXAMPLES)(queue_info.info)
 queue.command(help=help_of(queue_create.create), epilog=queue_create.EXAMPLES)(queue_create.create)
+queue.command(help=help_of(queue_gates.pause), epilog=queue_gates.EXAMPLES_PAUSE)(queue_gates.pause)
+queue.command(help=help_of(queue_gates.resume), epilog=queue_gates.EXAMPLES_RESUME)(queue_gates.resume)
+queue.command(help=help_of(queue_gates.drain), epilog=queue_gates.EXAMPLES_DRAIN)(queue_gates.drain)
 queue.command(help=help_of(convert.convert), epilog=convert.EXAMPLES)(convert.convert)
 queue.command(help=help_of(verify.verify), epilog=verify.EXAMPLES)(verify.verify)
 queue.command(help=help_of(release.release), epilog=release.EXAMPLES)(release.release)

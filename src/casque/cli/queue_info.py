@@ -25,7 +25,7 @@ from casque.engine.embedded import state_at
 from casque.errors import InvalidInputError
 from casque.journal.discovery import find_leader
 from casque.storage.port import Stored
-from casque.types import JobRecord, JobState
+from casque.types import ALL_OPEN, Gate, Gates, JobRecord, JobState
 
 EXAMPLES = """
 [bold]Examples[/]
@@ -66,6 +66,8 @@ class Info(msgspec.Struct, frozen=True):
     queue_id: str | None = None
     leader: str | None = None
     entrypoints: tuple[Depth, ...] | None = None
+    gates: Gates = ALL_OPEN
+    """What is paused or being drained."""
 
 
 def info(
@@ -74,8 +76,8 @@ def info(
     queue: QueueName = None,
     option: StoreOptions = None,
 ) -> None:
-    """Show how a queue stands: its layout, who leads it, how many jobs are in which state, and by entrypoint how many
-    wait and since when.
+    """Show how a queue stands: its layout, who leads it, what is paused or being drained, how many jobs are in which
+    state, and by entrypoint how many wait and since when.
 
     A bucket is read beside whatever else goes on, and never written. Of a broker only the totals are known.
 
@@ -96,7 +98,7 @@ def info(
 async def _asked(place: Place) -> Info:
     async with Queue.open(place.url, tls=place.tls, **place.changes()) as q:
         stats = await q.stats()
-    return Info(place.url, stats.position, **msgspec.structs.asdict(stats.totals))
+    return Info(place.url, stats.position, **msgspec.structs.asdict(stats.totals), gates=stats.gates)
 
 
 async def _read(place: Place) -> Info:
@@ -119,6 +121,7 @@ async def _read(place: Place) -> Info:
         queue_id=head.queue_id,
         leader=leader,
         entrypoints=depths(state.jobs.values(), now_ms),
+        gates=state.gates,
     )
 
 
@@ -150,6 +153,7 @@ def _show(found: Info, console: Console) -> None:
         "queue": found.url,
         "layout": found.layout or "",
         "leader": found.leader or ("" if found.layout is None else "none: whoever opens it writes it"),
+        "gates": _gates(found.gates),
         "position": f"{found.position:,}",
         "enqueued": f"{found.enqueued:,}",
     }
@@ -168,6 +172,11 @@ def _show(found: Info, console: Console) -> None:
             ),
             found.entrypoints,
         )
+
+
+def _gates(gates: Gates) -> str:
+    whole = [] if gates.queue is Gate.OPEN else [f"the queue is {gates.queue.value}"]
+    return "; ".join(whole + [f"{name} is {gate.value}" for name, gate in sorted(gates.entrypoints.items())])
 
 
 def _counted(name: str) -> Callable[[Depth], str]:

@@ -26,6 +26,7 @@ from casque.errors import (
     JobNotFoundError,
     JobStateError,
     LeaseLostError,
+    QueueDrainingError,
     QueueLedError,
     ScheduleNotFoundError,
     UnknownOutcomeError,
@@ -193,6 +194,7 @@ def clear_ends(console: Console | None = None) -> Iterator[None]:
         raise typer.Exit(EXIT_UNKNOWN) from None
     except (
         CASConflictError,
+        QueueDrainingError,
         QueueLedError,
         JobNotFoundError,
         LeaseLostError,

@@ -30,7 +30,7 @@ from casque.engine.ticker import triggered
 from casque.errors import CasqueError, InvalidInputError, QueueClosedError, ScheduleNotFoundError
 from casque.service import ArchivedJob, Lease, QueueEvent, QueueService, Stats
 from casque.settings import QueueSettings, SettingsChanges
-from casque.types import Admission, JobRecord, JobSpec, JobState, Missed, Schedule, ScheduleSpec, StagedPart
+from casque.types import Admission, Gate, JobRecord, JobSpec, JobState, Missed, Schedule, ScheduleSpec, StagedPart
 
 T = TypeVar("T")
 
@@ -350,6 +350,39 @@ class Queue(LeaseVerbs, Generic[T]):
         """Remove dead jobs for good, of one entrypoint or all; answers how many."""
         chosen = None if entrypoint is None else checks.entrypoint(entrypoint)
         return await self._service.purge(entrypoint=chosen, request_id=checks.request_id(request_id))
+
+    async def pause(self, entrypoint: str | None = None, *, request_id: str | None = None) -> None:
+        """Nothing of the queue, or of one entrypoint, is claimed until it is resumed. What runs goes on, and jobs may
+        be added.
+
+        >>> import asyncio
+        >>> from casque import Queue
+        >>> async def main():
+        ...     async with Queue.open("memory://pause-example") as q:
+        ...         await q.enqueue("send", b"hello")
+        ...         await q.pause("send")
+        ...         print(len(await q.dequeue("send")), (await q.stats()).gates.of("send").value)
+        ...         await q.resume("send")
+        ...         print(len(await q.dequeue("send")))
+        >>> asyncio.run(main())
+        0 paused
+        1
+        """
+        await self._set_gate(Gate.PAUSED, entrypoint, request_id)
+
+    async def drain(self, entrypoint: str | None = None, *, request_id: str | None = None) -> None:
+        """Nothing is added to the queue, or to one entrypoint, until it is resumed: `enqueue` raises
+        QueueDrainingError. What is there is worked on to the end; this does not wait for it."""
+        await self._set_gate(Gate.DRAINING, entrypoint, request_id)
+
+    async def resume(self, entrypoint: str | None = None, *, request_id: str | None = None) -> None:
+        """The queue, or one entrypoint, is open again. An entrypoint that was paused by itself stays so when the queue
+        is resumed."""
+        await self._set_gate(Gate.OPEN, entrypoint, request_id)
+
+    async def _set_gate(self, gate: Gate, entrypoint: str | None, request_id: str | None) -> None:
+        chosen = None if entrypoint is None else checks.entrypoint(entrypoint)
+        await self._service.set_gate(gate, entrypoint=chosen, request_id=checks.request_id(request_id))
 
     # --- Schedules ---
 

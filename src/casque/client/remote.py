@@ -32,7 +32,17 @@ from casque.journal.patience import Patience
 from casque.service import ArchivedJob, Lease, Outcome, QueueEvent, QueueService, Stats
 from casque.settings import QueueSettings
 from casque.telemetry import logger
-from casque.types import Admission, Backoff, JobRecord, JobSpec, JobState, Schedule, ScheduleSpec, StagedPart
+from casque.types import (
+    Admission,
+    Backoff,
+    Gate,
+    JobRecord,
+    JobSpec,
+    JobState,
+    Schedule,
+    ScheduleSpec,
+    StagedPart,
+)
 
 log = logger("client")
 
@@ -225,6 +235,10 @@ class RemoteQueue:
     async def purge(self, *, entrypoint: str | None = None, request_id: str | None = None) -> int:
         request_id = request_id or new_id(self._rng)
         return await self._ask(lambda broker: broker.purge(entrypoint=entrypoint, request_id=request_id))
+
+    async def set_gate(self, gate: Gate, *, entrypoint: str | None = None, request_id: str | None = None) -> None:
+        request_id = request_id or new_id(self._rng)
+        await self._ask(lambda broker: broker.set_gate(gate, entrypoint=entrypoint, request_id=request_id))
 
     async def find(self, job_id: str) -> JobRecord | None:
         return await self._ask(lambda broker: broker.find(job_id))

@@ -224,6 +224,15 @@ class SyncQueue(Generic[T]):
         """As `Queue.trigger_schedule`."""
         return self._job(self._wait(self._queue.trigger_schedule(name)))
 
+    def pause(self, entrypoint: str | None = None, *, request_id: str | None = None) -> None:
+        self._wait(self._queue.pause(entrypoint, request_id=request_id))
+
+    def drain(self, entrypoint: str | None = None, *, request_id: str | None = None) -> None:
+        self._wait(self._queue.drain(entrypoint, request_id=request_id))
+
+    def resume(self, entrypoint: str | None = None, *, request_id: str | None = None) -> None:
+        self._wait(self._queue.resume(entrypoint, request_id=request_id))
+
     def find(self, job_id: str) -> SyncJob[T] | None:
         job = self._wait(self._queue.find(job_id))
         return None if job is None else self._job(job)

@@ -22,6 +22,8 @@ def state_digest(state: State) -> str:
         sha256.update(_encode(state.admissions) + b"\n")
     if state.schedules:
         sha256.update(_encode(list(state.schedules.values())) + b"\n")
+    if state.gates:
+        sha256.update(_encode(state.gates) + b"\n")
     for job in sorted(state.jobs.values(), key=lambda job: job.sequence):
         sha256.update(encode_job(job) + b"\n")
     return sha256.hexdigest()

@@ -31,7 +31,13 @@ from casque.codec.stored import (
 )
 from casque.errors import CorruptQueueError
 from casque.state import Counters, Limits, State
-from casque.types import Finished, LastBatch, Schedule
+from casque.types import (
+    ALL_OPEN,
+    Finished,
+    Gates,
+    LastBatch,
+    Schedule,
+)
 
 LAYOUT = "document"
 BLOCK_LINES = 256
@@ -83,6 +89,7 @@ class _Document(Head, frozen=True):
     requests: list[StoredRequest] = msgspec.field(default_factory=list)
     admissions: dict[str, LastBatch] = msgspec.field(default_factory=dict)
     schedules: list[Schedule] = msgspec.field(default_factory=list)
+    gates: Gates = ALL_OPEN
     jobs: list[msgspec.Raw] = msgspec.field(default_factory=list)
 
 
@@ -128,7 +135,7 @@ class DocumentCodec:
         requests = stored_requests(state.requests)
         head = (
             b'{"format": %d, "layout": "document", "queue_id": %b,\n"version": %d,\n%b"counters": %b,\n'
-            b'"writers": %b,\n"requests": %b,\n%b%b%b"jobs": [\n'
+            b'"writers": %b,\n"requests": %b,\n%b%b%b%b"jobs": [\n'
             % (
                 FORMAT,
                 _encode(self.queue_id),
@@ -139,6 +146,7 @@ class DocumentCodec:
                 _encode(requests),
                 b'"admissions": %b,\n' % _encode(state.admissions) if state.admissions else b"",
                 b'"schedules": %b,\n' % _encode(list(state.schedules.values())) if state.schedules else b"",
+                b'"gates": %b,\n' % _encode(state.gates) if state.gates else b"",
                 self._pending(state.finished, state.archived if archived is None else archived, archiving),
             )
         )
@@ -188,6 +196,7 @@ class DocumentCodec:
         state.finished = finished
         state.admissions = document.admissions
         state.schedules = {schedule.name: schedule for schedule in document.schedules}
+        state.gates = document.gates
         # A document that says nothing about it has nothing to be archived.
         state.archived = document.version if document.archived is None else document.archived
         state.archiving = document.archiving

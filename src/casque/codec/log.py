@@ -17,7 +17,14 @@ from casque.codec.head import FORMAT, Head, Owner, check_format, check_layout, r
 from casque.errors import CorruptQueueError
 from casque.state import Counters, Event, State
 from casque.state.machine import Answered, Named
-from casque.types import Finished, JobRecord, LastBatch, Schedule
+from casque.types import (
+    ALL_OPEN,
+    Finished,
+    Gates,
+    JobRecord,
+    LastBatch,
+    Schedule,
+)
 
 LAYOUT = "log"
 START = ""
@@ -134,6 +141,7 @@ class View(msgspec.Struct, frozen=True):
     admissions: dict[str, LastBatch]
     staged: list[Named]
     schedules: list[Schedule]
+    gates: Gates = ALL_OPEN
 
     @classmethod
     def of(cls, state: State, tip: Tip) -> View:
@@ -149,6 +157,7 @@ class View(msgspec.Struct, frozen=True):
             dict(state.admissions),
             list(state.staged),
             list(state.schedules.values()),
+            state.gates,
         )
 
 

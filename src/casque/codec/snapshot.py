@@ -25,7 +25,14 @@ from casque.codec.stored import (
 from casque.errors import CorruptQueueError
 from casque.state import Counters, Limits, State
 from casque.state.machine import Named
-from casque.types import Finished, JobRecord, LastBatch, Schedule
+from casque.types import (
+    ALL_OPEN,
+    Finished,
+    Gates,
+    JobRecord,
+    LastBatch,
+    Schedule,
+)
 
 PIECE_JOBS = 100
 PIECE_BYTES = 128 * 1024
@@ -55,6 +62,7 @@ class _Snapshot(msgspec.Struct):
     staged: list[Named] = []
     """What commits name that could be replayed by then."""
     schedules: list[Schedule] = []
+    gates: Gates = ALL_OPEN
 
 
 class _PartBody(msgspec.Struct):
@@ -106,6 +114,8 @@ def encode_snapshot(queue_id: str, view: View, jobs: Sequence[bytes], parts: Seq
         listed += b'"staged": %b,\n' % _encode(view.staged)
     if view.schedules:
         listed += b'"schedules": %b,\n' % _encode(view.schedules)
+    if view.gates:
+        listed += b'"gates": %b,\n' % _encode(view.gates)
     head = (
         b'{"format": %d, "queue_id": %b,\n"position": %d, "tip": %b,\n"counters": %b,\n"writers": %b,\n'
         b'"requests": %b,\n%b"jobs": [\n'
@@ -171,7 +181,7 @@ class Restoring:
         """The state, and the end of the log that it stands for."""
         s = self._snapshot
         state = restored(self._ref.key, self._records, s.counters, s.position, s.writers, s.requests, limits)
-        state.admissions, state.staged = s.admissions, s.staged
+        state.admissions, state.staged, state.gates = s.admissions, s.staged, s.gates
         state.schedules = {schedule.name: schedule for schedule in s.schedules}
         if limits.finished:
             state.finished = _finished(self._ref.key, s.finished)

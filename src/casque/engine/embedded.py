@@ -44,12 +44,23 @@ from casque.state import (
     PauseSchedule,
     Purge,
     Retry,
+    SetGate,
     SetSchedule,
     Settle,
     State,
 )
 from casque.telemetry import logger
-from casque.types import Admission, Backoff, JobRecord, JobSpec, JobState, Schedule, ScheduleSpec, StagedPart
+from casque.types import (
+    Admission,
+    Backoff,
+    Gate,
+    JobRecord,
+    JobSpec,
+    JobState,
+    Schedule,
+    ScheduleSpec,
+    StagedPart,
+)
 
 log = logger("engine")
 
@@ -217,8 +228,8 @@ class EmbeddedService:
         answers = cast("list[CasqueError | None]", await self._executor.execute(command))
         if self._held and self._blobs is not None:
             pairs = zip(outcomes, answers, strict=True)
-            done = [outcome.job_id for outcome, refused in pairs if outcome.error is None and refused is None]
-            await self._blobs.drop([self._held.pop(job_id) for job_id in done if job_id in self._held])
+            over = [outcome.job_id for outcome, refused in pairs if refused is None and _ends(outcome)]
+            await self._blobs.drop([self._held.pop(job_id) for job_id in over if job_id in self._held])
         return answers
 
     async def heartbeat(self, job_id: str, *, token: int | None = None) -> JobRecord:
@@ -253,6 +264,9 @@ class EmbeddedService:
             # One that was given fresh attempts meanwhile was not purged.
             await self._blobs.drop(blobs - await self._executor.look(_blobs_in))
         return purged
+
+    async def set_gate(self, gate: Gate, *, entrypoint: str | None = None, request_id: str | None = None) -> None:
+        await self._executor.execute(SetGate(gate, entrypoint, request_id))
 
     async def _blobs_of_dead(self, entrypoint: str | None) -> set[str]:
         def found(state: State, _now_ms: int) -> set[str]:
@@ -310,7 +324,7 @@ class EmbeddedService:
     async def stats(self) -> Stats:
         def counted(state: State, now_ms: int) -> Stats:
             # The batch this look travels in makes the next position, if it writes anything at all.
-            return Stats(state.position + bool(state.events), state.totals(now_ms))
+            return Stats(state.position + bool(state.events), state.totals(now_ms), state.gates)
 
         return cast(Stats, await self._executor.look(counted))
 
@@ -360,6 +374,11 @@ def _admitted(source: str, batch: int, state: State, _now_ms: int) -> Admission 
 
 def _now_ms(_state: State, now_ms: int) -> int:
     return now_ms
+
+
+def _ends(outcome: Outcome) -> bool:
+    """Whether the job has left the queue with it."""
+    return outcome.cancelled or (outcome.error is None and not outcome.snoozed)
 
 
 def _any_blob(records: Sequence[JobRecord]) -> bool:

@@ -11,7 +11,7 @@ from typing import TypeAlias
 import msgspec
 
 from casque.service import Outcome
-from casque.types import Backoff, JobSpec, ScheduleSpec, StagedPart
+from casque.types import Backoff, Gate, JobSpec, ScheduleSpec, StagedPart
 
 
 class Enqueue(msgspec.Struct, frozen=True, gc=False):
@@ -111,6 +111,14 @@ class Purge(msgspec.Struct, frozen=True, gc=False):
     request_id: str | None = None
 
 
+class SetGate(msgspec.Struct, frozen=True, gc=False):
+    """Say what the whole queue, or one entrypoint, lets through from now on."""
+
+    gate: Gate
+    entrypoint: str | None = None
+    request_id: str | None = None
+
+
 class Observed(msgspec.Struct, frozen=True, gc=False):
     """A lease as somebody saw it. If it still looks like this, it was not renewed in between."""
 
@@ -172,6 +180,7 @@ Command: TypeAlias = (
     | Cancel
     | Retry
     | Purge
+    | SetGate
     | Expire
     | SetSchedule
     | PauseSchedule

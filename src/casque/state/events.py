@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from casque.types import JobSpec, ScheduleSpec, StagedPart
+from casque.types import Gate, JobSpec, ScheduleSpec, StagedPart
 
 
 class Added(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="added"):
@@ -124,6 +124,13 @@ class Purged(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="purged
     job_id: str
 
 
+class Gated(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="gated"):
+    """What the whole queue, or one entrypoint, lets through from now on."""
+
+    gate: Gate
+    entrypoint: str | None = None
+
+
 class Remembered(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="remembered"):
     """The answer to a request id: what was asked, the jobs it concerned with their tokens, or a count."""
 
@@ -172,6 +179,7 @@ Event: TypeAlias = (
     | Withdrawn
     | Revived
     | Purged
+    | Gated
     | Remembered
     | Scheduled
     | Unscheduled
@@ -183,4 +191,4 @@ def subject(event: Event) -> str | None:
     """The id of the job that the event is about, if it is about one."""
     if isinstance(event, Added):
         return event.spec.id
-    return None if isinstance(event, Remembered | Admitted | Scheduled | Unscheduled | Ticked) else event.job_id
+    return None if isinstance(event, Remembered | Admitted | Gated | Scheduled | Unscheduled | Ticked) else event.job_id

@@ -20,6 +20,7 @@ from casque.errors import (
     JobNotFoundError,
     JobStateError,
     LeaseLostError,
+    QueueDrainingError,
     ScheduleNotFoundError,
 )
 from casque.service import Outcome
@@ -39,6 +40,7 @@ from casque.state.commands import (
     PauseSchedule,
     Purge,
     Retry,
+    SetGate,
     SetSchedule,
     Settle,
     Tick,
@@ -54,6 +56,7 @@ from casque.state.events import (
     Died,
     Event,
     Expired,
+    Gated,
     Nacked,
     Purged,
     Quarantined,
@@ -68,12 +71,15 @@ from casque.state.events import (
 )
 from casque.state.ready import ReadyIndex
 from casque.types import (
+    ALL_OPEN,
     TRIES_MAX,
     Admission,
     Attempt,
     Backoff,
     Ending,
     Finished,
+    Gate,
+    Gates,
     JobRecord,
     JobSpec,
     JobState,
@@ -121,6 +127,8 @@ class Limits(msgspec.Struct, frozen=True):
     """Sources of admissions whose last batch is remembered. One that nobody has heard of for so many others begins
     anew."""
     schedules_max: int = 1_000
+    gates_max: int = 1_000
+    """Entrypoints that have a gate of their own which is not open."""
     finished: bool = False
     """Whether jobs that are over are kept until they are archived."""
 
@@ -174,6 +182,8 @@ class State:
         """The last batch of each recent source, the one heard of longest ago first."""
         self.schedules: dict[str, Schedule] = {}
         """By name, in the order in which they were set first."""
+        self.gates = ALL_OPEN
+        """What is paused or being drained."""
         self.staged: list[Named] = []
         """What the commits name that can still be replayed, in order; see `unname`."""
         self.events: list[Event] = []
@@ -196,6 +206,7 @@ class State:
         self._schedules_before: dict[str, Schedule] | None = None
         self._next_tick: int | None = None
         """None when it has to be looked for again."""
+        self._gates_before: Gates | None = None
         self._handlers: dict[type, Callable[[Any, int], Any]] = {
             Enqueue: self._enqueue,
             Admit: self._admit,
@@ -208,6 +219,7 @@ class State:
             Cancel: self._cancel,
             Retry: self._retry,
             Purge: self._purge,
+            SetGate: self._set_gate,
             Expire: self._expire,
             SetSchedule: self._set_schedule,
             PauseSchedule: self._pause_schedule,
@@ -231,6 +243,7 @@ class State:
             Withdrawn: self._apply_withdrawn,
             Revived: self._apply_revived,
             Purged: self._apply_purged,
+            Gated: self._apply_gated,
             Remembered: self._apply_remembered,
             Scheduled: self._apply_scheduled,
             Unscheduled: self._apply_unscheduled,
@@ -263,6 +276,7 @@ class State:
         self._undo.clear()
         self._sources_before = None
         self._schedules_before = None
+        self._gates_before = None
         self._saved = None
         self._with_writer(self.writers, writer, batch)
         if self.requests:
@@ -277,6 +291,8 @@ class State:
         if self._schedules_before is not None:
             self.schedules, self._schedules_before = self._schedules_before, None
             self._next_tick = None
+        if self._gates_before is not None:
+            self.gates, self._gates_before = self._gates_before, None
         while self.staged and self.staged[-1].position > self.position:
             self.staged.pop()
         for undo in reversed(self._undo):
@@ -384,7 +400,13 @@ class State:
 
     def has_due(self, entrypoints: tuple[str, ...] | None, now_ms: int) -> bool:
         self._ready.promote(now_ms)
-        return self._ready.has_due(entrypoints)
+        return self._ready.has_due(self._let_through(entrypoints) if self.gates else entrypoints)
+
+    def _let_through(self, entrypoints: tuple[str, ...] | None) -> tuple[str, ...]:
+        """Those of them whose jobs may be claimed. Asked only where something is not open: then whoever takes any
+        names all of them, which takes longer."""
+        names = tuple(self._ready.names()) if entrypoints is None else entrypoints
+        return tuple([name for name in names if not self.gates.pauses(name)])
 
     def admitted(self, source: str, batch: int) -> Admission | None:
         """What became of this batch, if it or a later one of its source was admitted."""
@@ -431,6 +453,8 @@ class State:
         if (seen := self._answered(c, "enqueue")) is not None:
             return self._enqueued_before(c, seen, now_ms)
         self._check_new(c.specs)
+        if self.gates:
+            self._check_not_draining(c.specs)
         added = tuple(
             self._add_run(c.specs, now_ms)
             if len(c.specs) > 1 and _alike(c.specs)
@@ -449,6 +473,12 @@ class State:
         for spec in specs:
             if spec.id in jobs:
                 raise InvalidInputError(f"a job with the id {spec.id!r} is already in the queue")
+
+    def _check_not_draining(self, specs: Iterable[JobSpec]) -> None:
+        """A spec whose key is held adds nothing, so it may come."""
+        for spec in specs:
+            if self.gates.drains(spec.entrypoint) and (spec.key is None or spec.key not in self.keys):
+                raise QueueDrainingError(None if self.gates.queue is Gate.DRAINING else spec.entrypoint)
 
     def _add(self, spec: JobSpec, now_ms: int) -> JobRecord:
         if spec.key is not None and (holder := self.keys.get(spec.key)) is not None:
@@ -471,6 +501,9 @@ class State:
         if (repeated := self.admitted(c.source, c.batch)) is not None:
             return repeated
         skipped = self._not_admitted(c)
+        if self.gates:
+            passed_over = set(skipped)
+            self._check_not_draining(spec for row, spec in enumerate(c.specs) if row not in passed_over)
         added = len(c.specs) - len(skipped)
         event = Admitted(c.source, c.batch, c.parts, added, self.counters.sequence + 1, runs_of(skipped))
         self.events.append(event)
@@ -560,15 +593,16 @@ class State:
             ]
         ready = self._ready
         ready.promote(now_ms)
+        entrypoints = self._let_through(c.entrypoints) if self.gates else c.entrypoints
         claimed: list[JobRecord] = []
         while len(claimed) < c.limit:
             most = c.limit - len(claimed)
-            if most > 1 and (lane := ready.only_lane(c.entrypoints)) is not None:
+            if most > 1 and (lane := ready.only_lane(entrypoints)) is not None:
                 if not (some := ready.pop_many(lane, most)):
                     break
                 claimed += self._claim_run(c, some, now_ms)
                 continue
-            job = ready.pop(c.entrypoints)
+            job = ready.pop(entrypoints)
             if job is None:
                 break
             event = Claimed(job.spec.id, self.counters.tokens + 1, c.lease_ms, c.worker)
@@ -710,6 +744,16 @@ class State:
             self._remember(c.request_id, "purge", now_ms, count=len(doomed))
         return len(doomed)
 
+    def _set_gate(self, c: SetGate, now_ms: int) -> None:
+        if self._answered(c, "gate") is not None or self.gates.of(c.entrypoint) is c.gate:
+            return
+        closes = c.entrypoint is not None and c.entrypoint not in self.gates.entrypoints
+        if closes and len(self.gates.entrypoints) >= self.limits.gates_max:
+            raise InvalidInputError(f"{self.limits.gates_max} entrypoints are paused or draining already: resume some")
+        self._happen(Gated(c.gate, c.entrypoint), now_ms)
+        if c.request_id is not None:
+            self._remember(c.request_id, "gate", now_ms)
+
     def _expire(self, c: Expire, now_ms: int) -> int:
         expired = 0
         for seen in c.leases:
@@ -757,8 +801,9 @@ class State:
         tick_ms = c.tick_ms if c.at_ms is None else c.at_ms
         job, added = c.job, False
         # Its id tells the tick: one that is there is this very job, of a schedule that was dropped and set again. And
-        # with a unique key there is none while the one before it is unfinished.
-        if job is not None and job.id not in self.jobs and (job.key is None or job.key not in self.keys):
+        # with a unique key there is none while the one before it is unfinished. Nor while nothing may be added.
+        free = job is not None and job.id not in self.jobs and (job.key is None or job.key not in self.keys)
+        if job is not None and free and not self.gates.drains(job.entrypoint):
             self._add(job, now_ms)
             added = True
         self._happen(Ticked(c.name, tick_ms, c.next_ms, job.id if job is not None and added else None), now_ms)
@@ -791,7 +836,7 @@ class State:
         self._appliers[type(event)](event, now_ms)
 
     def _answered(
-        self, c: Enqueue | Dequeue | Ack | Nack | Settle | Cancel | Retry | Purge, verb: str
+        self, c: Enqueue | Dequeue | Ack | Nack | Settle | Cancel | Retry | Purge | SetGate, verb: str
     ) -> Answered | None:
         """What this very request was answered before, if it was."""
         if c.request_id is None or (seen := self.requests.get(c.request_id)) is None:
@@ -988,6 +1033,11 @@ class State:
         self._undo.append(job)
         self._uncount(job)
         self.counters.dead_purged += 1
+
+    def _apply_gated(self, event: Gated, at_ms: int) -> None:  # noqa: ARG002
+        if self._gates_before is None:
+            self._gates_before = self.gates
+        self.gates = self.gates.with_gate(event.entrypoint, event.gate)
 
     def _apply_remembered(self, event: Remembered, at_ms: int) -> None:
         self.requests[event.request_id] = Answered(at_ms, event.verb, event.jobs, event.count)

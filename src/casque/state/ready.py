@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import insort
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from heapq import heapify, heappop, heappush
 from itertools import chain, count
 from typing import TypeAlias
@@ -324,6 +324,10 @@ class ReadyIndex:
         records = lane.take_many(self._jobs, most)
         self._left(entrypoint, lane)
         return records
+
+    def names(self) -> Iterable[str]:
+        """The entrypoints of all jobs that are due, and maybe of some that were."""
+        return self._lanes
 
     def has_due(self, entrypoints: tuple[str, ...] | None) -> bool:
         names = self._lanes if entrypoints is None else entrypoints

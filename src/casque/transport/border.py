@@ -31,6 +31,8 @@ from casque.transport.scopes import ANYBODY, Principal, Scope
 from casque.types import (
     Admission,
     Backoff,
+    Gate,
+    Gates,
     JobRecord,
     JobSpec,
     JobState,
@@ -48,6 +50,7 @@ _SPAN_MS_MAX = checks.LONGEST_S * 1000
 _PRIORITY = 2**63
 _PAGE = 1_000
 _NO_LEASE = -1
+_NO_FLAGS = (False, False, False, False)
 _ASKED_FOR = (
     "id", "entrypoint", "payload", "priority", "run_at_ms", "attempts_max", "key", "headers", "zone", "max_crashes",
 )  # fmt: skip
@@ -385,8 +388,9 @@ class Border:
                 checks.whole("token", token, 0)
             if outcome.result is not None:
                 checks.blob("result", outcome.result, result_max)
-            more = outcome.error is not None or outcome.delay_ms is not None or outcome.backoff is not None
-            if more or outcome.final or not outcome.plain:
+            failed = outcome.error is not None or outcome.delay_ms is not None or outcome.backoff is not None
+            flags = outcome.final, outcome.crashed, outcome.snoozed, outcome.cancelled
+            if failed or flags != _NO_FLAGS:
                 outcome = _checked_outcome(outcome)  # noqa: PLW2901
             checked.append(outcome)
         return checked
@@ -443,18 +447,29 @@ class Border:
     async def purge(self, *, entrypoint: str | None = None, request_id: str | None = None) -> int:
         if not self._may_admin:
             raise NotAllowedError(Scope.ADMIN.value, "purge")
+        self._check_managed_all("purge", entrypoint, request_id)
+        return await self.service.purge(entrypoint=entrypoint, request_id=request_id)
+
+    async def set_gate(self, gate: Gate, *, entrypoint: str | None = None, request_id: str | None = None) -> None:
+        if not self._may_admin:
+            raise NotAllowedError(Scope.ADMIN.value, "set_gate")
+        checked = checks.gate(gate)
+        self._check_managed_all("set_gate", entrypoint, request_id)
+        await self.service.set_gate(checked, entrypoint=entrypoint, request_id=request_id)
+
+    def _check_managed_all(self, verb: str, entrypoint: str | None, request_id: str | None) -> None:
+        """That the caller may do this to all jobs of the entrypoint, or to all there are."""
         if entrypoint is not None:
             checks.entrypoint(entrypoint)
         if request_id is not None:
             checks.name("request_id", request_id, checks.NAME_MAX)
         if self._limited:
             if self.principal.zones is not None:
-                raise _beyond(Scope.ADMIN, "purge", "every zone")
+                raise _beyond(Scope.ADMIN, verb, "every zone")
             if entrypoint is None:
-                raise _beyond(Scope.ADMIN, "purge", "every entrypoint, or the name of one")
+                raise _beyond(Scope.ADMIN, verb, "every entrypoint, or the name of one")
             if not self.principal.reaches_entrypoint(entrypoint):
-                raise _beyond(Scope.ADMIN, "purge", f"the entrypoint {entrypoint!r}")
-        return await self.service.purge(entrypoint=entrypoint, request_id=request_id)
+                raise _beyond(Scope.ADMIN, verb, f"the entrypoint {entrypoint!r}")
 
     # --- schedules: to set one is to produce, to end one is for those who manage ---
 
@@ -587,7 +602,11 @@ class Border:
             dead=counts[JobState.DEAD],
             cancelled=0,
         )
-        return Stats((await self.service.stats()).position, totals)
+        found = await self.service.stats()
+        reached = {
+            name: gate for name, gate in found.gates.entrypoints.items() if self.principal.reaches_entrypoint(name)
+        }
+        return Stats(found.position, totals, Gates(found.gates.queue, reached))
 
     def events(self, *, from_position: int | None = None, follow: bool = True) -> AsyncGenerator[QueueEvent]:
         if not self._may_read:

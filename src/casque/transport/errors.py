@@ -24,6 +24,7 @@ TABLE: dict[type[CasqueError], tuple[str, int]] = {
     errors.JobStateError: ("FAILED_PRECONDITION", 409),
     errors.DuplicateKeyError: ("ALREADY_EXISTS", 409),
     errors.ReadOnlyError: ("FAILED_PRECONDITION", 409),
+    errors.QueueDrainingError: ("FAILED_PRECONDITION", 409),
     errors.NoHistoryError: ("FAILED_PRECONDITION", 409),
     errors.HistoryGoneError: ("OUT_OF_RANGE", 410),
     errors.QueueLedError: ("FAILED_PRECONDITION", 421),

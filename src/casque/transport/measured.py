@@ -13,7 +13,17 @@ from casque.service import ArchivedJob, Lease, Outcome, QueueEvent, QueueService
 from casque.telemetry.metrics import Metrics
 from casque.transport.border import Admit, Wrapper
 from casque.transport.errors import name_of
-from casque.types import Admission, Backoff, JobRecord, JobSpec, JobState, Schedule, ScheduleSpec, StagedPart
+from casque.types import (
+    Admission,
+    Backoff,
+    Gate,
+    JobRecord,
+    JobSpec,
+    JobState,
+    Schedule,
+    ScheduleSpec,
+    StagedPart,
+)
 
 T = TypeVar("T")
 
@@ -167,6 +177,10 @@ class Measured:
 
     async def purge(self, *, entrypoint: str | None = None, request_id: str | None = None) -> int:
         return await self._counted("purge", self._service.purge(entrypoint=entrypoint, request_id=request_id))
+
+    async def set_gate(self, gate: Gate, *, entrypoint: str | None = None, request_id: str | None = None) -> None:
+        call = self._service.set_gate(gate, entrypoint=entrypoint, request_id=request_id)
+        await self._counted("set_gate", call)
 
     async def find(self, job_id: str) -> JobRecord | None:
         return await self._counted("find", self._service.find(job_id))

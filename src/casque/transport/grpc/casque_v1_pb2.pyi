@@ -17,6 +17,13 @@ class JobState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     JOB_STATE_DEAD: _ClassVar[JobState]
     JOB_STATE_CANCELLED: _ClassVar[JobState]
 
+class Gate(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    GATE_UNSPECIFIED: _ClassVar[Gate]
+    GATE_OPEN: _ClassVar[Gate]
+    GATE_PAUSED: _ClassVar[Gate]
+    GATE_DRAINING: _ClassVar[Gate]
+
 class Ending(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     ENDING_UNSPECIFIED: _ClassVar[Ending]
@@ -37,6 +44,10 @@ JOB_STATE_RUNNING: JobState
 JOB_STATE_DONE: JobState
 JOB_STATE_DEAD: JobState
 JOB_STATE_CANCELLED: JobState
+GATE_UNSPECIFIED: Gate
+GATE_OPEN: Gate
+GATE_PAUSED: Gate
+GATE_DRAINING: Gate
 ENDING_UNSPECIFIED: Ending
 ENDING_FAILED: Ending
 ENDING_EXPIRED: Ending
@@ -406,6 +417,20 @@ class PurgeResponse(_message.Message):
     purged: int
     def __init__(self, purged: _Optional[int] = ...) -> None: ...
 
+class SetGateRequest(_message.Message):
+    __slots__ = ("gate", "entrypoint", "request_id")
+    GATE_FIELD_NUMBER: _ClassVar[int]
+    ENTRYPOINT_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    gate: Gate
+    entrypoint: str
+    request_id: str
+    def __init__(self, gate: _Optional[_Union[Gate, str]] = ..., entrypoint: _Optional[str] = ..., request_id: _Optional[str] = ...) -> None: ...
+
+class SetGateResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
 class FindRequest(_message.Message):
     __slots__ = ("job_id",)
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
@@ -423,7 +448,14 @@ class StatsRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class StatsResponse(_message.Message):
-    __slots__ = ("position", "enqueued", "ready", "delayed", "running", "done", "dead", "cancelled")
+    __slots__ = ("position", "enqueued", "ready", "delayed", "running", "done", "dead", "cancelled", "gate", "gates")
+    class GatesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: Gate
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[Gate, str]] = ...) -> None: ...
     POSITION_FIELD_NUMBER: _ClassVar[int]
     ENQUEUED_FIELD_NUMBER: _ClassVar[int]
     READY_FIELD_NUMBER: _ClassVar[int]
@@ -432,6 +464,8 @@ class StatsResponse(_message.Message):
     DONE_FIELD_NUMBER: _ClassVar[int]
     DEAD_FIELD_NUMBER: _ClassVar[int]
     CANCELLED_FIELD_NUMBER: _ClassVar[int]
+    GATE_FIELD_NUMBER: _ClassVar[int]
+    GATES_FIELD_NUMBER: _ClassVar[int]
     position: int
     enqueued: int
     ready: int
@@ -440,7 +474,9 @@ class StatsResponse(_message.Message):
     done: int
     dead: int
     cancelled: int
-    def __init__(self, position: _Optional[int] = ..., enqueued: _Optional[int] = ..., ready: _Optional[int] = ..., delayed: _Optional[int] = ..., running: _Optional[int] = ..., done: _Optional[int] = ..., dead: _Optional[int] = ..., cancelled: _Optional[int] = ...) -> None: ...
+    gate: Gate
+    gates: _containers.ScalarMap[str, Gate]
+    def __init__(self, position: _Optional[int] = ..., enqueued: _Optional[int] = ..., ready: _Optional[int] = ..., delayed: _Optional[int] = ..., running: _Optional[int] = ..., done: _Optional[int] = ..., dead: _Optional[int] = ..., cancelled: _Optional[int] = ..., gate: _Optional[_Union[Gate, str]] = ..., gates: _Optional[_Mapping[str, Gate]] = ...) -> None: ...
 
 class ListRequest(_message.Message):
     __slots__ = ("states", "entrypoint", "limit", "after", "packed")

@@ -30,6 +30,7 @@ from casque.transport.grpc.packets import (
     DropScheduleCall,
     EnqueueCall,
     FindCall,
+    GateCall,
     GiveBackCall,
     HeartbeatCall,
     HeartbeatsCall,
@@ -45,7 +46,17 @@ from casque.transport.grpc.packets import (
 )
 from casque.transport.grpc.refusals import typed
 from casque.transport.settling import answers_to
-from casque.types import Admission, Backoff, JobRecord, JobSpec, JobState, Schedule, ScheduleSpec, StagedPart
+from casque.types import (
+    Admission,
+    Backoff,
+    Gate,
+    JobRecord,
+    JobSpec,
+    JobState,
+    Schedule,
+    ScheduleSpec,
+    StagedPart,
+)
 
 __all__ = ["ClientTls", "GrpcService"]
 
@@ -212,6 +223,10 @@ class GrpcService:
         answer = await line.ask(PurgeCall(line.next_number(), entrypoint, request_id))
         count: int = answer.count
         return count
+
+    async def set_gate(self, gate: Gate, *, entrypoint: str | None = None, request_id: str | None = None) -> None:
+        line = self._open_line()
+        await line.ask(GateCall(line.next_number(), gate, entrypoint, request_id))
 
     async def find(self, job_id: str) -> JobRecord | None:
         line = self._open_line()

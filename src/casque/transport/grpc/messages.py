@@ -15,7 +15,18 @@ from casque.service import ArchivedAttempt, ArchivedJob, Outcome, QueueEvent, St
 from casque.transport.errors import code_of, grpc_code
 from casque.transport.grpc import casque_v1_pb2 as pb
 from casque.transport.settling import Refused
-from casque.types import Attempt, Backoff, Ending, JobRecord, JobSpec, JobState, Missed, Schedule, ScheduleSpec
+from casque.types import (
+    Attempt,
+    Backoff,
+    Ending,
+    Gate,
+    JobRecord,
+    JobSpec,
+    JobState,
+    Missed,
+    Schedule,
+    ScheduleSpec,
+)
 
 _STATES = {
     JobState.READY: pb.JOB_STATE_READY,
@@ -35,6 +46,12 @@ _FROM_MISSED: dict[int, Missed] = {
     pb.MISSED_UNSPECIFIED: Missed.ONE,
     **{int(number): missed for missed, number in _MISSED.items()},
 }
+_GATES = {
+    Gate.OPEN: pb.GATE_OPEN,
+    Gate.PAUSED: pb.GATE_PAUSED,
+    Gate.DRAINING: pb.GATE_DRAINING,
+}
+_FROM_GATES: dict[int, Gate] = {int(number): gate for gate, number in _GATES.items()}
 _FROM_STATES: dict[int, JobState] = {int(number): state for state, number in _STATES.items()}
 
 # --- Requests ---
@@ -94,6 +111,13 @@ def states(numbers: Iterable[int]) -> frozenset[JobState] | None:
             raise InvalidInputError(f"states must be some of {known}, not {number}")
         chosen.add(_FROM_STATES[number])
     return frozenset(chosen) or None
+
+
+def gate(number: int) -> Gate:
+    if number not in _FROM_GATES:
+        known = ", ".join(pb.Gate.Name(one) for one in _GATES.values())
+        raise InvalidInputError(f"gate must be one of {known}, not {number}")
+    return _FROM_GATES[number]
 
 
 def state_numbers(chosen: frozenset[JobState] | None) -> list[pb.JobState]:
@@ -210,7 +234,13 @@ def schedule(found: Schedule) -> pb.Schedule:
 
 
 def stats(found: Stats) -> pb.StatsResponse:
-    return pb.StatsResponse(position=found.position, **msgspec.structs.asdict(found.totals))
+    gates = found.gates
+    return pb.StatsResponse(
+        position=found.position,
+        **msgspec.structs.asdict(found.totals),
+        gate=_GATES[gates.queue],
+        gates={name: _GATES[gate] for name, gate in gates.entrypoints.items()},
+    )
 
 
 def event(found: QueueEvent) -> pb.Event:

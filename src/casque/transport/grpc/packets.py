@@ -15,7 +15,17 @@ import msgspec
 from casque.service import Lease, Stats
 from casque.transport.errors import WireError
 from casque.transport.settling import Refused
-from casque.types import Admission, Backoff, JobRecord, JobSpec, JobState, Schedule, ScheduleSpec, StagedPart
+from casque.types import (
+    Admission,
+    Backoff,
+    Gate,
+    JobRecord,
+    JobSpec,
+    JobState,
+    Schedule,
+    ScheduleSpec,
+    StagedPart,
+)
 
 T = TypeVar("T")
 
@@ -120,6 +130,13 @@ class PurgeCall(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="pur
     request_id: str | None = None
 
 
+class GateCall(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="gate"):
+    number: int
+    gate: Gate
+    entrypoint: str | None = None
+    request_id: str | None = None
+
+
 class FindCall(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="find"):
     number: int
     job_id: str
@@ -168,6 +185,7 @@ Verb: TypeAlias = (
     | CancelCall
     | RetryCall
     | PurgeCall
+    | GateCall
     | FindCall
     | StatsCall
     | SetScheduleCall

@@ -141,6 +141,7 @@ class GrpcServer:
             "Retry": unary(door, calls.retry),
             "Admit": unary(door, calls.admit),
             "Purge": unary(door, calls.purge),
+            "SetGate": unary(door, calls.set_gate),
             "Find": unary(door, calls.find),
             "Stats": unary(door, calls.stats),
             "SetSchedule": unary(door, calls.set_schedule),

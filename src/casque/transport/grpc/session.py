@@ -33,6 +33,7 @@ from casque.transport.grpc.packets import (
     Failed,
     Farewell,
     FindCall,
+    GateCall,
     GiveBackCall,
     HeartbeatCall,
     HeartbeatsCall,
@@ -306,6 +307,11 @@ async def _purge(service: QueueService, c: PurgeCall) -> Answer:
     return Count(c.number, await service.purge(entrypoint=c.entrypoint, request_id=c.request_id))
 
 
+async def _set_gate(service: QueueService, c: GateCall) -> Answer:
+    await service.set_gate(c.gate, entrypoint=c.entrypoint, request_id=c.request_id)
+    return Done(c.number)
+
+
 async def _find(service: QueueService, c: FindCall) -> Answer:
     return Job(c.number, await service.find(c.job_id))
 
@@ -343,6 +349,7 @@ _VERBS: dict[type, Callable[[QueueService, Any], Awaitable[Answer]]] = {
     CancelCall: _cancel,
     RetryCall: _retry,
     PurgeCall: _purge,
+    GateCall: _set_gate,
     FindCall: _find,
     StatsCall: _stats,
     SetScheduleCall: _set_schedule,

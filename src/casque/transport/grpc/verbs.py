@@ -113,6 +113,11 @@ class Verbs:
         purged = await service.purge(entrypoint=given(request, "entrypoint"), request_id=request.request_id or None)
         return pb.PurgeResponse(purged=purged)
 
+    async def set_gate(self, service: QueueService, request: pb.SetGateRequest, _context: Any) -> pb.SetGateResponse:
+        gate = messages.gate(request.gate)
+        await service.set_gate(gate, entrypoint=given(request, "entrypoint"), request_id=request.request_id or None)
+        return pb.SetGateResponse()
+
     async def find(self, service: QueueService, request: pb.FindRequest, _context: Any) -> pb.FindResponse:
         job = await service.find(request.job_id)
         return pb.FindResponse(job=None if job is None else messages.job(job))

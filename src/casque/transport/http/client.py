@@ -34,6 +34,7 @@ from casque.transport.http.messages import (
     AdmitRequest,
     Beats,
     Claim,
+    GateRequest,
     GiveBackRequest,
     HeartbeatRequest,
     HeartbeatsRequest,
@@ -60,7 +61,17 @@ from casque.transport.http.messages import (
 )
 from casque.transport.http.sse import Reader, to_event
 from casque.transport.settling import answers_to
-from casque.types import Admission, Backoff, JobRecord, JobSpec, JobState, Schedule, ScheduleSpec, StagedPart
+from casque.types import (
+    Admission,
+    Backoff,
+    Gate,
+    JobRecord,
+    JobSpec,
+    JobState,
+    Schedule,
+    ScheduleSpec,
+    StagedPart,
+)
 
 T = TypeVar("T")
 
@@ -224,6 +235,9 @@ class HttpService:
 
     async def drop_schedule(self, name: str) -> None:
         await self._post(_of(name, "drop", "schedules"), Nothing(), None)
+
+    async def set_gate(self, gate: Gate, *, entrypoint: str | None = None, request_id: str | None = None) -> None:
+        await self._post("/v1/gate", GateRequest(gate, entrypoint), None, request_id)
 
     # --- Looking ---
 

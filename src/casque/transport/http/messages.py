@@ -21,7 +21,17 @@ from casque.service import ArchivedAttempt
 from casque.transport.border import DEFAULT_LIMITS
 from casque.transport.errors import WireError
 from casque.transport.settling import Refused
-from casque.types import Attempt, Backoff, JobRecord, JobSpec, JobState, Missed, Schedule, ScheduleSpec
+from casque.types import (
+    Attempt,
+    Backoff,
+    Gate,
+    JobRecord,
+    JobSpec,
+    JobState,
+    Missed,
+    Schedule,
+    ScheduleSpec,
+)
 
 INT64_MAX = 2**63 - 1
 PAGE = 100
@@ -191,6 +201,13 @@ class NewSchedule(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults
     origin: Name | None = None
     """What declared it."""
     max_crashes: Annotated[int, Meta(ge=1, le=INT64_MAX)] | None = None
+
+
+class GateRequest(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What the whole queue, or one entrypoint, is to let through."""
+
+    gate: Gate
+    entrypoint: Name | None = None
 
 
 # --- What is asked in a query. Values are texts there, so that nothing may be null. ---

@@ -18,6 +18,7 @@ from casque.transport.http.messages import (
     Claim,
     EventLine,
     EventsQuery,
+    GateRequest,
     GiveBackRequest,
     HeartbeatRequest,
     HeartbeatsRequest,
@@ -90,7 +91,7 @@ ROUTES = (
         body=NewJob | list[NewJob],
         answer=Jobs,
         repeatable=True,
-        refusals=(errors.DuplicateKeyError, errors.JobStateError),
+        refusals=(errors.DuplicateKeyError, errors.JobStateError, errors.QueueDrainingError),
     ),
     Route(
         method="POST",
@@ -99,6 +100,7 @@ ROUTES = (
         summary="Add the jobs of staged objects in one commit, once for each batch of a source",
         body=AdmitRequest,
         answer=Admission,
+        refusals=(errors.QueueDrainingError,),
     ),
     Route(
         method="GET",
@@ -214,10 +216,18 @@ ROUTES = (
         repeatable=True,
     ),
     Route(
+        method="POST",
+        path="/v1/gate",
+        verb="set_gate",
+        summary="Pause, drain or open the queue, or one entrypoint",
+        body=GateRequest,
+        repeatable=True,
+    ),
+    Route(
         method="GET",
         path="/v1/stats",
         verb="stats",
-        summary="Jobs by state, and the position of the last commit",
+        summary="Jobs by state, gates, and the position of the last commit",
         answer=Stats,
     ),
     Route(

@@ -24,6 +24,7 @@ from casque.transport.http.messages import (
     Beat,
     Beats,
     Claim,
+    GateRequest,
     GiveBackRequest,
     HeartbeatRequest,
     HeartbeatsRequest,
@@ -259,6 +260,11 @@ class Verbs:
 
     async def drop_schedule(self, call: Call) -> None:
         await call.service.drop_schedule(call.job_id)
+
+    async def set_gate(self, call: Call) -> None:
+        asked: GateRequest = call.body
+        entrypoint = None if asked.entrypoint is None else checks.entrypoint(asked.entrypoint)
+        await call.service.set_gate(asked.gate, entrypoint=entrypoint, request_id=call.request_id)
 
     # --- Looking ---
 
