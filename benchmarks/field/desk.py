@@ -86,10 +86,8 @@ async def _running(side: Side, task: Task) -> Any:
     match task.task:
         case "prepare":
             await side.prepare()
-        case "work":
-            await side.work(_Counter(task.count))
-        case "answer":
-            await side.work(_answer)
+        case "work" | "answer":
+            await side.work(handler_of(task))
         case "enqueue":
             await side.open()
             await _one_by_one(side, task.callers, max(task.count // 10, task.callers))
@@ -139,10 +137,8 @@ def _blocking(side: Side, task: Task) -> Any:
     match task.task:
         case "prepare":
             side.prepare()
-        case "work":
-            side.work(_Counter(task.count))
-        case "answer":
-            side.work(_answer)
+        case "work" | "answer":
+            side.work(handler_of(task))
         case "enqueue":
             side.open()
             _one_by_one_in_threads(side, task.callers, max(task.count // 10, task.callers))
@@ -184,6 +180,11 @@ def _one_by_one_in_threads(side: Side, callers: int, count: int) -> float:
 
 
 # --- The worker's side ---
+
+
+def handler_of(task: Task) -> Callable[[str], None]:
+    """What jobs do: count, or tell how long they took to begin."""
+    return _Counter(task.count) if task.task == "work" else _answer
 
 
 class _Counter:

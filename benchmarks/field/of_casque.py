@@ -1,27 +1,35 @@
-"""casque: embedded on a directory, or through a broker in another process; the URL tells."""
+"""casque: embedded on a directory, or through a broker in another process; the URL tells. Its worker is the command."""
 
 from __future__ import annotations
 
+import json
 import os
+import sys
 from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
 
 import uvloop
 
 import casque
-from benchmarks.field.desk import Side, main
-from casque.worker import Worker
+from benchmarks.field.desk import Side, Task, main
 
-CONCURRENCY = int(os.environ.get("FIELD_CONCURRENCY", "100"))
+CONCURRENCY = os.environ.get("FIELD_CONCURRENCY", "100")
 
 
 class OfCasque(Side):
+    def __init__(self, task: Task) -> None:
+        super().__init__(task)
+        self._given = task
+        self._app = casque.App(self.place)
+        self._task: Any = self._app.job(self.kind)(noop)
+
     async def prepare(self) -> None:
-        async with self._app(lambda _payload: None)[0]:
+        async with self._app:
             pass
 
     async def open(self) -> None:
-        self._open, self._task = self._app(lambda _payload: None)
-        await self._open.__aenter__()
+        await self._app.__aenter__()
 
     async def enqueue(self, payload: str) -> None:
         await self._task.enqueue(payload)
@@ -29,17 +37,14 @@ class OfCasque(Side):
     async def enqueue_many(self, payloads: list[str]) -> None:
         await self._task.enqueue_many([self._task.bind(payload) for payload in payloads])
 
-    async def work(self, handle: Callable[[str], None]) -> None:
-        await Worker(self._app(handle)[0], concurrency=CONCURRENCY).run()
+    async def work(self, handle: Callable[[str], None]) -> None:  # noqa: ARG002  the app has one of its own
+        os.environ["FIELD_TASK"] = json.dumps(asdict(self._given))
+        command = ["-m", "casque.cli", "worker", "benchmarks.field.casque_app:app", "--concurrency", CONCURRENCY]
+        os.execv(sys.executable, [sys.executable, *command])
 
-    def _app(self, handle: Callable[[str], None]):  # type: ignore[no-untyped-def]
-        app = casque.App(self.place)
 
-        @app.job(self.kind)
-        async def noop(payload: str) -> None:
-            handle(payload)
-
-        return app, noop
+async def noop(payload: str) -> None:
+    """What is enqueued; the worker has one of its own by this name."""
 
 
 if __name__ == "__main__":

@@ -68,6 +68,20 @@ class Outcome(msgspec.Struct, frozen=True, gc=False):
         return not (self.crashed or self.snoozed or self.cancelled)
 
 
+def is_silent_ack(outcome: Outcome) -> bool:
+    """Done, and nothing else is said: what most outcomes are, so that one look is enough for them."""
+    return (
+        outcome.error is None
+        and outcome.result is None
+        and outcome.delay_ms is None
+        and outcome.backoff is None
+        and outcome.final is False
+        and outcome.crashed is False
+        and outcome.snoozed is False
+        and outcome.cancelled is False
+    )
+
+
 def check_outcome(outcome: Outcome) -> None:
     """That what it says fits together; its numbers and texts are checked elsewhere.
 

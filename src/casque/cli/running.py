@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import inspect
 import os
 import sys
@@ -38,6 +39,7 @@ from casque.storage.url import open_store
 
 R = TypeVar("R")
 
+GARBAGE_AT_ONCE = 20_000
 EXIT_DONE = 0
 EXIT_FAILED = 1
 EXIT_CANNOT_TELL = 2
@@ -206,3 +208,20 @@ def clear_ends(console: Console | None = None) -> Iterator[None]:
     except CasqueError as error:
         console.print(str(error), markup=False, style="red", highlight=False, soft_wrap=True)
         raise typer.Exit(EXIT_CANNOT_TELL) from None
+
+
+def collect_rarely() -> None:
+    """For commands that run for long and handle many small objects: what is loaded by now stays, so that the garbage
+    collector need not look at it again; and it need not look after every few hundred objects."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(GARBAGE_AT_ONCE, 20, 20)
+
+
+def fast_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """The event loop for commands that run for long: uvloop, where it is installed."""
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop

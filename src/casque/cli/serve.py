@@ -19,7 +19,7 @@ from rich.console import Console
 from casque import __version__
 from casque.cli.doctor import parse_options
 from casque.cli.logs import LogFormat, telling
-from casque.cli.running import EXIT_CANNOT_TELL, EXIT_FAILED, StoreOptions, Url
+from casque.cli.running import EXIT_CANNOT_TELL, EXIT_FAILED, StoreOptions, Url, collect_rarely, fast_loop
 from casque.client.changes import changes_from
 from casque.client.queue import DEFAULTS
 from casque.clock import SystemClock
@@ -134,8 +134,9 @@ def serve(
         )
 
     try:
-        with telling(log_format, verbose):
-            asyncio.run(_run(options, voice))
+        with telling(log_format, verbose), asyncio.Runner(loop_factory=fast_loop()) as runner:
+            collect_rarely()
+            runner.run(_run(options, voice))
     except CorruptQueueError as error:
         voice.failed(f"the queue is damaged: {error}")
         raise typer.Exit(EXIT_FAILED) from None

@@ -6,7 +6,6 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,7 +16,7 @@ from rich.console import Console
 
 from casque.cli.doctor import parse_options
 from casque.cli.logs import LogFormat, telling
-from casque.cli.running import EXIT_FAILED, StoreOptions, clear_ends
+from casque.cli.running import EXIT_FAILED, StoreOptions, clear_ends, collect_rarely, fast_loop
 from casque.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -121,7 +120,8 @@ def worker(
             url=url,
             opening=opening,
         )
-        with asyncio.Runner(loop_factory=_fast_loop()) as runner:
+        collect_rarely()
+        with asyncio.Runner(loop_factory=fast_loop()) as runner:
             summary = runner.run(_run(working, console, quiet=json))
     if json:
         print(msgspec.json.encode({"worker": working.name, **msgspec.to_builtins(summary)}).decode())
@@ -160,14 +160,6 @@ def app_named(name: str) -> Handlers:
     if not all(hasattr(type(found), needed) or hasattr(found, needed) for needed in ("url", "opening", "handlers")):
         raise InvalidInputError(f"{name!r} is no app but a {type(found).__name__}: give the name of a casque.App")
     return found  # type: ignore[no-any-return]
-
-
-def _fast_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    try:
-        import uvloop
-    except ImportError:
-        return None
-    return uvloop.new_event_loop
 
 
 def _words(summary: Summary) -> str:

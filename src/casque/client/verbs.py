@@ -13,7 +13,7 @@ from casque.client.job import Job
 from casque.client.opening import Surroundings
 from casque.clock import Random
 from casque.errors import CasqueError, InvalidInputError
-from casque.service import Outcome, QueueService, check_outcome
+from casque.service import Outcome, QueueService, check_outcome, is_silent_ack
 from casque.settings import QueueSettings, milliseconds
 from casque.types import Backoff
 
@@ -106,6 +106,8 @@ def _outcome(one: Any, parts: Surroundings) -> Outcome:
         raise InvalidInputError(f"settle takes claimed jobs and outcomes, not {type(one).__name__}")
     checks.job_id(one.job_id)
     checks.whole("token", one.token, 0)
+    if is_silent_ack(one):
+        return one
     check_outcome(one)
     if one.delay_ms is not None:
         checks.whole("delay_ms", one.delay_ms, 0, checks.LONGEST_S * 1000)

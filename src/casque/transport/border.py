@@ -192,7 +192,10 @@ class Border:
                 "enqueue them in several calls"
             )
         payload_max = self._limits.payload_bytes
-        checked: object = specs  # that is no entrypoint; most of a bulk names one
+        # Most of a bulk has these in common; the list itself is none of them.
+        checked: object = specs
+        attempts: object = specs
+        crashes: object = specs
         for spec in specs:
             if type(spec) is not JobSpec:
                 raise InvalidInputError(f"specs must be jobs, not {type(spec).__name__}")
@@ -207,10 +210,10 @@ class Border:
                 checks.whole("priority", priority, -_PRIORITY)
             if spec.run_at_ms is not None:
                 checks.whole("run_at_ms", spec.run_at_ms, *checks.MOMENTS_MS)
-            if spec.attempts_max is not None:
-                checks.whole("attempts_max", spec.attempts_max, 1)
-            if spec.max_crashes is not None:
-                checks.max_crashes(spec.max_crashes)
+            if spec.attempts_max is not None and spec.attempts_max is not attempts:
+                attempts = checks.whole("attempts_max", spec.attempts_max, 1)
+            if spec.max_crashes is not None and spec.max_crashes is not crashes:
+                crashes = checks.max_crashes(spec.max_crashes)
             if spec.key is not None:
                 checks.name("key", spec.key, checks.KEY_MAX)
             if spec.headers is not None:

@@ -314,7 +314,7 @@ class _Shift:
     # --- What the parts tell ---
 
     def _ended(self) -> None:
-        if self._wanted():
+        if not self._room.is_set() and self._wanted():
             self._room.set()
 
     def _lost(self, claim: Claim) -> None:
