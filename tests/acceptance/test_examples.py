@@ -114,10 +114,10 @@ PRINTED = {
     "schedules": [
         r"often is next due at Mon 06:00",
         r"morning is next due at Mon 06:00",
-        r"often@2026-02-16T06:00Z",
-        r"morning@2026-02-16T06:00Z",
+        r"often@2026-02-16T06:00:00Z",
+        r"morning@2026-02-16T06:00:00Z",
         r"triggered: \{'casque-schedule': 'morning'\}",
-        r"a day later: \['morning@2026-02-17T06:00Z'\]",
+        r"a day later: \['morning@2026-02-17T06:00:00Z'\]",
     ],
     "scheduling": [
         r"same job: True",

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from heapq import heappush
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import msgspec
 import pytest
 
 from casque.clock import Clock
 from casque.codec.archive import Range
+from casque.engine import embedded, ticker
 from casque.engine.committer import Committer
 from casque.engine.direct import DirectCommit
 from casque.engine.group import GroupCommit
@@ -21,12 +23,12 @@ from casque.engine.reaper import Reaper
 from casque.errors import CasqueError
 from casque.journal.document import DocumentJournal
 from casque.journal.port import Appended, Batch, Work
-from casque.state import Ack, Beaten, Dequeue, GiveBack, Observed, Returned, Settle, State, machine
+from casque.state import Ack, Beaten, Dequeue, GiveBack, Observed, Returned, Settle, State, Tick, machine
 from casque.state.events import subject
 from casque.state.ready import Lane
 from casque.storage.port import LOST, Outcome, Unknown
 from casque.testing.world.bucket import Bucket
-from casque.types import Admission, Ending, JobRecord
+from casque.types import Admission, Ending, JobRecord, Missed, Schedule
 
 Mutation = Callable[[pytest.MonkeyPatch], None]
 
@@ -73,6 +75,48 @@ def one_refused_outcome_refuses_the_rest(patch: pytest.MonkeyPatch) -> None:
         return [refused] * len(answers)
 
     patch.setattr(State, "_settle", strict)
+
+
+def ticks_not_undone_with_their_batch(patch: pytest.MonkeyPatch) -> None:
+    """A batch that lost its race takes its jobs back, and the schedule stays where it had moved to."""
+
+    def careless(self: State) -> dict[str, Schedule]:
+        self._next_tick = None
+        return self.schedules
+
+    patch.setattr(State, "_changing_schedules", careless)
+
+
+def late_ticks_skipped(patch: pytest.MonkeyPatch) -> None:
+    ticks = ticker._ticks
+
+    def punctual(schedule: Schedule, now_ms: int) -> Iterator[Tick]:
+        spec = msgspec.structs.replace(schedule.spec, missed=Missed.SKIP)
+        return ticks(msgspec.structs.replace(schedule, spec=spec), now_ms)
+
+    patch.setattr(ticker, "_ticks", punctual)
+
+
+def schedules_set_by_whatever_the_clock_says(patch: pytest.MonkeyPatch) -> None:
+    """One that is changed or resumed on a machine whose clock is behind comes by its last ticks again."""
+    patch.setattr(machine, "_is_ahead", lambda _schedule, _next_ms: True)
+    patch.setattr(embedded, "_since_ms", lambda _name, _state, now_ms: now_ms)
+
+
+def ticks_moved_without_a_look_at_the_schedule(patch: pytest.MonkeyPatch) -> None:
+    """Due is what was due when this process looked last: it fires what another one has fired since."""
+    due = ticker.Ticker.due
+    seen: WeakKeyDictionary[ticker.Ticker, list[Tick]] = WeakKeyDictionary()
+
+    def hasty(self: ticker.Ticker, state: State, now_ms: int) -> list[Tick]:
+        kept = seen.get(self) or due(self, state, now_ms)
+        seen[self] = [] if kept is seen.get(self) else kept
+        for tick in kept:
+            schedule = state.schedules[tick.name]
+            state.schedules[tick.name] = msgspec.structs.replace(schedule, next_ms=tick.tick_ms)
+        return kept
+
+    patch.setattr(ticker.Ticker, "due", hasty)
 
 
 def tries_lost_by_the_next_claim(patch: pytest.MonkeyPatch) -> None:

@@ -175,9 +175,9 @@ async def test_a_job_is_there_when_its_time_has_come_though_nobody_asks(layout: 
         await clock.advance(0.5)
 
         stored = (await Parts(store, QueueSettings(), layout=layout, clock=clock).read()).jobs
-        assert list(stored) == ["often@2026-02-15T10:05Z"]
+        assert list(stored) == ["often@2026-02-15T10:05:00Z"]
         [found] = await queue.dequeue("report")
-        assert (found.id, found.payload) == ("often@2026-02-15T10:05Z", b"all")
+        assert (found.id, found.payload) == ("often@2026-02-15T10:05:00Z", b"all")
         assert found.headers == {"a": "b", "casque-schedule": "often", "casque-tick": "2026-02-15T10:05:00+00:00"}
         [schedule] = await queue.schedules()
         assert (schedule.last_at, schedule.next_at) == (set_to.next_at, set_to.next_at + timedelta(minutes=5))
@@ -191,7 +191,7 @@ async def test_whoever_waits_for_a_job_is_given_it_in_the_commit_of_the_tick(lay
         waiting = asyncio.ensure_future(queue.dequeue("report", wait=600))
         await clock.advance(270.5)
 
-        assert [found.id for found in await waiting] == ["often@2026-02-15T10:05Z"]
+        assert [found.id for found in await waiting] == ["often@2026-02-15T10:05:00Z"]
 
 
 @pytest.mark.asyncio
@@ -412,7 +412,7 @@ async def test_a_test_moves_the_clock_and_the_jobs_of_an_app_are_there() -> None
         await clock.advance(2 * 3600)
         await clock.advance(0.1)
         # One at a time: the key is that of all reminders to everybody.
-        assert [found.id for found in await queue.jobs()] == ["hourly@2026-02-15T11:00Z"]
+        assert [found.id for found in await queue.jobs()] == ["hourly@2026-02-15T11:00:00Z"]
         [found] = await queue.dequeue("remind")
         assert found.payload == b"{}"
         handle = await app.trigger("remind")

@@ -20,6 +20,7 @@ from casque.errors import (
     JobStateError,
     LeaseLostError,
     QueueDrainingError,
+    ScheduleNotFoundError,
 )
 from casque.service import Outcome
 from casque.state import (
@@ -29,6 +30,7 @@ from casque.state import (
     Cancel,
     Command,
     Dequeue,
+    DropSchedule,
     Enqueue,
     Event,
     Expire,
@@ -37,15 +39,18 @@ from casque.state import (
     Limits,
     Nack,
     Observed,
+    PauseSchedule,
     Purge,
     Retry,
     SetGate,
+    SetSchedule,
     Settle,
     State,
+    Tick,
 )
 from casque.state.admission import added_events
 from casque.state.machine import LEASE_RAN_OUT, _quarantined
-from casque.types import ALL_OPEN, Attempt, Backoff, Gate, JobRecord, JobSpec, JobState
+from casque.types import ALL_OPEN, Attempt, Backoff, Gate, JobRecord, JobSpec, JobState, Schedule, ScheduleSpec
 
 WAITING = ("ready", "delayed")
 ENTRYPOINTS = ("a", "b", "c")
@@ -83,6 +88,7 @@ class Model:
     answers: dict[str, Any] = field(default_factory=dict)
     batches: dict[str, tuple[int, int, int]] = field(default_factory=dict)
     gates: dict[str | None, Gate] = field(default_factory=dict)
+    schedules: dict[str, Schedule] = field(default_factory=dict)
 
     def run(self, command: Command, now: int) -> Any:
         request_id = getattr(command, "request_id", None)
@@ -264,7 +270,46 @@ class Model:
                             held.due = now + 1
                         n += 1
                 return n, True
+            case SetSchedule(spec=planned, next_ms=next_ms):
+                there = self.schedules.get(planned.name)
+                if there is None:
+                    self.schedules[planned.name] = Schedule(planned, next_ms)
+                elif there.spec.cron != planned.cron and next_ms <= (there.last_ms or 0):
+                    return None, False
+                elif there.spec != planned:
+                    keeps = there.spec.cron == planned.cron
+                    self.schedules[planned.name] = Schedule(
+                        planned, there.next_ms if keeps else next_ms, there.paused, there.last_ms
+                    )
+                return self.schedules[planned.name], True
+            case PauseSchedule(name=name, paused=paused, next_ms=next_ms):
+                there = self.planned(name)
+                if there.paused and not paused:
+                    if next_ms <= (there.last_ms or 0):
+                        return None, False
+                    there = Schedule(there.spec, next_ms, False, there.last_ms)
+                self.schedules[name] = msgspec.structs.replace(there, paused=paused)
+                return self.schedules[name], True
+            case DropSchedule(name=name):
+                del self.schedules[self.planned(name).name]
+                return None, True
+            case Tick(name=name, tick_ms=tick_ms, next_ms=next_ms, job=new):
+                there = self.schedules.get(name)
+                if there is None or there.paused or there.next_ms != tick_ms:
+                    return False, False
+                adds = new is not None and new.id not in self.jobs and self.holder_of(new.key) is None
+                adds = adds and not self.stands(Gate.DRAINING, "a")
+                if new is not None and adds:
+                    self.act(Enqueue((new,)), now)
+                last_ms = tick_ms if adds else there.last_ms
+                self.schedules[name] = Schedule(there.spec, next_ms, False, last_ms)
+                return True, True
         raise AssertionError(command)
+
+    def planned(self, name: str) -> Schedule:
+        if name not in self.schedules:
+            raise ScheduleNotFoundError(name)
+        return self.schedules[name]
 
     def crash(self, job: ModelJob, now: int, error: str, wait: int) -> None:
         job.attempts, job.crashes, job.beat = job.attempts - 1, job.crashes + 1, None
@@ -477,6 +522,32 @@ class StateAgainstModel(RuleBasedStateMachine):
         leases = [Observed(j.id, j.token + wrong, j.beat_ms) for j in self.state.leases()]
         self.both(Expire(tuple(leases)), None)
 
+    @rule(
+        verb=st.sampled_from(["set", "set", "pause", "resume", "drop"]),
+        name=st.sampled_from(["s1", "s2"]),
+        cron=st.sampled_from(["@daily", "@hourly"]),
+        payload=st.sampled_from([b"", b"x"]),
+        ahead=st.integers(-20, 40),
+    )
+    def schedule(self, verb: str, name: str, cron: str, payload: bytes, ahead: int) -> None:
+        match verb:
+            case "set":
+                spec = ScheduleSpec(name, cron, JobSpec("", "a", payload, key="k1" if name == "s2" else None))
+                self.both(SetSchedule(spec, self.now + ahead), None)
+            case "drop":
+                self.both(DropSchedule(name), None)
+            case _:
+                self.both(PauseSchedule(name, verb == "pause", self.now + ahead), None)
+
+    @precondition(lambda self: self.state.schedules)
+    @rule(data=st.data(), late=st.sampled_from([0, 0, 0, 1]), ahead=st.integers(1, 20), empty=st.booleans())
+    def tick(self, data: st.DataObject, late: int, ahead: int, empty: bool) -> None:
+        schedule = data.draw(st.sampled_from(sorted(self.state.schedules.values(), key=lambda one: one.name)))
+        tick_ms = schedule.next_ms + late
+        job = msgspec.structs.replace(schedule.spec.job, id=f"{schedule.name}@{tick_ms}")
+        self.known.append(job.id)
+        self.both(Tick(schedule.name, tick_ms, tick_ms + ahead, None if empty else job), None)
+
     # --- Both sides at once ---
 
     def both(self, command: Command, request: str | None) -> None:
@@ -505,7 +576,7 @@ class StateAgainstModel(RuleBasedStateMachine):
                 assert [(job.id, job.token) for job in answer] == expected
             case Settle():
                 assert [None if one is None else type(one) for one in answer] == expected
-            case Purge() | Expire():
+            case Purge() | Expire() | SetSchedule() | PauseSchedule() | Tick():
                 assert answer == expected
 
     def with_request(self, command: Command, request: str | None) -> Command:
@@ -533,6 +604,9 @@ class StateAgainstModel(RuleBasedStateMachine):
         assert self.state.gates.entrypoints == {
             name: gate for name, gate in gates.items() if name is not None and gate is not Gate.OPEN
         }
+        assert self.state.schedules == self.model.schedules
+        awake = [one.next_ms for one in self.model.schedules.values() if not one.paused]
+        assert self.state.next_tick_ms() == min(awake, default=None)
         t = self.state.totals(self.now)
         assert t.enqueued == t.ready + t.delayed + t.running + t.done + t.dead + t.cancelled
         m = self.model
@@ -549,6 +623,7 @@ class StateAgainstModel(RuleBasedStateMachine):
         assert self.replica.keys == self.state.keys
         assert self.replica.gates == self.state.gates
         assert list(self.replica.admissions.items()) == list(self.state.admissions.items())
+        assert list(self.replica.schedules.items()) == list(self.state.schedules.items())
         codec = DocumentCodec("queue.json", "q")
         codec.touch(self.state.jobs)
         body = codec.encode(self.state, version=self.state.position, writers=self.state.writers)
@@ -558,6 +633,7 @@ class StateAgainstModel(RuleBasedStateMachine):
         assert again.requests == self.state.requests
         assert again.admissions == self.state.admissions
         assert again.gates == self.state.gates
+        assert again.schedules == self.state.schedules
         assert again.position == self.state.position
         again.gates = ALL_OPEN
         assert drained(again, self.now) == drained(copy_of(self.state), self.now)

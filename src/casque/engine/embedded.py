@@ -329,8 +329,12 @@ class EmbeddedService:
         return cast(Stats, await self._executor.look(counted))
 
     async def set_schedule(self, spec: ScheduleSpec) -> Schedule:
-        next_ms = first_tick_ms(spec.cron, spec.tz, await self._executor.look(_now_ms))
-        return cast(Schedule, await self._executor.execute(SetSchedule(spec, next_ms)))
+        while True:
+            since_ms = await self._executor.look(partial(_since_ms, spec.name))
+            next_ms = first_tick_ms(spec.cron, spec.tz, since_ms)
+            done = await self._executor.execute(SetSchedule(spec, next_ms))
+            if done is not None:  # otherwise it has ticked since the look
+                return cast(Schedule, done)
 
     async def schedules(self) -> list[Schedule]:
         return cast("list[Schedule]", await self._executor.look(lambda state, _now_ms: list(state.schedules.values())))
@@ -339,11 +343,14 @@ class EmbeddedService:
         def found(state: State, now_ms: int) -> tuple[ScheduleSpec, int]:
             if name not in state.schedules:
                 raise ScheduleNotFoundError(name)
-            return state.schedules[name].spec, now_ms
+            return state.schedules[name].spec, _since_ms(name, state, now_ms)
 
-        spec, now_ms = await self._executor.look(found)
-        next_ms = first_tick_ms(spec.cron, spec.tz, now_ms)
-        return cast(Schedule, await self._executor.execute(PauseSchedule(name, paused, next_ms)))
+        while True:
+            spec, since_ms = await self._executor.look(found)
+            next_ms = first_tick_ms(spec.cron, spec.tz, since_ms)
+            done = await self._executor.execute(PauseSchedule(name, paused, next_ms))
+            if done is not None:
+                return cast(Schedule, done)
 
     async def drop_schedule(self, name: str) -> None:
         await self._executor.execute(DropSchedule(name))
@@ -372,8 +379,10 @@ def _admitted(source: str, batch: int, state: State, _now_ms: int) -> Admission 
     return state.admitted(source, batch)
 
 
-def _now_ms(_state: State, now_ms: int) -> int:
-    return now_ms
+def _since_ms(name: str, state: State, now_ms: int) -> int:
+    """Now, or the tick that became a job last, if the clock of whoever made it one was ahead."""
+    schedule = state.schedules.get(name)
+    return now_ms if schedule is None or schedule.last_ms is None else max(now_ms, schedule.last_ms)
 
 
 def _ends(outcome: Outcome) -> bool:

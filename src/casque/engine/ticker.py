@@ -12,7 +12,7 @@ from itertools import islice
 
 import msgspec
 
-from casque import cron
+from casque.cron import parse
 from casque.errors import InvalidInputError
 from casque.state import State, Tick
 from casque.telemetry import logger
@@ -72,7 +72,7 @@ class Ticker:
 
 
 def first_tick_ms(expression: str, tz: str, now_ms: int) -> int:
-    return cron.parse(expression, tz).next_after(now_ms)
+    return parse(expression, tz).next_after(now_ms)
 
 
 def job_at(schedule: Schedule, tick_ms: int) -> JobSpec:
@@ -80,7 +80,7 @@ def job_at(schedule: Schedule, tick_ms: int) -> JobSpec:
     spec, at = schedule.spec, _EPOCH + timedelta(milliseconds=tick_ms)
     marks = {SCHEDULE_HEADER: spec.name, TICK_HEADER: at.isoformat()}
     return msgspec.structs.replace(
-        spec.job, id=f"{spec.name}@{at:%Y-%m-%dT%H:%MZ}", headers={**(spec.job.headers or {}), **marks}
+        spec.job, id=f"{spec.name}@{at:%Y-%m-%dT%H:%M:%SZ}", headers={**(spec.job.headers or {}), **marks}
     )
 
 
@@ -94,7 +94,7 @@ def triggered(schedule: Schedule, job_id: str) -> JobSpec:
 
 def _ticks(schedule: Schedule, now_ms: int) -> Iterator[Tick]:
     spec = schedule.spec
-    times = cron.parse(spec.cron, spec.tz)
+    times = parse(spec.cron, spec.tz)
     at_ms, missed_ms = schedule.next_ms, now_ms - LATE_MS
     if at_ms < missed_ms and spec.missed is not Missed.ALL:
         latest_ms = times.latest(at_ms, missed_ms - 1)

@@ -135,7 +135,8 @@ class Expire(msgspec.Struct, frozen=True, gc=False):
 
 class SetSchedule(msgspec.Struct, frozen=True, gc=False):
     """Have a job added again and again. One that is there already and says the same stays as it is; one that says
-    something else is changed, and keeps its next tick unless it is due at other times now."""
+    something else is changed, and keeps its next tick unless it is due at other times now. Answers None, and does
+    nothing, if it would go back to a tick that has become a job: by the clock of another machine."""
 
     spec: ScheduleSpec
     next_ms: int
@@ -143,7 +144,7 @@ class SetSchedule(msgspec.Struct, frozen=True, gc=False):
 
 
 class PauseSchedule(msgspec.Struct, frozen=True, gc=False):
-    """No more ticks, or from `next_ms` on again; what passes meanwhile is not made up for."""
+    """No more ticks, or from `next_ms` on again; what passes meanwhile is not made up for. Answers None as above."""
 
     name: str
     paused: bool

@@ -769,7 +769,7 @@ class State:
             expired += 1
         return expired
 
-    def _set_schedule(self, c: SetSchedule, now_ms: int) -> Schedule:
+    def _set_schedule(self, c: SetSchedule, now_ms: int) -> Schedule | None:
         spec, old = c.spec, self.schedules.get(c.spec.name)
         if old is None:
             if len(self.schedules) >= self.limits.schedules_max:
@@ -780,12 +780,16 @@ class State:
             self._happen(Scheduled(spec, c.next_ms), now_ms)
         elif old.spec != spec:
             same_times = (old.spec.cron, old.spec.tz) == (spec.cron, spec.tz)
+            if not same_times and not _is_ahead(old, c.next_ms):
+                return None
             self._happen(Scheduled(spec, old.next_ms if same_times else c.next_ms, old.paused), now_ms)
         return self.schedules[spec.name]
 
-    def _pause_schedule(self, c: PauseSchedule, now_ms: int) -> Schedule:
+    def _pause_schedule(self, c: PauseSchedule, now_ms: int) -> Schedule | None:
         old = self._schedule(c.name)
         if old.paused is not c.paused:
+            if not c.paused and not _is_ahead(old, c.next_ms):
+                return None
             self._happen(Scheduled(old.spec, old.next_ms if c.paused else c.next_ms, c.paused), now_ms)
         return self.schedules[c.name]
 
@@ -1167,6 +1171,11 @@ class State:
             old.append(request_id)
         for request_id in old:
             del self.requests[request_id]
+
+
+def _is_ahead(schedule: Schedule, next_ms: int) -> bool:
+    """Whether a schedule that goes on there would not come by a tick that has become a job."""
+    return schedule.last_ms is None or next_ms > schedule.last_ms
 
 
 def _alike(specs: tuple[JobSpec, ...]) -> bool:

@@ -46,6 +46,8 @@ class Answers:
                 self._requeued(call, answer)
             case Verb.LOOK:
                 self._looked(call, answer)
+            case Verb.SCHEDULE:
+                self._scheduled(call.request)
 
     def refused(self, call: Call, error: BaseException) -> None:
         """It never happened, says the answer."""
@@ -251,6 +253,13 @@ class Answers:
         landed = sum(n for at, life, n in self._h.expired if at >= call.asked_at and life in call.via)
         self._h.demand(
             landed >= count, Invariant.DURABLE, lambda: f"{call.request} was answered {count}, and {landed} landed"
+        )
+
+    def _scheduled(self, request: Request) -> None:
+        self._h.demand(
+            request.source in self._h.state.schedules,
+            Invariant.DURABLE,
+            lambda: f"{request} was answered, and there is no schedule {request.source}",
         )
 
     def _looked(self, call: Call, position: int) -> None:

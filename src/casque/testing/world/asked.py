@@ -26,6 +26,7 @@ class Verb(StrEnum):
     PURGE = "purge"
     REQUEUE = "requeue stale"
     LOOK = "look"
+    SCHEDULE = "schedule"
 
 
 class Told(StrEnum):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -17,10 +17,11 @@ from casque.errors import CasqueError, CorruptQueueError, LeaseLostError, Unknow
 from casque.service import Outcome
 from casque.settings import milliseconds
 from casque.testing.world.asked import Call, Request, Send, Told, Verb
+from casque.testing.world.calendar import STEADY
 from casque.testing.world.invariants import Invariant, Violation
 from casque.testing.world.profile import Fault
 from casque.testing.world.wire import CALL
-from casque.types import Admission
+from casque.types import Admission, Missed
 
 if TYPE_CHECKING:
     from casque.testing.world.life import Life
@@ -32,7 +33,7 @@ SMALL = 0.25
 """The share of calls that go through the small API."""
 TOGETHER = 0.35
 """The share of workers who tell what became of all their jobs in one call."""
-NEVER_REPEATED = (Verb.HEARTBEAT, Verb.REQUEUE, Verb.LOOK)
+NEVER_REPEATED = (Verb.HEARTBEAT, Verb.REQUEUE, Verb.LOOK, Verb.SCHEDULE)
 
 
 class Knowledge:
@@ -60,6 +61,7 @@ class Crew:
         if not self._world.healed:
             for loop in (self._produce, self._produce, self._admit, self._operate, self._repeat, self._meddle):
                 self._start(loop(), "casque crew")
+            self._start(self._schedule(), "casque crew")
         for loop in (self._wander, self._work, self._work):
             self._start(loop(), "casque crew")
 
@@ -81,6 +83,11 @@ class Crew:
     async def _admit(self) -> None:
         while await self._pause(2.5):
             await self._ask(self._admit_request())
+
+    async def _schedule(self) -> None:
+        """Programs start and say what they want again and again; somebody pauses one of them now and then."""
+        while await self._pause(1.5):
+            await self._ask(self._schedule_request())
 
     async def _work(self) -> None:
         while True:
@@ -268,6 +275,25 @@ class Crew:
         request = Request(
             number, Verb.ADMIT, admit, request_id=f"batch {number} of {source}", items=items, source=source
         )
+        self._world.history.add(request)
+        return request
+
+    def _schedule_request(self) -> Request:
+        rng = self._rng
+        name = rng.choice((STEADY, "changing", "late"))
+        every = 1 if name == STEADY else rng.choice((1, 2, 3))
+        missed = rng.choice((Missed.ONE, Missed.SKIP)) if name == "late" else Missed.ALL
+        entrypoint = ENTRYPOINTS[len(name) % len(ENTRYPOINTS)]
+        manner = rng.random() if name == "changing" else 1.0
+
+        def send(life: Life) -> Awaitable[Any]:
+            if manner < 0.15:
+                return life.queue.pause_schedule(name)
+            if manner < 0.4:
+                return life.queue.resume_schedule(name)
+            return life.queue.set_schedule(name, f"*/{every} * * * *", (entrypoint, b""), missed=missed)
+
+        request = Request(len(self._world.history.requests), Verb.SCHEDULE, send, source=name)
         self._world.history.add(request)
         return request
 

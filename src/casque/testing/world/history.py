@@ -85,6 +85,8 @@ class History:
         self.purged: deque[tuple[float, Life, int]] = deque(maxlen=256)
         """When, by whom and how many dead jobs were purged by one commit."""
         self.requeues: list[Request] = []
+        self.schedulings: dict[str, list[Request]] = {}
+        """Who wanted to change a schedule, by its name."""
         self.expired: deque[tuple[float, Life, int]] = deque(maxlen=256)
         """When, by whom and how many leases were taken back by one commit."""
         self.checked: Counter[Invariant] = Counter()
@@ -97,6 +99,8 @@ class History:
             self.purges.append(request)
         elif request.verb is Verb.REQUEUE:
             self.requeues.append(request)
+        elif request.verb is Verb.SCHEDULE:
+            self.schedulings.setdefault(request.source, []).append(request)
 
     def concerning(self, job_id: str, verb: Verb, token: int | None = None) -> list[Request]:
         """The requests on a job that may have happened; with a token only those that could act on its lease."""

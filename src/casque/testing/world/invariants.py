@@ -16,6 +16,7 @@ class Invariant(StrEnum):
     ABSENT = "5 what was reported as failed never happened"
     ONE_EFFECT = "6 same request, same answer, one effect"
     ADMITTED = "6 an admission is all of its rows at once, and once for each batch"
+    TICKED = "6 a tick of a schedule becomes one job, and none is left out"
     CONSERVED = "7 no job appears from nowhere and none vanishes"
     ORDER = "8 the best ready job is claimed first"
     ARCHIVED = "9 what was finished is in the archive once, as the log tells it, before the log forgets"

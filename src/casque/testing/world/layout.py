@@ -17,6 +17,7 @@ from casque.codec.snapshot import decode_snapshot
 from casque.errors import CorruptQueueError
 from casque.state import Limits, State
 from casque.storage.port import Stored
+from casque.testing.world import calendar
 from casque.testing.world.history import History
 from casque.testing.world.onlooker import DocumentOnlooker, LogOnlooker, Onlooker, staged_among
 
@@ -111,7 +112,7 @@ LED_DOCUMENT = Layout(
     followed=False,
     duration_s=16.0,
 )
-HURRIED = {
+HURRIED: dict[str, Any] = {
     "casque.journal.archive.ARCHIVE_JOBS": 8,
     "casque.journal.document.ARCHIVE_JOBS": 8,
     "casque.journal.log.archiver.RANGE_JOBS": 5,
@@ -123,6 +124,9 @@ HURRIED = {
     "casque.journal.log.solitude.ALONE_COMMITS": 3,
     "casque.journal.log.solitude.REST_MIN_MS": 200,
     "casque.journal.log.solitude.REST_MAX_MS": 2_000,
+    "casque.engine.ticker.LATE_MS": 3_000,
+    "casque.engine.ticker.TICKS_AT_ONCE": 3,
+    "casque.engine.ticker.parse": calendar.parse,
 }
 """What takes hundreds of commits or minutes elsewhere happens all the time here."""
 LAYOUTS = {layout.name: layout for layout in (DOCUMENT, LOG, LED, LED_DOCUMENT)}
@@ -131,7 +135,7 @@ LAYOUTS = {layout.name: layout for layout in (DOCUMENT, LOG, LED, LED_DOCUMENT)}
 @contextmanager
 def hurried() -> Iterator[None]:
     """Snapshots, collection and changes of who may write, every few commits."""
-    before: list[tuple[ModuleType, str, int]] = []
+    before: list[tuple[ModuleType, str, Any]] = []
     for path, value in HURRIED.items():
         module_name, _, name = path.rpartition(".")
         module = import_module(module_name)

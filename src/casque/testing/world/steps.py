@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from datetime import datetime
 from typing import TYPE_CHECKING
 
+from casque.codec.stored import to_ms
+from casque.engine.ticker import SCHEDULE_HEADER, TICK_HEADER
 from casque.errors import CorruptQueueError
 from casque.state import State
 from casque.state.machine import LEASE_RAN_OUT
 from casque.storage.port import Stored
 from casque.testing.world.asked import Request, Told, Verb
 from casque.testing.world.broker import ANYBODY
+from casque.testing.world.calendar import STEADY, ticks_between
 from casque.testing.world.history import Claim, Fate, History, Key, order
 from casque.testing.world.invariants import Invariant
 from casque.testing.world.layout import Layout
 from casque.testing.world.onlooker import Effect
-from casque.types import Ending, JobRecord, JobState
+from casque.types import Ending, JobRecord, JobState, Schedule
 
 if TYPE_CHECKING:
     from casque.testing.world.life import Life
@@ -95,6 +99,8 @@ class _Step:
         self._added = 0
         self._expired = 0
         self._admitted: dict[int, Request] = {}
+        self._ticked: dict[str, list[int]] = {}
+        """The ticks that became jobs, by schedule."""
 
     def check(self) -> None:
         self._check_descent()
@@ -115,6 +121,7 @@ class _Step:
             lambda: f"{self._added} jobs appeared, and the counter says otherwise",
         )
         self._check_admitted()
+        self._check_schedules()
         if self._claimed:
             self._check_claims()
         if self._expired:
@@ -153,8 +160,16 @@ class _Step:
     # --- A job that came ---
 
     def _check_added(self, record: JobRecord) -> None:
-        h = self._h
         self._added += 1
+        if record.spec.headers and TICK_HEADER in record.spec.headers:
+            tick = datetime.fromisoformat(record.spec.headers[TICK_HEADER])
+            self._ticked.setdefault(record.spec.headers[SCHEDULE_HEADER], []).append(to_ms(tick))
+        else:
+            self._check_asked_for(record)
+        self._check_new(record)
+
+    def _check_asked_for(self, record: JobRecord) -> None:
+        h = self._h
         number, _, item = record.spec.payload.decode().partition(":")
         request = h.requests[int(number)]
         index = int(item)
@@ -171,6 +186,9 @@ class _Step:
         request.effects[index] = record.id
         if request.verb is Verb.ADMIT:
             self._admitted[request.number] = request
+
+    def _check_new(self, record: JobRecord) -> None:
+        h = self._h
         h.demand(record.id not in h.fates, Invariant.CONSERVED, lambda: f"job {record.id[:8]} came back from its end")
         h.demand(
             self._old.counters.sequence < record.sequence <= self._new.counters.sequence,
@@ -205,6 +223,53 @@ class _Step:
                 Invariant.ADMITTED,
                 lambda: f"jobs of {request} came, and the queue does not know of the batch: {last_one}",  # noqa: B023
             )
+
+    # --- Schedules ---
+
+    def _check_schedules(self) -> None:
+        """They change because somebody wanted it, and move over ticks that came with this very commit. That no tick
+        becomes a job twice, in all commits together, the ids of the jobs tell."""
+        h, old, new = self._h, self._old.schedules, self._new.schedules
+        for name, after in new.items():
+            before = old.get(name)
+            ticked = sorted(self._ticked.pop(name, []))
+            if before == after:
+                self._demand_ticks(not ticked, name, before, after, ticked)
+            elif before is None or (before.spec, before.paused) != (after.spec, after.paused):
+                h.demand(
+                    any(request.possible for request in h.schedulings.get(name, ())),
+                    Invariant.CAUSED,
+                    lambda: f"the schedule {name} changed from {before} to {after}, and nobody asked for it",  # noqa: B023
+                )
+            elif name == STEADY:
+                expected = ticks_between(after, before.next_ms, after.next_ms)
+                if self._drains(after.spec.job.entrypoint):
+                    expected = [tick for tick in expected if tick in ticked]
+                self._demand_ticks(ticked == expected, name, before, after, ticked)
+            else:
+                h.demand(
+                    not ticked or (before.next_ms <= ticked[0] and ticked[-1] < after.next_ms),
+                    Invariant.TICKED,
+                    lambda: f"the schedule {name} went from {before} to {after}, and {ticked} became jobs",  # noqa: B023
+                )
+        h.demand(
+            not self._ticked and not (old.keys() - new.keys()),
+            Invariant.CAUSED,
+            lambda: f"there are jobs of schedules that are not there, or schedules vanished: {self._ticked}",
+        )
+
+    def _drains(self, entrypoint: str) -> bool:
+        """Whether nothing may have been added: ticks pass by then."""
+        return self._old.gates.drains(entrypoint) or self._new.gates.drains(entrypoint)
+
+    def _demand_ticks(
+        self, holds: bool, name: str, before: Schedule | None, after: Schedule, ticked: list[int]
+    ) -> None:
+        self._h.demand(
+            holds,
+            Invariant.TICKED,
+            lambda: f"the schedule {name} went from {before} to {after}, and {ticked} became jobs",
+        )
 
     # --- A job that left ---
 

@@ -13,6 +13,7 @@ from casque.codec.head import KEY
 from casque.testing.world.answers import Answers
 from casque.testing.world.broker import LEASE_S
 from casque.testing.world.bucket import Bucket
+from casque.testing.world.calendar import FAR_MS
 from casque.testing.world.crew import Knowledge
 from casque.testing.world.history import Claim, History
 from casque.testing.world.invariants import Invariant, Violation
@@ -217,7 +218,7 @@ class World:
 
     def _check_done(self) -> None:
         state = self.history.state
-        idle = not state.waiting and not state.running
+        idle = not state.waiting and not state.running and not self._ticks_are_left()
         if idle and self._steps.archive_is_complete(self.bucket.objects):
             self.history.checked[Invariant.LIVE] += 1
             self.loop.stop()
@@ -231,6 +232,10 @@ class World:
             lambda: f"{self.profile.recovery_s:.0f} s after the last fault there are left: {', '.join(left[:5])}",
         )
         self._later(1.0, self._check_done)
+
+    def _ticks_are_left(self) -> bool:
+        schedules = self.history.state.schedules.values()
+        return any(schedule.next_ms < FAR_MS and not schedule.paused for schedule in schedules)
 
     def _end(self) -> None:
         """Every task unwinds, so that nothing of this world runs in the next."""
