@@ -101,6 +101,16 @@ def test_the_archive_is_listed_and_shown(tmp_path: Path) -> None:
     assert lines_of(casque("archive", url, "--json")) == lines_of(casque("archive", "cat", url, "--json"))
 
 
+def test_brokers_and_the_doctor_find_their_queue_like_everybody(tmp_path: Path) -> None:
+    (tmp_path / "casque.toml").write_text(
+        f'[queues.mail]\nurl = "{(tmp_path / "mail").as_uri()}"\nsettings = {{ nonsense = 1 }}\n'
+    )
+    assert json.loads(casque("doctor", "--queue", "mail", "--json").stdout)["safe"] is True
+    assert "nonsense" in casque("serve", "--queue", "mail", ends=2).stderr, "its settings count"
+    assert "which queue?" in casque("serve", ends=2).stderr
+    assert "which queue?" in casque("doctor", ends=2).stderr
+
+
 def test_tokens_and_releases_are_told_as_json(tmp_path: Path) -> None:
     file = str(tmp_path / "tokens.json")
     [made] = lines_of(casque("token", "new", "--file", file, "--name", "ann", "--scope", "read", "--json"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated
 
 import msgspec
 import typer
@@ -11,26 +10,28 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
-from casque.errors import CasqueError, InvalidInputError
+from casque.cli.place import QueueName, find_place
+from casque.cli.running import EXIT_CANNOT_TELL, Json, OptionalBucket, StoreOptions, clear_ends
+from casque.errors import CasqueError
 from casque.storage.doctor import Report, examine
 
 EXIT_UNSAFE = 1
-EXIT_CANNOT_TELL = 2
 
 
 def doctor(
-    url: Annotated[str, typer.Argument(help="s3://bucket/prefix, gs://, az://, file:///path or memory://")],
-    option: Annotated[
-        list[str] | None, typer.Option("--option", "-o", help="NAME=VALUE for the store; may be repeated")
-    ] = None,
-    json: Annotated[bool, typer.Option("--json", help="print the report as JSON")] = False,
+    url: OptionalBucket = None,
+    json: Json = False,
+    queue: QueueName = None,
+    option: StoreOptions = None,
 ) -> None:
     """Try to make a store break the promises a queue needs. Exit code 0: safe, 1: unsafe, 2: cannot tell."""
     console = Console(stderr=True)
+    with clear_ends(console):
+        place = find_place(url, queue, option)
     try:
-        report = asyncio.run(_examine(url, parse_options(option or []), console, quiet=json))
+        report = asyncio.run(_examine(place.url, place.options, console, quiet=json))
     except CasqueError as error:
-        console.print(f"cannot examine {url}: {error}", markup=False, style="red", soft_wrap=True)
+        console.print(f"cannot examine {place.url}: {error}", markup=False, style="red", soft_wrap=True)
         raise typer.Exit(EXIT_CANNOT_TELL) from None
     if json:
         typer.echo(msgspec.json.encode(report).decode())
@@ -38,22 +39,6 @@ def doctor(
         _show(report, Console())
     if not report.safe:
         raise typer.Exit(EXIT_UNSAFE)
-
-
-def parse_options(pairs: list[str]) -> dict[str, str]:
-    """`["region=eu-west-1"]` as a mapping.
-
-    Raises:
-        InvalidInputError: not NAME=VALUE.
-    """
-    options = {}
-    for pair in pairs:
-        name, equals, value = pair.partition("=")
-        if not equals or not name:
-            # Only the name: the value may be a secret that somebody forgot to name.
-            raise InvalidInputError("an option is written NAME=VALUE, for example --option region=eu-west-1")
-        options[name] = value
-    return options
 
 
 async def _examine(url: str, options: dict[str, str], console: Console, *, quiet: bool) -> Report:

@@ -16,8 +16,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from casque import times
-from casque.cli.doctor import parse_options
 from casque.cli.running import EXIT_CANNOT_TELL, Json, StoreOptions, Url, clear_ends
+from casque.cli.store_options import parse_options
 from casque.clock import SystemClock
 from casque.errors import CASConflictError, InvalidInputError
 

@@ -9,7 +9,7 @@ from typing import Annotated
 import msgspec
 import typer
 
-from casque.cli.doctor import parse_options
+from casque.cli.store_options import parse_options
 from casque.client.place import Place, how_to_tell, known_names, known_place, place_named
 from casque.errors import InvalidInputError
 

@@ -10,8 +10,8 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from casque import times
-from casque.cli.doctor import parse_options
 from casque.cli.running import Json, clear_ends
+from casque.cli.store_options import parse_options
 from casque.errors import InvalidInputError
 
 if TYPE_CHECKING:

@@ -17,16 +17,23 @@ import typer
 from rich.console import Console
 
 from casque import __version__
-from casque.cli.doctor import parse_options
 from casque.cli.logs import LogFormat, telling
-from casque.cli.running import EXIT_CANNOT_TELL, EXIT_FAILED, StoreOptions, Url, collect_rarely, fast_loop
+from casque.cli.place import QueueName, find_place
+from casque.cli.running import (
+    EXIT_CANNOT_TELL,
+    EXIT_FAILED,
+    OptionalBucket,
+    StoreOptions,
+    collect_rarely,
+    fast_loop,
+)
 from casque.client.changes import changes_from
 from casque.client.queue import DEFAULTS
 from casque.clock import SystemClock
 from casque.codec.head import KEY, read_layout
 from casque.errors import CasqueError, CorruptQueueError, InvalidInputError
 from casque.service import Role, Standing
-from casque.settings import BrokerSettings, QueueSettings
+from casque.settings import BrokerSettings, QueueSettings, SettingsChanges
 from casque.storage.port import Stored
 from casque.storage.url import open_store
 from casque.transport.access import TokenBook
@@ -55,7 +62,7 @@ class Layout(StrEnum):
 
 
 def serve(
-    url: Url,
+    url: OptionalBucket = None,
     listen: Annotated[
         str, typer.Option("--listen", metavar="HOST:PORT", help="Where gRPC listens; port 0 takes a free one.")
     ] = "127.0.0.1:7700",
@@ -96,6 +103,7 @@ def serve(
         list[str] | None,
         typer.Option("--setting", "-s", metavar="NAME=VALUE", help="A setting of the queue; may be repeated."),
     ] = None,
+    queue: QueueName = None,
     option: StoreOptions = None,
     log_format: Annotated[
         LogFormat, typer.Option("--log-format", help="For people, or for programs.")
@@ -110,15 +118,16 @@ def serve(
 
     Exit code 0: stopped cleanly. 1: it failed while it ran, or the queue is damaged. 2: it could not start.
     """
-    voice = Voice(log_format, url)
+    voice = Voice(log_format)
 
     def options() -> ServeOptions:
         from casque.app import ServeOptions
 
+        place = find_place(url, queue, option)
         if guarded and tokens is None:
             raise InvalidInputError("--guarded asks for tokens, and there are none: add --tokens FILE")
         return ServeOptions(
-            url=url,
+            url=place.url,
             listen=Address.parse(listen, option="--listen"),
             http=None if no_http else Address.parse(http, option="--http"),
             advertise=advertise,
@@ -127,8 +136,8 @@ def serve(
             insecure=insecure,
             guarded=guarded,
             layout=layout.value,
-            store_options=parse_options(option or []),
-            queue=settings_from(setting or []),
+            store_options=place.options,
+            queue=settings_from(setting or [], place.changes()),
             broker=BrokerSettings(heartbeat=_span("--heartbeat", heartbeat), lease=_span("--lease", lease)),
             drain=_span("--drain", drain),
         )
@@ -153,9 +162,8 @@ def serve(
 class Voice:
     """What a broker says about itself on standard output: where it is, and each change of its role."""
 
-    def __init__(self, form: LogFormat, url: str) -> None:
+    def __init__(self, form: LogFormat) -> None:
         self._json = form is LogFormat.JSON
-        self._url = url
         self._last: tuple[Any, ...] = ()
         self._clock = SystemClock()
         self.started = False
@@ -165,7 +173,7 @@ class Voice:
         standing = server.standing()
         self._last = _essence(standing)
         facts: dict[str, Any] = {
-            "url": self._url,
+            "url": options.url,
             "grpc": str(options.listen.at(server.grpc_port)),
             "http": None
             if options.http is None or server.http_port is None
@@ -177,7 +185,7 @@ class Voice:
         if self._json:
             self._say("serving", **facts, **_told(standing))
             return
-        print(f"casque {__version__} serves {self._url}")
+        print(f"casque {__version__} serves {options.url}")
         for name, value in facts.items():
             if name != "url":
                 print(f"  {name:<10} {value if value is not None else 'off'}")
@@ -291,9 +299,9 @@ def _tls(cert: Path | None, key: Path | None, client_ca: Path | None) -> Tls | N
     return TlsFiles(cert, key, client_ca).load()
 
 
-def settings_from(pairs: list[str]) -> QueueSettings:
-    """`["retention=3600", "archive=false"]` as settings. Raises InvalidInputError."""
-    return DEFAULTS.with_changes(changes_from(pairs))
+def settings_from(pairs: list[str], others: SettingsChanges | None = None) -> QueueSettings:
+    """`["retention=3600", "archive=false"]` as settings; they win over others. Raises InvalidInputError."""
+    return DEFAULTS.with_changes({**(others or {}), **changes_from(pairs)})
 
 
 def _span(option: str, seconds: float) -> timedelta:

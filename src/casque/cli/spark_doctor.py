@@ -9,8 +9,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from casque.cli.doctor import parse_options
 from casque.cli.running import EXIT_CANNOT_TELL, EXIT_FAILED, Json, StoreOptions
+from casque.cli.store_options import parse_options
 from casque.errors import CasqueError
 
 if TYPE_CHECKING:

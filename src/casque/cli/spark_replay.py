@@ -10,9 +10,9 @@ from rich.console import Console
 from rich.table import Table
 
 from casque.cli.archive import moment
-from casque.cli.doctor import parse_options
 from casque.cli.running import Json, StoreOptions, Url, clear_ends
 from casque.cli.spark_work import Master, Remote, Way, session
+from casque.cli.store_options import parse_options
 
 EXAMPLES = """
 [bold]Examples[/]

@@ -17,8 +17,8 @@ import typer
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from casque.cli.doctor import parse_options
 from casque.cli.running import EXIT_CANNOT_TELL, EXIT_FAILED, Json, StoreOptions, Url
+from casque.cli.store_options import parse_options
 from casque.client.changes import changes_from
 from casque.errors import CasqueError, CorruptQueueError, WorkFailedError
 

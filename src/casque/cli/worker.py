@@ -14,9 +14,9 @@ import msgspec
 import typer
 from rich.console import Console
 
-from casque.cli.doctor import parse_options
 from casque.cli.logs import LogFormat, telling
 from casque.cli.running import EXIT_FAILED, StoreOptions, clear_ends, collect_rarely, fast_loop
+from casque.cli.store_options import parse_options
 from casque.errors import InvalidInputError
 
 if TYPE_CHECKING:
