@@ -7,12 +7,13 @@ from rich.console import Console
 
 from casque import Outcome, Queue
 from casque.cli.queue_info import depths
-from casque.cli.top.board import OTHERS, WINDOW_MS, Board, Picture, Rates
+from casque.cli.top.board import OTHERS, WINDOW_MS, Board, Contents, Picture, Rates
 from casque.cli.top.view import drawn
 from casque.client.opening import Parts, as_store
 from casque.client.queue import DEFAULTS
 from casque.clock import Random
 from casque.errors import CasqueError
+from casque.state import State
 from casque.testing import ManualClock
 from casque.types import JobState
 
@@ -58,6 +59,10 @@ async def busy(q: Queue[bytes], rng: Random, clock: ManualClock, steps: int) -> 
                     await q.purge()
 
 
+def read_of(state: State, clock: ManualClock) -> Contents:
+    return Contents(state.position, state.totals(clock.wall_ms()), list(state.jobs.values()))
+
+
 async def followed(board: Board, url: str, clock: ManualClock) -> Picture:
     async for event in Queue.open(as_store(url)).events(from_position=board.position, follow=False):
         board.take(event, now_ms=clock.wall_ms())
@@ -71,7 +76,7 @@ async def test_a_board_that_follows_is_what_the_queue_is(seed: int) -> None:
         await busy(q, rng, clock, 60)
         parts = Parts(as_store(url), DEFAULTS, clock=clock)
         state = await parts.read()
-        board = Board(list(state.jobs.values()), state.totals(clock.wall_ms()), state.position, now_ms=clock.wall_ms())
+        board = Board(read_of(state, clock), now_ms=clock.wall_ms())
         for _ in range(4):
             await busy(q, rng, clock, 40)
             picture = await followed(board, url, clock)
@@ -99,7 +104,7 @@ async def test_a_queue_that_was_read_later_than_its_events_begin_is_told_right_i
         before = await q.stats()
         await busy(q, rng, clock, 60)
         later = [job.record for job in await q.jobs()]  # as a broker is asked, in portions, while it goes on
-        board = Board(later, before.totals, before.position, now_ms=clock.wall_ms())
+        board = Board(Contents(before.position, before.totals, later), now_ms=clock.wall_ms())
         picture = await followed(board, url, clock)
 
         assert picture.totals == (await q.stats()).totals
@@ -110,7 +115,7 @@ async def test_jobs_that_were_not_looked_at_are_counted() -> None:
     async with Queue.open(url, clock=clock, worker="w1") as q:
         await q.enqueue_many([("send", b"")] * 10)
         stats, seen = await q.stats(), [job.record for job in await q.jobs(limit=4)]
-        board = Board(seen, stats.totals, stats.position, now_ms=clock.wall_ms())
+        board = Board(Contents(stats.position, stats.totals, seen), now_ms=clock.wall_ms())
         for job in (await q.dequeue("send", batch_size=6))[:5]:
             await job.ack()
         picture = await followed(board, url, clock)
@@ -127,7 +132,7 @@ async def test_rates_are_those_of_the_last_seconds() -> None:
     url, clock = "memory://board-rates", ManualClock()
     async with Queue.open(url, clock=clock, worker="w1") as q:
         stats = await q.stats()
-        board = Board([], stats.totals, stats.position, now_ms=clock.wall_ms())
+        board = Board(Contents(stats.position, stats.totals, []), now_ms=clock.wall_ms())
         await q.enqueue_many([("send", b"")] * 40)
         good, bad = await q.dequeue("send", batch_size=2)
         await good.ack()
@@ -143,12 +148,30 @@ async def test_rates_are_those_of_the_last_seconds() -> None:
         assert (await followed(board, url, clock)).rates == Rates(0.0, 0.0, 0.0)
 
 
+async def test_what_is_paused_or_draining_is_shown() -> None:
+    url, clock = "memory://board-gates", ManualClock()
+    async with Queue.open(url, clock=clock) as q:
+        await q.pause()
+        stats = await q.stats()
+        board = Board(Contents(stats.position, stats.totals, [], [], stats.gates), now_ms=clock.wall_ms())
+        await q.drain("send")
+        picture = await followed(board, url, clock)
+        assert picture.gates == (await q.stats()).gates
+        console = Console(width=80, color_system=None)
+        with console.capture() as shown:
+            console.print(drawn(picture, width=80))
+        assert "the queue is paused; send is draining" in shown.get()
+        await q.resume()
+        await q.resume("send")
+        assert not (await followed(board, url, clock)).gates
+
+
 async def test_schedules_are_shown_with_their_next_tick() -> None:
     url, clock = "memory://board-cron", ManualClock()
     async with Queue.open(url, clock=clock, worker="w1") as q:
         first = await q.set_schedule("hourly", "@hourly", ("send", b""))
         stats = await q.stats()
-        board = Board([], stats.totals, stats.position, now_ms=clock.wall_ms(), schedules=await q.schedules())
+        board = Board(Contents(stats.position, stats.totals, [], await q.schedules()), now_ms=clock.wall_ms())
         await q.set_schedule("often", "* * * * *", ("send", b""))
         picture = await followed(board, url, clock)
         assert [due.name for due in picture.schedules] == ["often", "hourly"]
@@ -168,7 +191,7 @@ async def test_a_picture_fits_into_any_terminal(width: int, height: int) -> None
     url, clock = f"memory://board-{width}x{height}", ManualClock()
     async with Queue.open(url, clock=clock, worker="w1") as q:
         stats = await q.stats()
-        board = Board([], stats.totals, stats.position, now_ms=clock.wall_ms())
+        board = Board(Contents(stats.position, stats.totals, []), now_ms=clock.wall_ms())
         for n in range(60):
             await q.enqueue(f"entrypoint [number] {n}", b"")
         await q.dequeue(batch_size=30)

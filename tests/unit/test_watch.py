@@ -7,7 +7,8 @@ from collections.abc import AsyncGenerator, Callable
 import pytest
 
 from casque import Queue
-from casque.cli.top.source import Contents, Watch
+from casque.cli.top.board import Contents
+from casque.cli.top.source import Watch
 from casque.clock import yield_once
 from casque.errors import CorruptQueueError, HistoryGoneError, NoHistoryError, StorageError
 from casque.service import QueueEvent

@@ -153,7 +153,7 @@ def _show(found: Info, console: Console) -> None:
         "queue": found.url,
         "layout": found.layout or "",
         "leader": found.leader or ("" if found.layout is None else "none: whoever opens it writes it"),
-        "gates": _gates(found.gates),
+        "gates": gates_told(found.gates),
         "position": f"{found.position:,}",
         "enqueued": f"{found.enqueued:,}",
     }
@@ -174,7 +174,8 @@ def _show(found: Info, console: Console) -> None:
         )
 
 
-def _gates(gates: Gates) -> str:
+def gates_told(gates: Gates) -> str:
+    """What is not open, in words."""
     whole = [] if gates.queue is Gate.OPEN else [f"the queue is {gates.queue.value}"]
     return "; ".join(whole + [f"{name} is {gate.value}" for name, gate in sorted(gates.entrypoints.items())])
 

@@ -11,7 +11,7 @@ import msgspec
 
 from casque.codec.stored import from_ms, to_ms
 from casque.service import EventKind, QueueEvent
-from casque.types import JobRecord, JobState, Schedule, Totals
+from casque.types import ALL_OPEN, Gate, Gates, JobRecord, JobState, Schedule, Totals
 
 WINDOW_MS = 10_000
 """Rates are those of so long."""
@@ -104,8 +104,20 @@ class Picture(msgspec.Struct, frozen=True):
     """The latest comes first."""
     schedules: tuple[Due, ...] = ()
     """Those that are due next come first, and paused ones last."""
+    gates: Gates = ALL_OPEN
+    """What is paused or draining."""
     problem: str | None = None
     """Why this may be out of date."""
+
+
+class Contents(msgspec.Struct, frozen=True):
+    """A whole queue, or as much of it as was looked at, as of a position or a little later."""
+
+    position: int
+    totals: Totals
+    jobs: Iterable[JobRecord]
+    schedules: Iterable[Schedule] = ()
+    gates: Gates = ALL_OPEN
 
 
 class _Seen(msgspec.Struct):
@@ -142,17 +154,9 @@ class Board:
     of the events that follow. Once they have caught up, the board is right.
     """
 
-    def __init__(
-        self,
-        records: Iterable[JobRecord],
-        totals: Totals,
-        position: int,
-        *,
-        now_ms: int,
-        schedules: Iterable[Schedule] = (),
-    ) -> None:
-        self.position = position
-        self._totals = msgspec.structs.asdict(totals)
+    def __init__(self, read: Contents, *, now_ms: int) -> None:
+        self.position = read.position
+        self._totals = msgspec.structs.asdict(read.totals)
         self._since_ms = now_ms
         self._jobs: dict[str, _Seen] = {}
         self._lanes: dict[str, _Lane] = {}
@@ -164,34 +168,26 @@ class Board:
         self._commits: deque[Commit] = deque(maxlen=COMMITS_MAX)
         self._told = True
         """Whether events come, so that rates can be told."""
-        self._schedules = _dues(schedules)
-        self._fill(records)
+        self._fill(read)
 
-    def refill(
-        self,
-        records: Iterable[JobRecord],
-        totals: Totals,
-        position: int,
-        *,
-        now_ms: int,
-        schedules: Iterable[Schedule] = (),
-    ) -> None:
+    def refill(self, read: Contents, *, now_ms: int) -> None:
         """The queue was read anew, for want of events or because they were missed."""
-        self._schedules = _dues(schedules)
         for what in ("enqueued", "done"):
-            self._count(what, "", now_ms, max(getattr(totals, what) - self._totals[what], 0))
-        self._totals, self.position = msgspec.structs.asdict(totals), position
+            self._count(what, "", now_ms, max(getattr(read.totals, what) - self._totals[what], 0))
+        self._totals, self.position = msgspec.structs.asdict(read.totals), read.position
         for kept in (self._jobs, self._lanes, self._running):
             kept.clear()
         self._delayed.clear()
-        self._fill(records)
+        self._fill(read)
 
     def without_events(self) -> None:
         """This queue tells no events: how many attempts fail cannot be known."""
         self._told = False
 
-    def _fill(self, records: Iterable[JobRecord]) -> None:
-        for record in records:
+    def _fill(self, read: Contents) -> None:
+        self._schedules = {one.name: Due(one.name, one.spec.cron, one.next_at, one.paused) for one in read.schedules}
+        self._gates = read.gates
+        for record in read.jobs:
             seen = _Seen(
                 record.spec.entrypoint,
                 record.state,
@@ -260,6 +256,8 @@ class Board:
             case EventKind.TICKED:
                 if (due_ := self._schedules.get(fields["name"])) is not None:
                     self._schedules[due_.name] = msgspec.structs.replace(due_, next_at=from_ms(fields["next_ms"]))
+            case EventKind.GATED:
+                self._gates = self._gates.with_gate(fields["entrypoint"], Gate(fields["gate"]))
             case EventKind.UNSCHEDULED:
                 self._schedules.pop(fields["name"], None)
             case _:
@@ -379,6 +377,7 @@ class Board:
             self._workers(now_ms),
             tuple(reversed(self._commits)),
             tuple(sorted(self._schedules.values(), key=lambda due: (due.paused, due.next_at, due.name))),
+            self._gates,
             problem,
         )
 
@@ -438,10 +437,6 @@ class Board:
             AtWork(name, holding[name], hand.done, hand.failed, from_ms(hand.seen_ms))
             for name, hand in sorted(self._hands.items())
         )
-
-
-def _dues(schedules: Iterable[Schedule]) -> dict[str, Due]:
-    return {one.name: Due(one.name, one.spec.cron, one.next_at, one.paused) for one in schedules}
 
 
 def _time(ms: int | None) -> datetime | None:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Protocol, Self
 
-import msgspec
-
 from casque.cli.place import Place
-from casque.cli.top.board import Board, Picture
+from casque.cli.top.board import Board, Contents, Picture
 from casque.client.opening import Parts, as_store
 from casque.client.queue import DEFAULTS, Queue
 from casque.client.reaching import is_address
@@ -20,21 +18,12 @@ from casque.errors import CasqueError, CorruptQueueError, HistoryGoneError, Inva
 from casque.journal.discovery import find_leader
 from casque.service import QueueEvent
 from casque.storage.port import Store, Stored
-from casque.types import JobRecord, Schedule, Totals
+from casque.types import JobRecord
 
 PORTION = 5_000
 LOOKED_AT_MAX = 200_000
 """So many jobs are asked of a broker; the rest is counted, and known by what happens to it."""
 AGAIN_S = 1.0
-
-
-class Contents(msgspec.Struct, frozen=True):
-    """A whole queue, or as much of it as was looked at, as of a position or a little later."""
-
-    position: int
-    totals: Totals
-    jobs: Iterable[JobRecord]
-    schedules: Iterable[Schedule] = ()
 
 
 class Source(Protocol):
@@ -86,7 +75,8 @@ class BucketSource:
     async def read(self) -> Contents:
         state = await self._parts.read()
         totals = state.totals(self._parts.clock.wall_ms())
-        return Contents(state.position, totals, list(state.jobs.values()), list(state.schedules.values()))
+        jobs, schedules = list(state.jobs.values()), list(state.schedules.values())
+        return Contents(state.position, totals, jobs, schedules, state.gates)
 
     def events(self, position: int) -> AsyncGenerator[QueueEvent]:
         return self._parts.history().events(from_position=position)
@@ -115,7 +105,7 @@ class BrokerSource:
             jobs += portion
             if len(portion) < PORTION:
                 break
-        return Contents(stats.position, stats.totals, jobs, await self._queue.schedules())
+        return Contents(stats.position, stats.totals, jobs, await self._queue.schedules(), stats.gates)
 
     def events(self, position: int) -> AsyncGenerator[QueueEvent]:
         return self._queue.events(from_position=position)
@@ -220,6 +210,6 @@ class Watch:
         read = await self._source.read()
         now_ms = self._clock.wall_ms()
         if self._board is None:
-            self._board = Board(read.jobs, read.totals, read.position, now_ms=now_ms, schedules=read.schedules)
+            self._board = Board(read, now_ms=now_ms)
         else:
-            self._board.refill(read.jobs, read.totals, read.position, now_ms=now_ms, schedules=read.schedules)
+            self._board.refill(read, now_ms=now_ms)

@@ -9,6 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from casque.cli.queue_info import gates_told
 from casque.cli.shown import clock_time, length
 from casque.cli.top.board import Picture
 
@@ -88,6 +89,8 @@ def _heading(picture: Picture, depths: Sequence[int], width: int) -> RenderableT
             when = "paused" if due.paused else f"in {length(max(due.next_at - picture.at, timedelta(0)))}"
             soon.append(f"{due.name} ", "default").append(f"{when}   ", "dim")
         lines.append(soon)
+    if picture.gates:
+        lines.append(Text(gates_told(picture.gates), "yellow", no_wrap=True, overflow="ellipsis"))
     if picture.problem is not None:
         lines.append(Text(f"not up to date: {picture.problem}", "yellow", no_wrap=True, overflow="ellipsis"))
     return Group(*lines)
