@@ -11,7 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
 from casque.cli.place import QueueName, find_place
-from casque.cli.running import EXIT_CANNOT_TELL, Json, OptionalBucket, StoreOptions, clear_ends
+from casque.cli.running import EXIT_CANNOT_TELL, Json, OptionalBucket, StoreOptions
 from casque.errors import CasqueError
 from casque.storage.doctor import Report, examine
 
@@ -26,12 +26,13 @@ def doctor(
 ) -> None:
     """Try to make a store break the promises a queue needs. Exit code 0: safe, 1: unsafe, 2: cannot tell."""
     console = Console(stderr=True)
-    with clear_ends(console):
-        place = find_place(url, queue, option)
+    what = url or "a store"
     try:
+        place = find_place(url, queue, option)
+        what = place.url
         report = asyncio.run(_examine(place.url, place.options, console, quiet=json))
     except CasqueError as error:
-        console.print(f"cannot examine {place.url}: {error}", markup=False, style="red", soft_wrap=True)
+        console.print(f"cannot examine {what}: {error}", markup=False, style="red", soft_wrap=True)
         raise typer.Exit(EXIT_CANNOT_TELL) from None
     if json:
         typer.echo(msgspec.json.encode(report).decode())
