@@ -21,7 +21,6 @@ EXPRESSION_MAX = 256
 YEARS_AHEAD = 9
 """A 29th of February is at most eight years away."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MINUTE_MS = 60_000
 _SPANS_MS = tuple(days * 86_400_000 for days in (1 / 24, 1, 32, 366, 366 * YEARS_AHEAD))
 
 SHORTHANDS = {

@@ -22,6 +22,7 @@ from casque.testing import assert_enqueued
 app = App("memory://", max_attempts=3)
 
 
+@app.cron("@daily", tz="Europe/Berlin", missed="skip", arguments={"to": "ada"})
 @app.job(key="user-{to}", timeout=5)
 async def send(to: str, subject: str = "hello", *, copies: int = 1) -> int:
     return copies
@@ -32,6 +33,7 @@ def resize(path: str) -> str | Snooze | Cancel:
     return path
 
 
+@app.cron("@hourly", arguments={"order": 7})
 @app.job()
 async def bill(context: JobContext, order: int) -> None:
     context.logger.info("billed")

@@ -267,6 +267,20 @@ async def test_a_clock_that_is_set_makes_a_tick_early_or_late_and_never_two_of_i
 
 
 @pytest.mark.asyncio
+async def test_a_schedule_never_goes_back_to_a_tick_that_became_a_job() -> None:
+    ahead, behind, store = ManualClock(START_MS), ManualClock(START_MS - 600_000), MemoryStore()
+    async with opened(store, ahead, "log") as queue:
+        await queue.set_schedule("often", "*/5 * * * *", ("report", b"all"))
+        await ahead.advance(280)
+    async with opened(store, behind, "log") as queue:
+        changed = await queue.set_schedule("often", "*/2 * * * *", ("report", b"all"))
+        assert changed.next_at == datetime(2026, 2, 15, 10, 6, tzinfo=UTC)
+        await queue.pause_schedule("often")
+        assert (await queue.resume_schedule("often")).next_at == changed.next_at
+        assert await ticks(queue, behind) == ["10:05"]
+
+
+@pytest.mark.asyncio
 async def test_a_schedule_that_this_process_cannot_read_does_not_keep_it_busy(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
