@@ -1,6 +1,6 @@
 # casque: everything starts here. `make run` and `make test` set up what they need themselves.
 .DEFAULT_GOAL := help
-.PHONY: help setup run test lint types layers pytest soak proof chaos failover bench sim model proto browser lock clean
+.PHONY: help setup run test lint types layers pytest soak proof chaos failover bench sim model proto reference browser lock clean
 
 PY := .venv/bin/python
 
@@ -63,6 +63,9 @@ model: setup ## The exhaustive model of the log protocol: make model SIZE=large
 
 proto: setup ## Write the Python code of the gRPC messages anew from proto/
 	@bash scripts/proto
+
+reference: setup ## Write the pages of the reference anew that follow from the code
+	@$(PY) scripts/reference.py
 
 lock: setup ## Write requirements/dev.lock anew from pyproject.toml
 	@bash scripts/lock
