@@ -32,6 +32,7 @@ class OfCelery(Side):
     def _noop(self, handle: Callable[[str], None]):  # type: ignore[no-untyped-def]
         app = Celery("field", broker=f"redis+socket://{urlsplit(self.place).path}")
         app.conf.update(task_acks_late=True, task_ignore_result=True, worker_prefetch_multiplier=64)
+        app.conf.update(worker_redirect_stdouts=False)  # or else nobody hears what a job says
 
         def noop(payload: str) -> None:
             handle(payload)
