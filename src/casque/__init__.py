@@ -58,6 +58,7 @@ from casque.types import (
     Gate,
     JobState,
     Missed,
+    Progress,
     Schedule,
 )
 
@@ -115,6 +116,7 @@ __all__ = [
     "NotInstalledError",
     "ObjectStoragePort",
     "Outcome",
+    "Progress",
     "Queue",
     "QueueClosedError",
     "QueueDrainingError",

@@ -13,6 +13,7 @@ from casque.types import (
     Gate,
     JobState,
     Missed,
+    Progress,
 )
 
 NAME_MAX = 256
@@ -78,6 +79,21 @@ def headers(value: Any) -> dict[str, str]:
     if not isinstance(value, Mapping) or not all(_is_text(k) and _is_text(v) for k, v in value.items()):
         raise InvalidInputError("headers must map str to str, in characters that UTF-8 has")
     return dict(value)
+
+
+PROGRESS_NOTE_MAX = 200
+PROGRESS_MAX = 1e15
+
+
+def progress(done: Any, total: Any = None, note: Any = None) -> Progress:
+    """How far an attempt has come."""
+    for what, value in (("done", done), ("total", total)):
+        is_number = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= PROGRESS_MAX
+        if not is_number and not (value is None and what == "total"):
+            raise InvalidInputError(f"progress: {what} must be a number from 0, not {value!r}")
+    if note is not None and (not _is_text(note) or len(note) > PROGRESS_NOTE_MAX):
+        raise InvalidInputError(f"progress: note must be a str of at most {PROGRESS_NOTE_MAX} characters")
+    return Progress(done, total, note)
 
 
 def job_id(value: Any) -> str:

@@ -25,6 +25,7 @@ from casque.types import (
     JobRecord,
     JobSpec,
     JobState,
+    Progress,
     Schedule,
     ScheduleSpec,
     StagedPart,
@@ -33,10 +34,12 @@ from casque.types import (
 
 
 class Lease(msgspec.Struct, frozen=True, gc=False):
-    """The right to work on a job, as its holder knows it. Without a token: whoever holds it."""
+    """The right to work on a job, as its holder knows it. Without a token: whoever holds it. With a heartbeat, how far
+    the work has come may be told; None for no more than was told before."""
 
     job_id: str
     token: int | None = None
+    progress: Progress | None = None
 
 
 class Outcome(msgspec.Struct, frozen=True, gc=False):
@@ -116,6 +119,7 @@ class EventKind(StrEnum):
     ADMITTED = "admitted"
     CLAIMED = "claimed"
     BEATEN = "beaten"
+    ADVANCED = "advanced"
     ACKED = "acked"
     NACKED = "nacked"
     RETURNED = "returned"

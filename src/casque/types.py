@@ -74,6 +74,27 @@ class Attempt(msgspec.Struct, frozen=True, gc=False, array_like=True):
     error: str | None = None
 
 
+class Progress(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """How far an attempt has come, as its handler says. Stored as an array, like an attempt.
+
+    >>> str(Progress(40, 100, "pages")), str(Progress(7)), Progress(40, 100).share
+    ('40/100 pages', '7', 0.4)
+    """
+
+    done: float
+    total: float | None = None
+    note: str | None = None
+
+    @property
+    def share(self) -> float | None:
+        """From 0 to 1, if it is known of how much."""
+        return min(max(self.done / self.total, 0.0), 1.0) if self.total else None
+
+    def __str__(self) -> str:
+        counted = f"{self.done:g}" if self.total is None else f"{self.done:g}/{self.total:g}"
+        return f"{counted} {self.note}" if self.note else counted
+
+
 class JobRecord(msgspec.Struct, frozen=True, gc=False):
     """A job as it stands after some commit. A change makes a new record."""
 
@@ -97,6 +118,8 @@ class JobRecord(msgspec.Struct, frozen=True, gc=False):
     One that is under way is told by the fields above."""
     crashes: int = 0
     """How often its worker died of it, if the job counts that; such a claim is no attempt."""
+    progress: Progress | None = None
+    """Of the attempt that is under way, as its worker last said with a heartbeat."""
 
     @property
     def id(self) -> str:

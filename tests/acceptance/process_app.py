@@ -76,6 +76,7 @@ def hold(name: str) -> None:
 
 @app.job(executor="process", backoff=3600)
 def wait(context: JobContext, name: str) -> str:
+    context.progress(1, total=3, note=name)
     say(f"{name}.started")
     while not (PLACE / f"{name}.go").exists():
         if context.lease_lost.is_set():

@@ -199,11 +199,15 @@ async def test_a_function_whose_job_was_cancelled_is_told(place: Path) -> None:
             job = await functions.wait.enqueue("polite")
             working = asyncio.create_task(worked(queue, place, lease=1))
             await told(place, "polite.started")
+            async with asyncio.timeout(60):
+                while (progress := await job.progress()) is None:  # until the next heartbeat
+                    await CLOCK.sleep(0.02)
             await job.cancel()
             await told(place, "polite.lost")
             summary = await working
 
     assert (summary.lost, summary.done, summary.failed) == (1, 0, 0)
+    assert str(progress) == "1/3 polite"
 
 
 async def test_a_function_that_does_not_stop_when_its_job_is_cancelled_is_killed(

@@ -109,6 +109,7 @@ def assert_holds(expected: Any, actual: Any, where: str = "state") -> None:
 
 LATER = {
     EventKind.ADMITTED,  # see test_casque_admissions.py
+    EventKind.ADVANCED,
     EventKind.SNOOZED,
     EventKind.CRASHED,
     EventKind.QUARANTINED,

@@ -8,10 +8,13 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
-from casque import App, Cancel, InvalidInputError, JobContext, JobEvent, JobState, Queue
+from casque import App, Cancel, InvalidInputError, JobContext, JobEvent, JobState, Progress, Queue
 from casque.app import BrokerServer, ServeOptions
+from casque.cli.main import app as commands
 from casque.client.queue import DEFAULTS
+from casque.clock import SystemClock
 from casque.transport.listening import Address
 from casque.worker import Worker
 
@@ -192,3 +195,48 @@ async def test_an_app_that_finds_no_queue_says_how_to_name_one(nowhere: App, tmp
     with pytest.raises(InvalidInputError, match=said):
         Worker(nowhere)
     assert (await Worker(nowhere, url=tmp_path.as_uri(), burst=True).run()).claimed == 0
+
+
+@pytest.mark.parametrize("where", ["loop", "thread"])
+async def test_how_far_a_function_has_come_is_told_with_heartbeats(tmp_path: Path, where: str) -> None:
+    app = App(tmp_path.as_uri())
+    seen = threading.Event()
+
+    @app.job()
+    async def on_loop(context: JobContext) -> None:
+        context.progress(1)
+        context.progress(40, total=100, note="pages")
+        await asyncio.to_thread(seen.wait, 60)
+
+    @app.job()
+    def in_thread(context: JobContext) -> None:
+        context.progress(40, total=100, note="pages")
+        seen.wait(60)
+
+    async with app:
+        handle = await (on_loop if where == "loop" else in_thread).enqueue()
+        assert await handle.progress() is None
+        working = asyncio.create_task(Worker(app, burst=True, lease=1).run())
+        async with asyncio.timeout(60):
+            while (progress := await handle.progress()) is None:
+                await SystemClock().sleep(0.01)
+        shown = await asyncio.to_thread(CliRunner().invoke, commands, ["jobs", "show", tmp_path.as_uri(), handle.id])
+        seen.set()
+        await working
+
+        assert progress == Progress(40, 100, "pages")
+        assert await handle.progress() is None
+        assert "40/100 pages, 40%" in shown.stdout
+
+
+async def test_progress_that_is_no_number_is_refused(tmp_path: Path) -> None:
+    context = JobContext("1", "do")
+    for done, total, note, said in [
+        ("a", None, None, "done must be a number"),
+        (float("nan"), None, None, "done must be a number"),
+        (1, -1, None, "total must be a number"),
+        (1, 2, "x" * 201, "note must be a str"),
+    ]:
+        with pytest.raises(InvalidInputError, match=said):
+            context.progress(done, total, note)  # type: ignore[arg-type]
+    assert context.last_progress is None

@@ -50,7 +50,18 @@ from casque.state import (
 )
 from casque.state.admission import added_events
 from casque.state.machine import LEASE_RAN_OUT, _quarantined
-from casque.types import ALL_OPEN, Attempt, Backoff, Gate, JobRecord, JobSpec, JobState, Schedule, ScheduleSpec
+from casque.types import (
+    ALL_OPEN,
+    Attempt,
+    Backoff,
+    Gate,
+    JobRecord,
+    JobSpec,
+    JobState,
+    Progress,
+    Schedule,
+    ScheduleSpec,
+)
 
 WAITING = ("ready", "delayed")
 ENTRYPOINTS = ("a", "b", "c")
@@ -66,6 +77,7 @@ class ModelJob:
     token: int = 0
     attempts: int = 0
     beat: int | None = None
+    progress: Progress | None = None
     claimed: int = 0
     crashes: int = 0
     tries: list[tuple[Any, ...]] = field(default_factory=list)
@@ -165,6 +177,7 @@ class Model:
                 for job in ready[:limit]:
                     self.tokens += 1
                     job.state, job.token, job.beat, job.claimed = "running", self.tokens, now, now
+                    job.progress = None
                     job.attempts += 1
                     pairs.append((job.spec.id, job.token))
                 return pairs, bool(pairs)
@@ -218,9 +231,10 @@ class Model:
                     except CasqueError as error:
                         answers.append(type(error))
                 return answers, None in answers
-            case Heartbeat(job_id=job_id, token=token):
+            case Heartbeat(job_id=job_id, token=token, progress=progress):
                 job = self.leased(job_id, token, any_holder=False)
                 job.beat = max(now, (job.beat or 0) + 1)
+                job.progress = progress or job.progress
                 return None, True
             case GiveBack(job_id=job_id, token=token):
                 if job_id in self.jobs and self.holds(job_id, token):
@@ -477,7 +491,8 @@ class StateAgainstModel(RuleBasedStateMachine):
             backoff = data.draw(st.sampled_from([None, Backoff(10, 35, 0.5)]))
             command = Nack(job_id, token, delay, backoff, "boom")
         elif verb == "beat":
-            command, request = Heartbeat(job_id, token), None
+            progress = data.draw(st.sampled_from([None, Progress(1), Progress(2, 3, "of them")]))
+            command, request = Heartbeat(job_id, token, progress), None
         else:
             command, request = GiveBack(job_id, token or 0), None
         self.both(command, request)
@@ -596,7 +611,7 @@ class StateAgainstModel(RuleBasedStateMachine):
     def the_state_is_what_the_model_says(self) -> None:
         self.state.check()
         assert summary(self.state) == {
-            i: (j.state, j.due, j.token, j.attempts, j.crashes, j.beat, j.sequence, j.tries)
+            i: (j.state, j.due, j.token, j.attempts, j.crashes, j.beat, j.beat and j.progress, j.sequence, j.tries)
             for i, j in self.model.jobs.items()
         }
         gates = self.model.gates
@@ -641,7 +656,17 @@ class StateAgainstModel(RuleBasedStateMachine):
 
 def summary(state: State) -> dict[str, tuple[Any, ...]]:
     return {
-        i: (j.state.value, j.due_ms, j.token, j.attempts, j.crashes, j.beat_ms, j.sequence, list(map(told, j.tries)))
+        i: (
+            j.state.value,
+            j.due_ms,
+            j.token,
+            j.attempts,
+            j.crashes,
+            j.beat_ms,
+            j.progress,
+            j.sequence,
+            list(map(told, j.tries)),
+        )
         for i, j in state.jobs.items()
     }
 

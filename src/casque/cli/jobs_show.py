@@ -33,7 +33,7 @@ from casque.client.queue import Queue
 from casque.codec.stored import from_ms
 from casque.errors import InvalidInputError, JobNotFoundError
 from casque.service import ArchivedJob
-from casque.types import Gate, JobState
+from casque.types import Gate, JobState, Progress
 
 EXAMPLES = """
 [bold]Examples[/]
@@ -171,6 +171,13 @@ async def _why(q: Queue[bytes], job: Job[bytes]) -> str:
             )
 
 
+def _progress(job: ShownJob | ArchivedJob) -> str:
+    if isinstance(job, ArchivedJob) or (far := job.progress) is None:
+        return ""
+    progress = Progress(far.done, far.total, far.note)
+    return str(progress) if progress.share is None else f"{progress}, {progress.share:.0%}"
+
+
 def _who_is_at_it(job: ShownJob) -> str:
     since = "" if job.claimed_at is None else f" since {clock_time(job.claimed_at)} UTC"
     beat = "" if job.heartbeat_at is None else f", last heard of at {clock_time(job.heartbeat_at)} UTC"
@@ -235,6 +242,7 @@ def _tell(story: Story, console: Console) -> None:
         ("due", f"{clock_time(job.due_at)} UTC"),
         ("attempts", of_most(job.attempts, job.max_attempts)),
         ("crashes", of_most(job.crashes, job.max_crashes) if job.crashes else ""),
+        ("progress", _progress(job)),
         ("payload", _payload(job)),
         ("result", _sized(job.result) if isinstance(job, ArchivedJob) else ""),
     ]

@@ -39,6 +39,14 @@ class ShownAttempt(msgspec.Struct, frozen=True):
     error: str | None
 
 
+class ShownProgress(msgspec.Struct, frozen=True):
+    """How far an attempt has come."""
+
+    done: float
+    total: float | None
+    note: str | None
+
+
 class ShownJob(msgspec.Struct, frozen=True):
     """A job in the queue, with times that people and programs can read."""
 
@@ -66,6 +74,7 @@ class ShownJob(msgspec.Struct, frozen=True):
     tries: tuple[ShownAttempt, ...]
     crashes: int
     max_crashes: int | None
+    progress: ShownProgress | None
 
 
 class Out(Console):
@@ -118,6 +127,7 @@ def show(job: Job[bytes]) -> ShownJob:
         ),
         crashes=record.crashes,
         max_crashes=spec.max_crashes,
+        progress=None if (far := record.progress) is None else ShownProgress(far.done, far.total, far.note),
     )
 
 

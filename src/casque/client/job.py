@@ -15,7 +15,7 @@ import msgspec
 from casque.client.payloads import BytesCodec, PayloadCodec
 from casque.codec.blobs import missing_blob
 from casque.errors import InvalidInputError
-from casque.types import Attempt, JobRecord, JobState
+from casque.types import Attempt, JobRecord, JobState, Progress
 
 T = TypeVar("T")
 
@@ -134,6 +134,11 @@ class Job(msgspec.Struct, Generic[T], frozen=True, gc=False, eq=False):
     def crashes(self) -> int:
         """How often its worker died of it, if it has `max_crashes`; such a claim is no attempt."""
         return self.record.crashes
+
+    @property
+    def progress(self) -> Progress | None:
+        """How far the attempt that is under way has come, if its handler says so, as of its last heartbeat."""
+        return self.record.progress
 
     @property
     def max_crashes(self) -> int | None:

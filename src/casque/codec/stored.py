@@ -15,7 +15,7 @@ import msgspec
 from casque.errors import CorruptQueueError
 from casque.state import Counters, Limits, State
 from casque.state.machine import Answered
-from casque.types import Attempt, Finished, JobRecord, JobSpec, JobState
+from casque.types import Attempt, Finished, JobRecord, JobSpec, JobState, Progress
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -57,6 +57,7 @@ class StoredJob(msgspec.Struct, omit_defaults=True, gc=False):
     tries: tuple[Attempt, ...] = ()
     crashes: int = 0
     max_crashes: int | None = None
+    progress: Progress | None = None
 
 
 class StoredFinished(msgspec.Struct, omit_defaults=True, gc=False):
@@ -175,6 +176,7 @@ def _stored(job: JobRecord) -> StoredJob:
         job.tries,
         job.crashes,
         spec.max_crashes,
+        job.progress,
     )
 
 
@@ -215,6 +217,7 @@ def record_of(job: StoredJob, index: int) -> JobRecord:
         job.error,
         job.tries,
         job.crashes,
+        job.progress,
     )
 
 

@@ -236,7 +236,7 @@ class EmbeddedService:
         return cast(JobRecord, await self._executor.execute(Heartbeat(job_id, token)))
 
     async def heartbeats(self, leases: Sequence[Lease]) -> list[JobRecord | CasqueError]:
-        beats = [self._executor.execute(Heartbeat(lease.job_id, lease.token)) for lease in leases]
+        beats = [self._executor.execute(Heartbeat(lease.job_id, lease.token, lease.progress)) for lease in leases]
         answers = await asyncio.gather(*beats, return_exceptions=True)
         for answer in answers:
             if isinstance(answer, BaseException) and not isinstance(answer, CasqueError):

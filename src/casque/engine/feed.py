@@ -14,7 +14,7 @@ from casque.engine.pulse import Pulse
 from casque.journal.log.follower import Follower
 from casque.service import EventKind, QueueEvent
 from casque.settings import QueueSettings, milliseconds
-from casque.state import Added, Admitted, Event, Scheduled
+from casque.state import Added, Admitted, Advanced, Event, Scheduled
 from casque.state.events import subject
 from casque.storage.port import Store
 
@@ -75,6 +75,8 @@ def _fields(event: Event) -> dict[str, Any]:
     if isinstance(event, Scheduled):
         del fields["spec"]
         fields = msgspec.to_builtins(event.spec) | fields
+    if isinstance(event, Advanced):
+        fields["progress"] = msgspec.structs.asdict(event.progress)
     if isinstance(event, Added):
         # The job as it was asked for is what one wants to see, not how it is wrapped.
         del fields["spec"]

@@ -13,10 +13,10 @@ from itertools import chain, groupby, islice, takewhile
 import msgspec
 
 from casque.clock import Clock, Random
-from casque.state import Beaten, Claimed, Event, Observed, State
+from casque.state import Advanced, Beaten, Claimed, Event, Observed, State
 from casque.types import JobRecord, JobState
 
-_BEGUN = frozenset({Claimed, Beaten})
+_BEGUN = frozenset({Claimed, Beaten, Advanced})
 TAKEN_BACK_AT_ONCE = 1_000
 TICK_MS = 1_000
 """How often whoever watches leases looks at the clock."""

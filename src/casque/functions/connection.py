@@ -19,7 +19,7 @@ from casque.functions.job import JobCall
 from casque.service import ArchivedJob, EventKind
 from casque.settings import QueueSettings
 from casque.telemetry.tracing import enqueueing
-from casque.types import JobState
+from casque.types import JobState, Progress
 
 R = TypeVar("R")
 
@@ -58,6 +58,10 @@ class Open:
             return job.state
         archived = await self._there(self._archived(handle))
         return None if archived is None else archived.state
+
+    async def progress(self, handle: Handle[Any]) -> Progress | None:
+        job = await self._there(self._queue.find(handle.id))
+        return None if job is None else job.progress
 
     async def cancel(self, handle: Handle[Any]) -> None:
         await self._there(self._queue.cancel(handle.id))

@@ -9,7 +9,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import msgspec
 
 from casque.errors import JobFailedError
-from casque.types import JobState
+from casque.types import JobState, Progress
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -27,6 +27,8 @@ class Connection(Protocol):
     """What a handle needs of the queue: one that is open, or what stands for it in a test."""
 
     async def status(self, handle: Handle[Any]) -> JobState | None: ...
+
+    async def progress(self, handle: Handle[Any]) -> Progress | None: ...
 
     async def cancel(self, handle: Handle[Any]) -> None: ...
 
@@ -63,6 +65,11 @@ class Handle(Generic[T]):
         """Where the job stands. None for a moment after it has finished, until the archive has it, and for a job
         that never was."""
         return await self._connection().status(self)
+
+    async def progress(self) -> Progress | None:
+        """How far the attempt that is under way has come, as its function said with `context.progress(...)`. The queue
+        is told every few seconds. None if it does not say, and when nobody is at it."""
+        return await self._connection().progress(self)
 
     async def cancel(self) -> None:
         """Take it out of the queue. If it is running, its worker learns of it with its next heartbeat.
@@ -109,6 +116,11 @@ class SyncHandle(Generic[T]):
         """As `Handle.status`."""
         state: JobState | None = self._wait(self.handle.status())
         return state
+
+    def progress(self) -> Progress | None:
+        """As `Handle.progress`."""
+        progress: Progress | None = self._wait(self.handle.progress())
+        return progress
 
     def cancel(self) -> None:
         """As `Handle.cancel`."""

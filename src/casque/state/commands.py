@@ -11,7 +11,7 @@ from typing import TypeAlias
 import msgspec
 
 from casque.service import Outcome
-from casque.types import Backoff, Gate, JobSpec, ScheduleSpec, StagedPart
+from casque.types import Backoff, Gate, JobSpec, Progress, ScheduleSpec, StagedPart
 
 
 class Enqueue(msgspec.Struct, frozen=True, gc=False):
@@ -77,10 +77,11 @@ class Settle(msgspec.Struct, frozen=True, gc=False):
 
 
 class Heartbeat(msgspec.Struct, frozen=True, gc=False):
-    """The worker is alive: the lease starts again at full length."""
+    """The worker is alive: the lease starts again at full length. It may say how far it has come."""
 
     job_id: str
     token: int | None = None
+    progress: Progress | None = None
 
 
 class GiveBack(msgspec.Struct, frozen=True, gc=False):

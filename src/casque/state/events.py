@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from casque.types import Gate, JobSpec, ScheduleSpec, StagedPart
+from casque.types import Gate, JobSpec, Progress, ScheduleSpec, StagedPart
 
 
 class Added(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="added"):
@@ -43,6 +43,14 @@ class Claimed(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="claim
 class Beaten(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="beaten"):
     job_id: str
     token: int
+
+
+class Advanced(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="advanced"):
+    """A beat that says how far the work has come."""
+
+    job_id: str
+    token: int
+    progress: Progress
 
 
 class Acked(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="acked"):
@@ -167,6 +175,7 @@ Event: TypeAlias = (
     | Admitted
     | Claimed
     | Beaten
+    | Advanced
     | Acked
     | Nacked
     | Returned

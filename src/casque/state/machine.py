@@ -49,6 +49,7 @@ from casque.state.events import (
     Acked,
     Added,
     Admitted,
+    Advanced,
     Beaten,
     Cancelled,
     Claimed,
@@ -231,6 +232,7 @@ class State:
             Admitted: self._apply_admitted,
             Claimed: self._apply_claimed,
             Beaten: self._apply_beaten,
+            Advanced: self._apply_advanced,
             Acked: self._apply_acked,
             Nacked: self._apply_nacked,
             Returned: self._apply_returned,
@@ -702,6 +704,10 @@ class State:
         job = self._there(c.job_id)
         if job.state is not RUNNING or (c.token is not None and job.token != c.token):
             raise LeaseLostError(c.job_id, c.token)
+        if c.progress is not None and c.progress != job.progress:
+            further = Advanced(c.job_id, job.token, c.progress)
+            self.events.append(further)
+            return self._apply_advanced(further, now_ms)
         event = Beaten(c.job_id, job.token)
         self.events.append(event)
         return self._apply_beaten(event, now_ms)
@@ -955,9 +961,15 @@ class State:
         self._forget_waiting(job)
 
     def _apply_beaten(self, event: Beaten, at_ms: int) -> JobRecord:
+        return self._replace(event.job_id, beat_ms=self._next_beat_ms(event.job_id, at_ms))
+
+    def _apply_advanced(self, event: Advanced, at_ms: int) -> JobRecord:
+        return self._replace(event.job_id, beat_ms=self._next_beat_ms(event.job_id, at_ms), progress=event.progress)
+
+    def _next_beat_ms(self, job_id: str, at_ms: int) -> int:
         # Every beat differs from the one before, also when the writer's clock stands still or steps back: whoever
         # watches the lease recognises a renewal by that alone.
-        return self._replace(event.job_id, beat_ms=max(at_ms, (self.jobs[event.job_id].beat_ms or 0) + 1))
+        return max(at_ms, (self.jobs[job_id].beat_ms or 0) + 1)
 
     def _apply_acked(self, event: Acked, at_ms: int) -> None:
         job = self._remove(event.job_id)
@@ -1010,7 +1022,9 @@ class State:
             del self.keys[job.spec.key]
         error = last_error or job.error
         tries = _with_try(job, at_ms, how, last_error)
-        self._count(self._replace(job.spec.id, state=DEAD, worker=None, error=error, beat_ms=None, tries=tries))
+        self._count(
+            self._replace(job.spec.id, state=DEAD, worker=None, error=error, beat_ms=None, tries=tries, progress=None)
+        )
         if self._keeps_finished:
             self.finished.append(Finished(self.position + 1, at_ms, job, DEAD, error))
 

@@ -19,7 +19,7 @@ from casque.functions.connection import Added, Open
 from casque.functions.handle import Handle, Outcome
 from casque.functions.job import Definition, JobCall
 from casque.testing.clock import ManualClock
-from casque.types import JobState
+from casque.types import JobState, Progress
 from casque.worker.handlers import Cancel, JobContext, Snooze
 
 R = TypeVar("R")
@@ -130,6 +130,9 @@ class _Inline:
     async def status(self, handle: Handle[Any]) -> JobState | None:
         found = self._outcomes.get(handle.id)
         return None if found is None else found.state
+
+    async def progress(self, handle: Handle[Any]) -> Progress | None:  # noqa: ARG002  whatever runs inline is over
+        return None
 
     async def cancel(self, handle: Handle[Any]) -> None:
         raise JobNotFoundError(handle.id)

@@ -53,6 +53,7 @@ from casque.types import (
     JobSpec,
     JobState,
     Missed,
+    Progress,
     ScheduleSpec,
     StagedPart,
 )
@@ -762,6 +763,20 @@ class ServiceSuite:
         assert by_id == await service.find(second.id)
         assert_same(unclaimed, LeaseLostError(waits.id, None))
         assert await service.heartbeats([]) == []
+
+    async def test_a_heartbeat_may_say_how_far_the_work_has_come(self, service: QueueService) -> None:
+        job = await a_claim(service)
+
+        [told] = await service.heartbeats([Lease(job.id, job.token, Progress(40, 100, "pages"))])
+        [silent] = await service.heartbeats([Lease(job.id, job.token)])
+
+        assert isinstance(told, JobRecord)
+        assert isinstance(silent, JobRecord)
+        assert told.progress == silent.progress == Progress(40, 100, "pages")
+        assert await service.find(job.id) == silent
+        await service.nack(job.id, token=job.token, delay_ms=0)
+        [again] = await service.dequeue(entrypoints=None, limit=1, wait_s=60)
+        assert (again.id, again.progress) == (job.id, None)
 
     async def test_a_claim_that_is_given_back_did_not_happen(self, service: QueueService) -> None:
         job = await a_claim(service)

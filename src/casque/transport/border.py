@@ -416,6 +416,8 @@ class Border:
             if type(lease) is not Lease:
                 raise InvalidInputError(f"leases must be leases, not {type(lease).__name__}")
             _check_lease(lease.job_id, lease.token)
+            if (told := lease.progress) is not None:
+                checks.progress(told.done, told.total, told.note)
         if not leases:
             return []
         if not self._limited:

@@ -27,13 +27,16 @@ from typing import Any, TypeAlias
 import msgspec
 
 from casque import checks
+from casque.clock import SystemClock
 from casque.errors import InvalidPayloadError
 from casque.telemetry.tracing import going_on
+from casque.types import Progress
 from casque.worker.failures import described
 from casque.worker.handlers import Cancel, Handler, JobContext, Snooze
 from casque.worker.words import read_word, word
 
 PR_SET_PDEATHSIG = 1
+CAME_MS = 500
 LEFT_OVER = 70
 """The exit code of a child whose worker has died in the middle of a job."""
 
@@ -73,6 +76,12 @@ class Logged(msgspec.Struct, array_like=True, tag="logged"):
     record: bytes
 
 
+class Came(msgspec.Struct, array_like=True, tag="came"):
+    """So far."""
+
+    progress: Progress
+
+
 class Ended(msgspec.Struct, array_like=True, tag="ended"):
     """What became of a call: one of the first four, or none for a function that returned nothing."""
 
@@ -96,7 +105,7 @@ class Task(msgspec.Struct):
 
 
 Asked: TypeAlias = Call | Lost
-Told: TypeAlias = Ready | Broken | Logged | Ended
+Told: TypeAlias = Ready | Broken | Logged | Came | Ended
 
 
 class Child:
@@ -105,6 +114,7 @@ class Child:
         self._calls: SimpleQueue[Call | None] = SimpleQueue()
         self._handlers: dict[str, Handler] = {}
         self._now: JobContext | None = None
+        self._came_ms: int | None = None
         self._sending = threading.Lock()
         self._runner: asyncio.Runner | None = None
 
@@ -148,8 +158,15 @@ class Child:
 
     def _called(self, call: Call) -> Ended:
         handler = self._handlers[call.entrypoint]
-        context = JobContext(call.job_id, call.entrypoint, attempt=call.attempt, token=call.token, headers=call.headers)
-        self._now = context
+        context = JobContext(
+            call.job_id,
+            call.entrypoint,
+            attempt=call.attempt,
+            token=call.token,
+            headers=call.headers,
+            tell=self._came,
+        )
+        self._now, self._came_ms = context, None
         try:
             with going_on(call.trace):
                 returned = handler.call(call.payload, context)
@@ -163,6 +180,13 @@ class Child:
             self._now = None
         ended.resident = resident_bytes()
         return ended
+
+    def _came(self, progress: Progress) -> None:
+        """The worker tells the queue every few seconds: no more than that is of use to it."""
+        now_ms = _CLOCK.monotonic_ms()
+        if self._came_ms is None or now_ms - self._came_ms >= CAME_MS:
+            self._came_ms = now_ms
+            self.tell(Came(progress))
 
     def _awaited(self, coroutine: Any) -> Any:
         """In one loop for all, so that what a module keeps open in it stays usable."""
@@ -239,4 +263,5 @@ def main() -> None:
         Child(line).run()
 
 
+_CLOCK = SystemClock()
 _ENCODE = msgspec.msgpack.Encoder().encode

@@ -9,6 +9,7 @@ from typing import Any
 
 from casque.client.job import Job
 from casque.telemetry.tracing import Handling
+from casque.types import Progress
 from casque.worker.handlers import Handler, JobContext
 
 
@@ -26,6 +27,7 @@ class Claim:
         "over",
         "started_ms",
         "task",
+        "told",
         "trace",
         "why",
     )
@@ -42,6 +44,8 @@ class Claim:
         )
         self.beaten_ms = now_ms
         """When its lease was last known to be whole."""
+        self.told: Progress | None = None
+        """The progress that the queue knows of."""
         self.started_ms = 0
         self.ended_ms = 0
         self.task: asyncio.Task[Any] | None = None
@@ -54,6 +58,10 @@ class Claim:
         self.trace: Handling | None = None
         self.left = False
         """Whether nobody will say what became of it: its lease is lost, or is left to run out."""
+
+    def came(self, progress: Progress) -> None:
+        """A process says how far it has come."""
+        self.context.last_progress = progress
 
 
 class Claims:

@@ -8,9 +8,10 @@ from typing import Any, Literal, Protocol
 
 import msgspec
 
+from casque import checks
 from casque.errors import InvalidInputError
 from casque.telemetry import logger
-from casque.types import Backoff
+from casque.types import Backoff, Progress
 
 Executor = Literal["async", "thread", "process"]
 
@@ -64,7 +65,7 @@ class JobContext:
     (2, False)
     """
 
-    __slots__ = ("attempt", "entrypoint", "headers", "job_id", "lease_lost", "token")
+    __slots__ = ("_tell", "attempt", "entrypoint", "headers", "job_id", "last_progress", "lease_lost", "token")
 
     def __init__(
         self,
@@ -74,7 +75,9 @@ class JobContext:
         attempt: int = 1,
         token: int = 0,
         headers: Mapping[str, str] | None = None,
+        tell: Callable[[Progress], None] | None = None,
     ) -> None:
+        """Made by the runtime, and by tests of a handler. `tell` is called with every progress."""
         self.job_id = job_id
         self.entrypoint = entrypoint
         self.attempt = attempt
@@ -85,6 +88,22 @@ class JobContext:
         self.lease_lost = LeaseLost()
         """Raised when the job is no longer this worker's. A coroutine is cancelled then; a function in a thread cannot
         be, and should look at this now and then."""
+        self.last_progress: Progress | None = None
+        """What `progress` was told last."""
+        self._tell = tell
+
+    def progress(self, done: float, total: float | None = None, note: str | None = None) -> None:
+        """Say how far the work has come, as often as you like: the queue is told with the next heartbeat, and others
+        see it there (`handle.progress()`, `casque jobs show`). May be called from any thread.
+
+        >>> context = JobContext("7f2c", "send")
+        >>> context.progress(40, total=100, note="pages")
+        >>> print(context.last_progress)
+        40/100 pages
+        """
+        self.last_progress = checks.progress(done, total, note)
+        if self._tell is not None:
+            self._tell(self.last_progress)
 
     @property
     def logger(self) -> logging.LoggerAdapter[logging.Logger]:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from casque.client.queue import Queue
 from casque.clock import Clock
 from casque.errors import CasqueError, JobNotFoundError, LeaseLostError
+from casque.service import Lease
 from casque.telemetry import logger
 from casque.worker.claims import Claim, Claims
 from casque.worker.guard import Guard
@@ -15,6 +16,8 @@ from casque.worker.guard import Guard
 log = logger("worker")
 
 BEATS_PER_LEASE = 3
+PROGRESS_MS = 5_000
+"""A job that has come further is beaten for, at most this often: a commit is a request to the store."""
 
 
 class Keeper:
@@ -33,6 +36,7 @@ class Keeper:
         self._claims = claims
         self._guard = guard
         self._beat_ms = int(lease_s * 1000 / BEATS_PER_LEASE)
+        self._progress_ms = min(PROGRESS_MS, self._beat_ms)
         self._tick_s = min(1.0, lease_s / 10)
         self._clock = clock
         self._lost = lost
@@ -56,19 +60,27 @@ class Keeper:
                 await asyncio.gather(self._beating, return_exceptions=True)
 
     def _due(self) -> list[Claim]:
-        before_ms = self._clock.monotonic_ms() - self._beat_ms
-        return [claim for claim in self._claims.held.values() if claim.beaten_ms <= before_ms]
+        now_ms = self._clock.monotonic_ms()
+        before_ms, further_ms = now_ms - self._beat_ms, now_ms - self._progress_ms
+        return [
+            claim
+            for claim in self._claims.held.values()
+            if claim.beaten_ms <= before_ms
+            or (claim.beaten_ms <= further_ms and claim.context.last_progress is not claim.told and not claim.over)
+        ]
 
     async def _beat(self, due: list[Claim]) -> None:
         now_ms = self._clock.monotonic_ms()
+        told = [claim.context.last_progress for claim in due]
+        leases = [Lease(claim.job.id, claim.job.token, how_far) for claim, how_far in zip(due, told, strict=True)]
         try:
-            answers = await self._queue.heartbeats([claim.job for claim in due])
+            answers = await self._queue.heartbeats(leases)
         except CasqueError as error:
             log.warning("the heartbeats of %d jobs failed, trying again: %s", len(due), error)
             return
-        for claim, refused in zip(due, answers, strict=True):
+        for claim, how_far, refused in zip(due, told, answers, strict=True):
             if refused is None:
-                claim.beaten_ms = now_ms
+                claim.beaten_ms, claim.told = now_ms, how_far
             elif not isinstance(refused, (LeaseLostError, JobNotFoundError)):
                 log.warning("the heartbeat of job %s failed, trying again: %s", claim.job.id, refused)
             elif self._claims.held.get(claim.job.id) is claim and not claim.over:

@@ -23,7 +23,8 @@ import msgspec
 from casque.clock import Clock
 from casque.errors import InvalidInputError
 from casque.telemetry import logger
-from casque.worker.child import Asked, Broken, Call, Ended, Logged, Lost, Ready, Task, Told
+from casque.types import Progress
+from casque.worker.child import Asked, Broken, Call, Came, Ended, Logged, Lost, Ready, Task, Told
 from casque.worker.claims import Claim
 from casque.worker.handlers import Handler
 from casque.worker.words import word
@@ -54,6 +55,8 @@ class ProcessLine:
         self._reader = reader
         self._writer = writer
         self._decode: Callable[[bytes], Told] = msgspec.msgpack.Decoder(Told).decode
+        self.came: Callable[[Progress], None] = lambda _progress: None
+        """Told how far the job has come that it has."""
         self.calls = 0
         self.token: int | None = None
         """Of the job that it has."""
@@ -72,6 +75,8 @@ class ProcessLine:
                 match self._decode(await self._reader.readexactly(size)):
                     case Logged(record=record):
                         _log_again(record)
+                    case Came(progress=progress):
+                        self.came(progress)
                     case told:
                         return told
         except (asyncio.IncompleteReadError, OSError):
@@ -133,6 +138,7 @@ class Processes:
         self._busy[claim] = line
         job = claim.job
         line.token = job.token
+        line.came = claim.came
         line.calls += 1
         try:
             headers = dict(job.record.spec.headers or {})

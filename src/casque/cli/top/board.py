@@ -11,7 +11,7 @@ import msgspec
 
 from casque.codec.stored import from_ms, to_ms
 from casque.service import EventKind, QueueEvent
-from casque.types import ALL_OPEN, Gate, Gates, JobRecord, JobState, Schedule, Totals
+from casque.types import ALL_OPEN, Gate, Gates, JobRecord, JobState, Progress, Schedule, Totals
 
 WINDOW_MS = 10_000
 """Rates are those of so long."""
@@ -56,6 +56,8 @@ class Running(msgspec.Struct, frozen=True):
     worker: str | None
     claimed_at: datetime | None
     heartbeat_at: datetime | None
+    progress: str | None = None
+    """How far it has come, if its handler says so."""
 
 
 class AtWork(msgspec.Struct, frozen=True):
@@ -130,6 +132,7 @@ class _Seen(msgspec.Struct):
     worker: str | None = None
     claimed_ms: int | None = None
     beat_ms: int | None = None
+    progress: str | None = None
 
 
 class _Lane(msgspec.Struct):
@@ -196,6 +199,7 @@ class Board:
                 record.worker,
                 record.claimed_ms,
                 record.beat_ms,
+                None if record.progress is None else str(record.progress),
             )
             self._jobs[record.spec.id] = seen
             self._enter(record.spec.id, seen)
@@ -219,11 +223,14 @@ class Board:
                 job.attempts += 1
                 job.worker = fields["worker"]
                 job.claimed_ms = job.beat_ms = at_ms
+                job.progress = None
                 self._move(event, job, JobState.RUNNING)
                 self._hand(job, at_ms)
-            case EventKind.BEATEN:
+            case EventKind.BEATEN | EventKind.ADVANCED:
                 job = self._known(event)
                 job.beat_ms = at_ms
+                if (far := fields.get("progress")) is not None:
+                    job.progress = str(Progress(**far))
                 self._hand(job, at_ms)
             case EventKind.ACKED:
                 job = self._known(event)
@@ -420,7 +427,15 @@ class Board:
         found = [(job_id, self._jobs[job_id]) for job_id in self._running]
         found.sort(key=lambda one: (one[1].claimed_ms or 0, one[0]))
         return tuple(
-            Running(job_id, job.entrypoint, job.attempts, job.worker, _time(job.claimed_ms), _time(job.beat_ms))
+            Running(
+                job_id,
+                job.entrypoint,
+                job.attempts,
+                job.worker,
+                _time(job.claimed_ms),
+                _time(job.beat_ms),
+                job.progress,
+            )
             for job_id, job in found
         )
 

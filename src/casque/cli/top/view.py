@@ -153,7 +153,8 @@ def _running(picture: Picture, most: int) -> Table:
         ("beat", "right"),
         ("worker", "wide"),
     ]
-    table = _table("RUNNING", columns)
+    tells = any(job.progress for job in picture.running[:most])
+    table = _table("RUNNING", [*columns, ("progress", "wide")] if tells else columns)
     for job in picture.running[:most]:
         table.add_row(
             job.id[:8],
@@ -162,6 +163,7 @@ def _running(picture: Picture, most: int) -> Table:
             _ago(picture.at, job.claimed_at),
             _ago(picture.at, job.heartbeat_at),
             Text(job.worker or ""),
+            *([Text(job.progress or "")] if tells else []),
         )
     return _with_rest(table, len(picture.running), most)
 

@@ -74,7 +74,7 @@ class Chronicle:
         if not life.held or token != life.token:
             held = f"its claim is {life.token}" if life.held else "nobody holds it"
             self._wrong(event, f"with token {token}, but {held}")
-        if event.kind is EventKind.BEATEN:
+        if event.kind in (EventKind.BEATEN, EventKind.ADVANCED):
             return
         life.held = False
         if event.kind is EventKind.ACKED:

@@ -8,10 +8,11 @@ from typing import Any
 
 import msgspec
 
+from casque import checks
 from casque.clock import Clock, Random, new_id
 from casque.codec.stored import from_ms, to_ms
 from casque.errors import CasqueError, InvalidInputError
-from casque.service import ArchivedAttempt, ArchivedJob, Outcome, QueueEvent, Stats
+from casque.service import ArchivedAttempt, ArchivedJob, Lease, Outcome, QueueEvent, Stats
 from casque.transport.errors import code_of, grpc_code
 from casque.transport.grpc import casque_v1_pb2 as pb
 from casque.transport.settling import Refused
@@ -55,6 +56,12 @@ _FROM_GATES: dict[int, Gate] = {int(number): gate for gate, number in _GATES.ite
 _FROM_STATES: dict[int, JobState] = {int(number): state for state, number in _STATES.items()}
 
 # --- Requests ---
+
+
+def lease(message: pb.Lease) -> Lease:
+    told = given(message, "progress")
+    progress = None if told is None else checks.progress(told.done, given(told, "total"), given(told, "note"))
+    return Lease(message.job_id, given(message, "token"), progress)
 
 
 def spec(new: pb.NewJob, *, attempts_max: int | None, clock: Clock, rng: Random) -> JobSpec:
@@ -195,6 +202,7 @@ def outline(record: JobRecord) -> pb.Job:
         zone=asked.zone,
         crashes=record.crashes,
         max_crashes=asked.max_crashes,
+        progress=None if record.progress is None else pb.Progress(**msgspec.structs.asdict(record.progress)),
     )
 
 

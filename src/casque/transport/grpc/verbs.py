@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from casque.errors import InvalidInputError
-from casque.service import Lease, QueueService
+from casque.service import QueueService
 from casque.transport.grpc import casque_v1_pb2 as pb
 from casque.transport.grpc import messages, packets
 from casque.transport.grpc.door import Door
@@ -93,7 +93,7 @@ class Verbs:
     async def heartbeat(
         self, service: QueueService, request: pb.HeartbeatRequest, _context: Any
     ) -> pb.HeartbeatResponse:
-        answers = await service.heartbeats([Lease(one.job_id, given(one, "token")) for one in request.leases])
+        answers = await service.heartbeats(list(map(messages.lease, request.leases)))
         return pb.HeartbeatResponse(answers=map(messages.beat, answers))
 
     async def give_back(self, service: QueueService, request: pb.GiveBackRequest, _context: Any) -> pb.GiveBackResponse:

@@ -55,6 +55,7 @@ from casque.transport.http.messages import (
     SettleRequest,
     from_backoff,
     from_job,
+    from_progress,
     from_schedule,
     from_schedule_spec,
     from_spec,
@@ -203,7 +204,9 @@ class HttpService:
         return from_job(await self._post(_of(job_id, "heartbeat"), HeartbeatRequest(token), Job))
 
     async def heartbeats(self, leases: Sequence[Lease]) -> list[JobRecord | CasqueError]:
-        body = HeartbeatsRequest([LeaseOf(lease.job_id, lease.token) for lease in leases])
+        body = HeartbeatsRequest(
+            [LeaseOf(lease.job_id, lease.token, from_progress(lease.progress)) for lease in leases]
+        )
         answer = await self._post("/v1/heartbeats", body, Beats)
         return [_beaten(beat.job, beat.error) for beat in answer.answers]
 

@@ -29,6 +29,7 @@ from casque.types import (
     JobSpec,
     JobState,
     Missed,
+    Progress,
     Schedule,
     ScheduleSpec,
 )
@@ -158,9 +159,19 @@ class HeartbeatRequest(Struct, frozen=True, forbid_unknown_fields=True, omit_def
     token: Natural | None = None
 
 
+class ProgressOf(Struct, frozen=True, omit_defaults=True):
+    """How far an attempt has come, as its handler says."""
+
+    done: Annotated[float, Meta(ge=0, le=checks.PROGRESS_MAX)]
+    total: Annotated[float, Meta(ge=0, le=checks.PROGRESS_MAX)] | None = None
+    note: Annotated[str, Meta(max_length=checks.PROGRESS_NOTE_MAX)] | None = None
+
+
 class LeaseOf(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     job_id: str
     token: Natural | None = None
+    progress: ProgressOf | None = None
+    """How far the work has come; null: no further than was said before."""
 
 
 class HeartbeatsRequest(Struct, frozen=True, forbid_unknown_fields=True):
@@ -269,6 +280,8 @@ class Job(Struct, frozen=True, omit_defaults=True):
     crashes: int = 0
     """How often its worker died of it; such a claim is no attempt."""
     max_crashes: int | None = None
+    progress: ProgressOf | None = None
+    """Of the attempt that is under way, as its worker last said with a heartbeat."""
 
 
 class Jobs(Struct, frozen=True):
@@ -375,7 +388,16 @@ def to_job(record: JobRecord) -> Job:
         tries=tuple([archived_try(tried) for tried in record.tries]) if record.tries else (),
         crashes=record.crashes,
         max_crashes=spec.max_crashes,
+        progress=from_progress(record.progress),
     )
+
+
+def from_progress(told: Progress | None) -> ProgressOf | None:
+    return None if told is None else ProgressOf(told.done, told.total, told.note)
+
+
+def to_progress(told: ProgressOf | None) -> Progress | None:
+    return None if told is None else Progress(told.done, told.total, told.note)
 
 
 def from_job(job: Job) -> JobRecord:
@@ -406,6 +428,7 @@ def from_job(job: Job) -> JobRecord:
         job.error,
         tuple([_from_try(tried) for tried in job.tries]) if job.tries else (),
         job.crashes,
+        to_progress(job.progress),
     )
 
 

@@ -46,6 +46,7 @@ from casque.transport.http.messages import (
     given_bytes,
     to_backoff,
     to_job,
+    to_progress,
     to_schedule,
 )
 from casque.transport.settling import refused_among
@@ -203,7 +204,7 @@ class Verbs:
 
     async def heartbeats(self, call: Call) -> Beats:
         asked: HeartbeatsRequest = call.body
-        leases = [Lease(checks.job_id(one.job_id), one.token) for one in asked.leases]
+        leases = [Lease(checks.job_id(one.job_id), one.token, to_progress(one.progress)) for one in asked.leases]
         answers = await call.service.heartbeats(leases)
         return Beats(
             [
