@@ -110,7 +110,7 @@ def assert_holds(expected: Any, actual: Any, where: str = "state") -> None:
 LATER = {
     EventKind.ADMITTED,  # see test_casque_admissions.py
     EventKind.ADVANCED,
-    EventKind.SNOOZED,
+    EventKind.SNOOZED,  # see test_casque_gates.py
     EventKind.CRASHED,
     EventKind.QUARANTINED,
     EventKind.WITHDRAWN,
