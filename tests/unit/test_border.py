@@ -41,6 +41,7 @@ from casque.types import (
     TRIES_MAX,
     Backoff,
     Gate,
+    Gates,
     JobRecord,
     JobSpec,
     Missed,
@@ -711,13 +712,27 @@ async def test_schedules_of_others_are_as_good_as_not_there(queue: QueueService)
     ("principal", "entrypoint"),
     [(limited("mail.a"), None), (limited("mail.a"), "fax"), (limited(zones=("acme",)), "mail.a")],
 )
-async def test_a_purge_beyond_the_limit_is_refused(principal: Principal, entrypoint: str | None) -> None:
+async def test_a_purge_or_a_gate_beyond_the_limit_is_refused(principal: Principal, entrypoint: str | None) -> None:
     queue = Recorder()
     with pytest.raises(NotAllowedError, match="'admin' for"):
         await Border(queue, principal).purge(entrypoint=entrypoint)
     assert queue.asked == []
+    with pytest.raises(NotAllowedError, match="'admin' for"):
+        await Border(queue, principal).set_gate(Gate.PAUSED, entrypoint=entrypoint)
+    assert queue.asked == []
     await Border(queue, limited("mail.*")).purge(entrypoint="mail.a")
-    assert queue.asked == [("purge", {"entrypoint": "mail.a", "request_id": None})]
+    await Border(queue, limited("mail.*")).set_gate(Gate.PAUSED, entrypoint="mail.a")
+    assert queue.asked == [
+        ("purge", {"entrypoint": "mail.a", "request_id": None}),
+        ("set_gate", {"gate": Gate.PAUSED, "entrypoint": "mail.a", "request_id": None}),
+    ]
+
+
+async def test_a_limited_reader_sees_the_gates_of_its_own(queue: QueueService) -> None:
+    await queue.set_gate(Gate.PAUSED, entrypoint="mail.a")
+    await queue.set_gate(Gate.DRAINING, entrypoint="fax")
+
+    assert (await Border(queue, limited("mail.*")).stats()).gates == Gates(entrypoints={"mail.a": Gate.PAUSED})
 
 
 @by_limit
