@@ -34,6 +34,7 @@ PARTS = {
         "casque.Snooze",
         "casque.Cancel",
         "casque.JobEvent",
+        "casque.Progress",
     ],
     "Workers": ["casque.worker.Worker", "casque.worker.Summary", "casque.worker.Handler", "casque.worker.Retry"],
     "Queues": ["casque.Queue", "casque.SyncQueue", "casque.NewJob", "casque.Outcome", "casque.Gate"],
