@@ -197,6 +197,7 @@ def is_spec(spec: Any) -> bool:
         and (spec.key is None or is_name(spec.key, 1024))
         and (spec.headers is None or is_headers(spec.headers))
         and (spec.zone is None or is_name(spec.zone))
+        and (spec.blob, spec.blob_bytes) == (None, 0)
     )
 
 

@@ -488,7 +488,7 @@ class Border:
         if spec.origin is not None:
             checks.name("origin", spec.origin, checks.NAME_MAX)
         job = spec.job
-        if job.id or job.run_at_ms is not None:
+        if job.id != "" or job.run_at_ms is not None:
             raise InvalidInputError("the job of a schedule has no id and no time of its own: each tick gives it both")
         checks.blob("payload", job.payload, checks.SCHEDULED_BYTES_MAX)
         self._check_specs([msgspec.structs.replace(job, id="-")])
