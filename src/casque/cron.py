@@ -206,7 +206,7 @@ def zone(tz: Any) -> str:
         InvalidInputError: no such time zone, as far as this machine knows.
     """
     if not isinstance(tz, str):
-        raise InvalidInputError(f"tz must be the name of a time zone such as 'Europe/Berlin', not {tz!r}")
+        raise InvalidInputError(f"tz must be the name of a time zone such as 'Europe/Berlin', not {type(tz).__name__}")
     try:
         ZoneInfo(tz)
     except (ValueError, OSError, LookupError) as error:
