@@ -61,7 +61,7 @@ RULES = [
     (mutations.first_write_overwrites, LOG, STORMY, Invariant.ONE_HISTORY),
     (mutations.request_ids_not_remembered, DOCUMENT, STORMY, Invariant.ONE_EFFECT),
     (mutations.request_ids_not_remembered, LOG, STORMY, Invariant.ONE_EFFECT),
-    (mutations.batches_not_remembered, DOCUMENT, STORMY, Invariant.ONE_EFFECT),
+    (mutations.batches_not_remembered, DOCUMENT, STORMY, Invariant.ADMITTED),
     (mutations.only_the_last_batch_counts_as_repeated, LOG, STORMY, Invariant.ADMITTED),
     (mutations.leases_judged_by_wall_clocks, DOCUMENT, STORMY, Invariant.LEASE),
     (mutations.leases_judged_by_wall_clocks, LOG, STORMY, Invariant.LEASE),
