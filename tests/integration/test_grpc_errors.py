@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+from base64 import b64encode
 from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any, cast
+from urllib.parse import quote
 
 import grpc
 import pytest
@@ -130,8 +132,9 @@ async def test_an_error_has_its_code_and_its_words_for_everybody(error: CasqueEr
     assert json.loads(said)["message"] == str(error)
 
 
-async def test_an_error_with_a_very_long_message_still_arrives() -> None:
-    error = errors.InvalidInputError("é" * 50_000)
+@pytest.mark.parametrize("letter", ["é", "\x01", "x"])
+async def test_an_error_with_a_very_long_message_still_arrives(letter: str) -> None:
+    error = errors.InvalidInputError(letter * 50_000)
     async with (
         serving(Refusing(error), admit=lambda _: lambda service: service) as server,
         calling(server) as client,
@@ -144,6 +147,8 @@ async def test_an_error_with_a_very_long_message_still_arrives() -> None:
 
     assert str(whole.value) == str(error)
     assert cut.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    sent = [quote(cut.value.details() or ""), *(b64encode(bytes(value)) for _, value in cut.value.trailing_metadata())]
+    assert sum(map(len, sent)) < 8000
 
 
 async def test_a_bug_in_the_broker_is_an_unknown_outcome_and_is_logged(caplog: pytest.LogCaptureFixture) -> None:

@@ -81,7 +81,11 @@ class _ManualTimer:
 
 async def settle(rounds: int = 50) -> None:
     """Let everything that can run without time passing run. For parts that do not leave the event loop."""
-    for _ in range(rounds):
-        future = asyncio.get_running_loop().create_future()
-        asyncio.get_running_loop().call_soon(future.set_result, None)
+    loop = asyncio.get_running_loop()
+    ready = getattr(loop, "_ready", ())  # not every loop tells what is left to be done
+    for turn in range(20 * rounds):
+        if turn >= rounds and not ready:
+            break
+        future = loop.create_future()
+        loop.call_soon(future.set_result, None)
         await future

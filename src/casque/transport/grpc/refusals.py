@@ -14,9 +14,10 @@ from casque.transport.errors import WireError, from_wire, grpc_code, to_wire
 log = logger("transport.grpc")
 
 TRAILER = "casque-error-bin"
-_DETAILS_MAX = 1000
-_TRAILER_MAX = 4000
-"""Clients take 8 KiB of metadata unless told otherwise, and lose the whole answer if there is more."""
+_DETAILS_BYTES = 1000
+_TRAILER_BYTES = 3000
+"""Clients take 8 KiB of metadata unless told otherwise, and may lose the whole answer if there is more. On the way each
+byte of the details may become three, and three of the trailer four."""
 
 
 def as_refusal(error: Exception) -> CasqueError:
@@ -30,12 +31,17 @@ def as_refusal(error: Exception) -> CasqueError:
 async def abort(context: Any, error: CasqueError, *, code: str | None = None) -> NoReturn:
     """End the call with this error."""
     wire = to_wire(error)
+    details = _cut(wire.message, _DETAILS_BYTES)
     packed = msgspec.json.encode(wire)
-    if len(packed) > _TRAILER_MAX:
-        packed = msgspec.json.encode(WireError(wire.error, wire.message[:_DETAILS_MAX]))
-    details = wire.message[:_DETAILS_MAX]
+    if len(packed) > _TRAILER_BYTES:
+        # Of what JSON escapes, a byte may become six.
+        packed = msgspec.json.encode(WireError(wire.error, _cut(details, _TRAILER_BYTES // 6 - len(wire.error))))
     await context.abort(grpc.StatusCode[code or grpc_code(error)], details, ((TRAILER, packed),))
     raise AssertionError("abort does not return")
+
+
+def _cut(text: str, most: int) -> str:
+    return text.encode(errors="replace")[:most].decode(errors="ignore")
 
 
 def typed(error: grpc.aio.AioRpcError) -> CasqueError | None:
