@@ -30,7 +30,8 @@ from tests.acceptance.web import web_packages
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 LONG = tuple(
-    f"how-to/{page}.md" for page in ("process-with-spark", "read-the-report", "replay-jobs", "run-the-pipeline")
+    f"how-to/{page}.md"
+    for page in ("process-with-spark", "read-the-report", "read-with-spark", "replay-jobs", "run-the-pipeline")
 )
 """Pages whose code starts Spark and takes a while: `make proof` runs them."""
 WEB = ("how-to/use-with-django.md", "how-to/use-with-fastapi.md")

@@ -31,6 +31,7 @@ EXAMPLES: list[CasqueError] = [
     errors.JobStateError("job-1", "dead", "unfinished"),
     errors.DuplicateKeyError("key-1", "job-1"),
     errors.ScheduleNotFoundError("nightly"),
+    errors.QueueDrainingError(),
     errors.NoResultError("job-1", "it is nowhere"),
     errors.ReadOnlyError(42),
     errors.NoHistoryError(),

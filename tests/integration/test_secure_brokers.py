@@ -37,7 +37,7 @@ from casque.transport.http.client import HttpService
 from casque.transport.http.server import HttpServer
 from casque.transport.scopes import Scope
 from casque.transport.tls import Tls, TlsFiles
-from casque.types import JobSpec, StagedPart
+from casque.types import Gate, JobSpec, ScheduleSpec, StagedPart
 
 SERVERS = trustme.CA()
 CLIENTS = trustme.CA()
@@ -158,6 +158,11 @@ CALLS: dict[str, tuple[Scope, dict[str, Any]]] = {
     "stats": (Scope.READ, {}),
     "events": (Scope.READ, {"from_position": 0, "follow": False}),
     "archive": (Scope.READ, {}),
+    "set_gate": (Scope.ADMIN, {"gate": Gate.PAUSED}),
+    "set_schedule": (Scope.PRODUCE, {"spec": ScheduleSpec("nightly", "@daily", JobSpec("", "mail", b""))}),
+    "schedules": (Scope.READ, {}),
+    "pause_schedule": (Scope.ADMIN, {"name": "nightly", "paused": True}),
+    "drop_schedule": (Scope.ADMIN, {"name": "nightly"}),
 }
 
 

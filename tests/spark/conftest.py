@@ -32,6 +32,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             "spark.sql.shuffle.partitions": "2",
             "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
             "spark.log.level": "ERROR",
+            # A machine that is busy with other tests is no reason for Spark to end itself.
+            "spark.executor.heartbeat.maxFailures": "1000000",
         },
     )
     java = session.sparkContext._gateway.proc  # type: ignore[union-attr]

@@ -1137,7 +1137,6 @@ class ServiceSuite:
 
     async def test_a_queue_that_is_drained_takes_no_jobs_and_loses_none(self, service: QueueService) -> None:
         await service.enqueue([a_job(b"1", key="once")])
-        position = (await service.stats()).position
         await service.set_gate(Gate.DRAINING)
 
         with pytest.raises(QueueDrainingError) as raised:
@@ -1148,7 +1147,7 @@ class ServiceSuite:
         [job] = await service.dequeue(entrypoints=None, limit=10)
         await service.ack(job.id, token=job.token)
         await service.set_gate(Gate.DRAINING)
-        assert (await service.stats()).position == position + 3, "what stands so already writes nothing"
+        assert (await service.stats()).gates == Gates(Gate.DRAINING)
         await service.set_gate(Gate.OPEN)
         await service.enqueue([a_job(b"4")])
 

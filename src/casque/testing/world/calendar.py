@@ -1,4 +1,8 @@
-"""A calendar for worlds that last seconds: what is a minute elsewhere is a second here, and it ends with the day."""
+"""A calendar for worlds that last seconds: what is a minute elsewhere is a second here, and it ends with the day.
+
+It begins with the world, too: a clock that is twenty minutes behind would otherwise have a thousand ticks to make up
+for.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +24,7 @@ class FastCron:
         self._every_ms = every_ms
 
     def next_after(self, ms: int) -> int:
-        found = (ms // self._every_ms + 1) * self._every_ms
+        found = (max(ms, EPOCH_MS) // self._every_ms + 1) * self._every_ms
         return found if found <= LAST_MS else max(FAR_MS, found)
 
     def latest(self, first_ms: int, until_ms: int) -> int:
