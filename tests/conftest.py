@@ -17,7 +17,8 @@ from casque.testing.servers import Server, ServerMissingError
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that start Spark again and again, to kill it, are worth their minutes before a release, not every time."""
+    """Tests that take long, and prove once more or elsewhere what others prove, are worth their minutes before a
+    release, not every time: most of them start Spark again and again, to kill it."""
     if os.environ.get("CASQUE_LONG") != "1":
         for item in items:
             if item.get_closest_marker("long") is not None:

@@ -35,7 +35,7 @@ def on_s3(request: pytest.FixtureRequest) -> Place:
 @pytest.fixture(
     params=[
         pytest.param(on_files, id="files"),
-        pytest.param(on_s3, id="s3", marks=pytest.mark.xdist_group("s3")),
+        pytest.param(on_s3, id="s3", marks=[pytest.mark.xdist_group("s3"), pytest.mark.long]),
     ]
 )
 def place(request: pytest.FixtureRequest) -> Place:

@@ -31,7 +31,14 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 LONG = tuple(
     f"how-to/{page}.md"
-    for page in ("process-with-spark", "read-the-report", "read-with-spark", "replay-jobs", "run-the-pipeline")
+    for page in (
+        "enqueue-with-spark",
+        "process-with-spark",
+        "read-the-report",
+        "read-with-spark",
+        "replay-jobs",
+        "run-the-pipeline",
+    )
 )
 """Pages whose code starts Spark and takes a while: `make proof` runs them."""
 WEB = ("how-to/use-with-django.md", "how-to/use-with-fastapi.md")

@@ -16,7 +16,14 @@ from tests.acceptance.web import web_packages
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
-LONG = ("spark/pipeline", "spark/process", "spark/read_tables", "spark/report", "spark/stream_events")
+LONG = (
+    "spark/bulk_enqueue",
+    "spark/pipeline",
+    "spark/process",
+    "spark/read_tables",
+    "spark/report",
+    "spark/stream_events",
+)
 
 PRINTED = {
     "archive": [

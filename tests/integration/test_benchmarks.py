@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -70,6 +72,7 @@ def test_a_side_of_the_field_enqueues_and_works(tmp_path: Path) -> None:
     assert figure("work") > 0
 
 
+@pytest.mark.long
 def test_the_grpc_section_measures_rates_the_wait_and_the_idle_fleet(tmp_path: Path) -> None:
     kept = tmp_path / "bench.json"
     command = [sys.executable, "-m", "benchmarks", "--tiny", "--only", "grpc", "--json", str(kept)]

@@ -56,7 +56,7 @@ def test_the_same_seed_gives_the_same_run_in_another_process() -> None:
 # --- The queue survives ---
 
 
-@pytest.mark.parametrize(("layout", "start"), chunks({"document": 60, "log": 80, "led": 20, "led-document": 10}))
+@pytest.mark.parametrize(("layout", "start"), chunks({"document": 40, "log": 60, "led": 20, "led-document": 10}))
 def test_rough_weather_breaks_no_invariant(layout: Layout, start: int) -> None:
     assert failures(_run(range(start, start + CHUNK), ROUGH, layout)) == []
 

@@ -68,6 +68,7 @@ def acknowledged(url: str) -> Counter[str | None]:
     return asyncio.run(count())
 
 
+@pytest.mark.long
 def test_a_driver_killed_anywhere_leaves_every_job_to_be_done_once(tmp_path: Path) -> None:
     """On a Connect server, which goes on after each of them."""
     url = (tmp_path / "queue").as_uri()
