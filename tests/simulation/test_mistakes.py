@@ -102,6 +102,7 @@ RULES = [
     (mutations.document_removes_first_and_archives_then, DOCUMENT, STORMY, Invariant.ARCHIVED),
     (mutations.document_archives_what_is_not_committed, DOCUMENT, STORMY, Invariant.ARCHIVED),
     (mutations.request_ids_not_remembered, LED, SLEEPY, Invariant.ONE_EFFECT),
+    (mutations.leases_judged_by_wall_clocks, LED, SLEEPY, Invariant.LEASE),
     (log_mutations.log_probed_before_the_head_is_claimed, LED, SLEEPY, Invariant.EPOCHS),
     (log_mutations.deposed_leader_goes_on, LED, SLEEPY, Invariant.EPOCHS),
     (log_mutations.leader_without_a_fence, LED, TRIO, Invariant.SAME_STATE),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain, groupby, islice, takewhile
+from itertools import chain, groupby
 
 import msgspec
 
@@ -31,7 +31,7 @@ class _Seen(msgspec.Struct, eq=False):
 
     length: int
     deadline_ms: int
-    leases: list[Observed]
+    leases: deque[Observed]
 
 
 class Reaper:
@@ -100,9 +100,7 @@ class Reaper:
             for seen in several:
                 if seen.deadline_ms > now_ms or len(out) >= TAKEN_BACK_AT_ONCE:
                     break
-                if state is not None:
-                    self._keep(seen, state)
-                out += islice(seen.leases, TAKEN_BACK_AT_ONCE - len(out))
+                out += self._first(seen, TAKEN_BACK_AT_ONCE - len(out), state)
             _drop_empty(several)
         return tuple(out)
 
@@ -113,8 +111,12 @@ class Reaper:
         now_ms = self._clock.monotonic_ms()
         done = set(map(_looks, leases))
         for several in self._by_length.values():
-            for seen in takewhile(lambda seen: seen.deadline_ms <= now_ms, several):
-                self._replace(seen, [lease for lease in seen.leases if _looks(lease) not in done])
+            for seen in several:
+                # They were the first ones, and still are.
+                while seen.leases and _looks(seen.leases[0]) in done:
+                    self._forget_first(seen)
+                if seen.leases:
+                    break
             _drop_empty(several)
         jobs = [state.jobs.get(lease.job_id) for lease in leases]
         self._watch_all([job for job in jobs if job is not None and job.state is _RUNNING], now_ms)
@@ -129,38 +131,37 @@ class Reaper:
             self._add(length, from_ms + length, alike)
 
     def _add(self, length: int, deadline_ms: int, jobs: Iterable[JobRecord]) -> None:
-        leases = [Observed(job.spec.id, job.token, job.beat_ms) for job in jobs]
+        leases = deque([Observed(job.spec.id, job.token, job.beat_ms) for job in jobs])
+        self._watched += len(leases)
         several = self._by_length.setdefault(length, deque())
         if several and several[-1].deadline_ms == deadline_ms:
             several[-1].leases += leases
         else:
             several.append(_Seen(length, deadline_ms, leases))
-        self._watched += len(leases)
+
+    def _first(self, seen: _Seen, most: int, state: State | None) -> list[Observed]:
+        """The first ones that still look as they did. What has ended before them is forgotten."""
+        found: list[Observed] = []
+        while seen.leases and len(found) < most:
+            lease = seen.leases[0]
+            self._forget_first(seen)
+            if state is None or _looks_the_same(lease, state):
+                found.append(lease)
+        seen.leases.extendleft(reversed(found))
+        self._watched += len(found)
+        return found
+
+    def _forget_first(self, seen: _Seen) -> None:
+        seen.leases.popleft()
+        self._watched -= 1
 
     def _sweep(self, state: State) -> None:
+        """Only what still looks as it did."""
         for length, several in self._by_length.items():
             for seen in several:
-                self._keep(seen, state)
+                seen.leases = deque([lease for lease in seen.leases if _looks_the_same(lease, state)])
             self._by_length[length] = deque(seen for seen in several if seen.leases)
-
-    def _keep(self, seen: _Seen, state: State) -> None:
-        """Only what still looks as it did."""
-        jobs = state.jobs
-        self._replace(
-            seen,
-            [
-                lease
-                for lease in seen.leases
-                if (job := jobs.get(lease.job_id)) is not None
-                and job.state is _RUNNING
-                and job.token == lease.token
-                and job.beat_ms == lease.beat_ms
-            ],
-        )
-
-    def _replace(self, seen: _Seen, leases: list[Observed]) -> None:
-        self._watched -= len(seen.leases) - len(leases)
-        seen.leases = leases
+        self._watched = sum(len(seen.leases) for seen in self._all())
 
     def _all(self) -> Iterator[_Seen]:
         return chain.from_iterable(self._by_length.values())
@@ -173,6 +174,11 @@ def _drop_empty(several: deque[_Seen]) -> None:
     """Those that stand in front."""
     while several and not several[0].leases:
         several.popleft()
+
+
+def _looks_the_same(lease: Observed, state: State) -> bool:
+    job = state.jobs.get(lease.job_id)
+    return job is not None and job.state is _RUNNING and (job.token, job.beat_ms) == (lease.token, lease.beat_ms)
 
 
 def _looks(lease: Observed) -> tuple[str, int, int | None]:
