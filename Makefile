@@ -25,7 +25,7 @@ layers: setup
 	@.venv/bin/lint-imports
 
 pytest: setup browser
-	@.venv/bin/pytest -n 2 --dist loadgroup
+	@bash scripts/tests
 
 KILLS ?= 2000
 soak: setup ## The kill test for longer: make soak KILLS=5000

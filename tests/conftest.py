@@ -7,8 +7,10 @@ worker happens to finish first.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from pathlib import Path
 
 import pytest
 
@@ -23,6 +25,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for item in items:
             if item.get_closest_marker("long") is not None:
                 item.add_marker(pytest.mark.skip(reason="takes long: make proof"))
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """For `scripts/tests`: which tests failed, without the group that xdist adds to their names."""
+    path = os.environ.get("CASQUE_FAILED")
+    if path and report.failed and "PYTEST_XDIST_WORKER" not in os.environ:
+        with Path(path).open("a+", encoding="utf-8") as failed:
+            name = re.sub(r"@\w+$", "", report.nodeid)
+            failed.seek(0)
+            if f"{name}\n" not in failed.readlines():
+                failed.write(f"{name}\n")
 
 
 @pytest.fixture(scope="session")

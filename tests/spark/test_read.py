@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 import pytest
 from pyspark.errors import PySparkException
@@ -191,6 +192,12 @@ def objects_read(spark: SparkSession, frame: DataFrame) -> int:
     return frame.rdd.getNumPartitions() if frame.count() else 0
 
 
+def objects_of(place: Place, hour: datetime | None = None) -> int:
+    """How many the archive has, of one hour or in all."""
+    archive = Path(unquote(urlsplit(place[0]).path)) / "archive"
+    return len(list(archive.glob(f"{hour:%Y-%m-%dT%H}/*" if hour else "*/*")))
+
+
 def test_an_hour_reads_the_objects_of_that_hour_by_option_and_by_pushed_filter(
     registered: SparkSession, place: Place
 ) -> None:
@@ -198,13 +205,16 @@ def test_an_hour_reads_the_objects_of_that_hour_by_option_and_by_pushed_filter(
     hour = max(row["hour"] for row in everything)
     chosen = [row for row in everything if row["hour"] == hour]
     literal = f"timestamp'{hour:%Y-%m-%d %H:%M:%S}+00:00'"
+    # How many objects an hour has is the archiver's affair: a pass may begin while the hour's jobs still finish.
+    last, earlier = objects_of(place, hour), objects_of(place, hour - timedelta(hours=1))
+    assert 0 < last < objects_of(place)
     for table in ("archive", "attempts"):
         whole = reading(registered, place, table, splits=1000)
-        assert objects_read(registered, whole) == 3
-        assert objects_read(registered, whole.where(f"hour = {literal}")) == 1
-        assert objects_read(registered, whole.where(f"hour > {literal} - interval 1 hour")) <= 2
+        assert objects_read(registered, whole) == objects_of(place)
+        assert objects_read(registered, whole.where(f"hour = {literal}")) == last
+        assert objects_read(registered, whole.where(f"hour > {literal} - interval 1 hour")) <= last + earlier
         asked = reading(registered, place, table, splits=1000, since=hour.isoformat())
-        assert objects_read(registered, asked) == 1
+        assert objects_read(registered, asked) == last
     filtered = reading(registered, place, "archive").where(f"finished_at >= {literal} and state <> 'x'")
     assert shown(filtered) == chosen
     until = reading(registered, place, "archive", until=hour.isoformat())
