@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from casque import SyncQueue
-from tests.spark.test_work import filled, totals, wait_for
+from tests.spark.test_work import archived, filled, totals, wait_for
 
 pytestmark = pytest.mark.xdist_group("spark")
 
@@ -22,6 +22,16 @@ def note(job):
     Path(job.payload.decode()).touch()
     if job.payload == b"bad":
         raise ValueError("bad")
+"""
+
+APP = """
+import casque
+
+app = casque.App("{url}")
+
+@app.job(executor="process")
+def double(number: int) -> int:
+    return number * 2
 """
 
 
@@ -53,9 +63,27 @@ def test_it_follows_a_queue_until_it_is_told_to_stop_and_tells_what_it_did(tmp_p
     assert totals(url) == (1, 0, 2)
 
 
+@pytest.mark.long
+def test_it_runs_the_functions_of_an_app_on_the_apps_own_queue(tmp_path: Path) -> None:
+    url = (tmp_path / "queue").as_uri()
+    (tmp_path / "shop.py").write_text(APP.format(url=url))
+    with SyncQueue.open(url) as queue:
+        queue.enqueue("double", b'{"number": 21}')
+        queue.enqueue("halve", b'{"number": 21}')
+    ended = subprocess.run(
+        command("--app", "shop:app", "--json"), cwd=tmp_path, capture_output=True, text=True, timeout=120
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert json.loads(ended.stdout)["done"] == 1
+    assert archived(url)[b'{"number": 21}'].result == b"42"
+    assert totals(url) == (1, 0, 1)
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
+        ((), "give --handler module:function or --app module:app"),
+        (("--app", "casque:Queue"), "is no app but a type"),
         (("--handler", "nothing"), "a handler is written module:function"),
         (("--handler", "nowhere:f"), "No module named 'nowhere'"),
         (("--handler", "pickle:dumps", "-s", "retention"), "--setting is written NAME=VALUE"),

@@ -1,4 +1,4 @@
-"""`casque spark work URL --handler module:function`: Spark's executors work off a queue."""
+"""`casque spark work URL --handler module:function`, or `--app module:app`: Spark's executors work off a queue."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ import typer
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from casque.cli.running import EXIT_CANNOT_TELL, EXIT_FAILED, Json, StoreOptions, Url
+from casque.cli.place import find_place
+from casque.cli.running import EXIT_CANNOT_TELL, EXIT_FAILED, Json, OptionalUrl, StoreOptions
 from casque.cli.store_options import parse_options
 from casque.client.changes import changes_from
-from casque.errors import CasqueError, CorruptQueueError, WorkFailedError
+from casque.errors import CasqueError, CorruptQueueError, InvalidInputError, WorkFailedError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,6 +34,8 @@ EXAMPLES = """
   casque spark work s3://bucket/orders --handler mail.jobs:send --entrypoint send
 
   casque spark work s3://bucket/orders --handler mail.jobs:send --follow --remote sc://spark.example
+
+  casque spark work --app shop.jobs:app --until empty
 
   spark-submit --master k8s://... $(which casque) spark work s3://bucket/orders --handler mail.jobs:send
 """
@@ -71,10 +74,19 @@ Remote = Annotated[
 
 
 def work(
-    url: Url,
+    url: OptionalUrl = None,
     handler: Annotated[
-        str, typer.Option("--handler", metavar="MODULE:FUNCTION", help="What to call; executors must have the module.")
-    ],
+        str | None,
+        typer.Option("--handler", metavar="MODULE:FUNCTION", help="What to call; executors must have the module."),
+    ] = None,
+    app: Annotated[
+        str | None,
+        typer.Option(
+            "--app",
+            metavar="MODULE:APP",
+            help="An app: its functions are called, instead of a --handler.",
+        ),
+    ] = None,
     kind: Annotated[
         Takes, typer.Option("--kind", help="What it takes: one job, or an Arrow table or a pandas frame of many.")
     ] = Takes.JOB,
@@ -136,6 +148,9 @@ def work(
     it returns (bytes) goes to the archive, what it raises makes the attempt a failed one. Modules in the directory that
     this is started from are found too, if the session is local.
 
+    With --app the functions of an app are called, each for its own jobs, with its own time limit, attempts and
+    back-off; jobs of others are never claimed. Its own queue is worked off, unless another one is named.
+
     Ends when nothing is due. SIGTERM and Ctrl-C end it cleanly: what runs is finished, what was only claimed goes back.
     A second one ends it on the spot, and jobs come back by their leases.
 
@@ -145,13 +160,20 @@ def work(
     console = Console(stderr=True)
     stop = threading.Event()
     try:
+        if (handler is None) == (app is None):
+            raise InvalidInputError("give --handler module:function or --app module:app: what is to be called?")
         settings = changes_from(setting or [])
         options = parse_options(option or [])
+        tls = None
+        if url is None and app is None:
+            place = find_place(None, None, option)
+            url, options, tls, settings = place.url, place.options, place.tls, {**place.changes(), **settings}
         _find_modules_here()
         from casque.spark.work import process
         from casque.spark.work.calling import by_name
+        from casque.worker.named import app_named
 
-        by_name(handler)  # before a session is made, which takes a while
+        _ = by_name(handler) if handler else app_named(str(app))  # before a session is made, which takes a while
 
         with (
             session("casque spark work", master, remote) as spark,
@@ -162,6 +184,7 @@ def work(
                 spark,
                 url,
                 handler,
+                app=app,
                 kind=kind.value,
                 entrypoints=entrypoint,
                 batch=batch,
@@ -178,6 +201,7 @@ def work(
                 results_options=parse_options(results_option) if results_option else None,
                 via=via.value,
                 options=options or None,
+                tls=tls,
                 stop=stop,
                 on_progress=tell,
                 **settings,
@@ -246,7 +270,8 @@ def _shown(console: Console, quiet: bool) -> Iterator[Any]:
 
 
 def _words(summary: Summary) -> str:
-    others = {name: getattr(summary, name) for name in ("running", "lost", "left", "given_back")}
+    further = ("snoozed", "cancelled", "running", "lost", "left", "given_back")
+    others = {name: getattr(summary, name) for name in further}
     said = [f"{summary.done:,} done", f"{summary.failed:,} failed"]
     said += [f"{count:,} {name.replace('_', ' ')}" for name, count in others.items() if count]
     return f"{', '.join(said)}; {summary.rate:,.0f} jobs per second"

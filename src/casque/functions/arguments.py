@@ -54,8 +54,8 @@ class Arguments:
     """What one function takes."""
 
     def __init__(self, function: Callable[..., Any], entrypoint: str) -> None:
-        self._function = function
-        self._entrypoint = entrypoint
+        self.function = function
+        self.entrypoint = entrypoint
         try:
             self._taken  # noqa: B018  what is wrong with a signature is best said where it stands
         except NameError:
@@ -63,17 +63,17 @@ class Arguments:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """For a process that loads the function itself: by its name, where its module has the job in its place."""
-        module, name = self._function.__module__, self._function.__qualname__
+        module, name = self.function.__module__, self.function.__qualname__
         try:
             found = _function_named(module, name)
         except (ImportError, AttributeError) as error:
             raise pickle.PicklingError(str(error)) from error
-        if found is not self._function:
+        if found is not self.function:
             raise pickle.PicklingError(f"{module}:{name} is something else")
-        return _arguments_named, (module, name, self._entrypoint)
+        return _arguments_named, (module, name, self.entrypoint)
 
     def names(self) -> tuple[str, ...]:
-        return tuple(inspect.signature(self._function).parameters)
+        return tuple(inspect.signature(self.function).parameters)
 
     def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         """The arguments of a call by name, checked and converted, without defaults.
@@ -87,7 +87,7 @@ class Arguments:
             try:
                 given = taken.signature.bind(*args, **kwargs).arguments
             except TypeError as error:
-                raise InvalidInputError(f"{self._entrypoint}: {error}; {self._takes(taken)}") from None
+                raise InvalidInputError(f"{self.entrypoint}: {error}; {self._takes(taken)}") from None
         kinds = taken.kinds
         return {
             name: value if type(value) is kinds[name] in _AS_IT_IS else self._converted(name, value, kinds[name])
@@ -106,12 +106,12 @@ class Arguments:
             payload = _ENCODER.encode(given)
         except (msgspec.MsgspecError, TypeError, ValueError, RecursionError) as error:
             culprit = next((name for name, value in given.items() if not _has_json(value)), "?")
-            problem = f"{self._entrypoint}: argument {culprit!r} has no JSON form: {error}"
+            problem = f"{self.entrypoint}: argument {culprit!r} has no JSON form: {error}"
             raise InvalidInputError(problem) from error
         try:
             self._resolved().decoder.decode(payload)
         except (msgspec.MsgspecError, ValueError) as error:
-            raise InvalidInputError(f"{self._entrypoint}: {self._problem(error)}") from error
+            raise InvalidInputError(f"{self.entrypoint}: {self._problem(error)}") from error
         return payload
 
     def call(self, payload: bytes, context: JobContext) -> Any:
@@ -125,16 +125,16 @@ class Arguments:
         if taken.context is not None:
             kwargs[taken.context] = context
         if not taken.nameless:
-            return self._function(**kwargs)
+            return self.function(**kwargs)
         args = [kwargs.pop(name) for name in taken.nameless if name in kwargs]
-        return self._function(*args, **kwargs)
+        return self.function(*args, **kwargs)
 
     def decode(self, payload: bytes) -> dict[str, Any]:
         taken = self._resolved()
         try:
             decoded = taken.decoder.decode(payload)
         except (msgspec.MsgspecError, ValueError) as error:
-            raise InvalidPayloadError(self._entrypoint, self._problem(error)) from error
+            raise InvalidPayloadError(self.entrypoint, self._problem(error)) from error
         found = msgspec.structs.asdict(decoded)
         if len(taken.required) == len(found):
             return found
@@ -144,16 +144,16 @@ class Arguments:
 
     @cached_property
     def _taken(self) -> Taken:
-        whole = inspect.signature(self._function)
-        hints = get_type_hints(self._function, include_extras=True)
+        whole = inspect.signature(self.function)
+        hints = get_type_hints(self.function, include_extras=True)
         for name, parameter in whole.parameters.items():
             if parameter.kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD):
                 raise InvalidInputError(
-                    f"{self._entrypoint}: *args and **kwargs cannot be stored by name: name each argument, "
+                    f"{self.entrypoint}: *args and **kwargs cannot be stored by name: name each argument, "
                     f"or take a list or a dict instead of {parameter}"
                 )
             if name.startswith("__"):
-                raise InvalidInputError(f"{self._entrypoint}: {name!r} cannot be the name of a job's argument")
+                raise InvalidInputError(f"{self.entrypoint}: {name!r} cannot be the name of a job's argument")
         context = self._context(whole, hints)
         rest = [one for one in whole.parameters.values() if one.name != context]
         kinds = {one.name: hints.get(one.name, Any) for one in rest}
@@ -174,7 +174,7 @@ class Arguments:
             return self._taken
         except NameError as error:
             raise InvalidInputError(
-                f"{self._entrypoint}: an annotation cannot be resolved: {error}. Types of a job's arguments must be "
+                f"{self.entrypoint}: an annotation cannot be resolved: {error}. Types of a job's arguments must be "
                 "defined in its module, not inside a function or under TYPE_CHECKING"
             ) from error
 
@@ -185,11 +185,11 @@ class Arguments:
         if not found:
             return None
         if len(found) > 1:
-            raise InvalidInputError(f"{self._entrypoint}: one JobContext is enough, not {' and '.join(found)}")
+            raise InvalidInputError(f"{self.entrypoint}: one JobContext is enough, not {' and '.join(found)}")
         [name] = found
         if name != next(iter(whole.parameters)) and whole.parameters[name].default is inspect.Parameter.empty:
             raise InvalidInputError(
-                f"{self._entrypoint}: {name!r}, the JobContext, must be the first parameter, "
+                f"{self.entrypoint}: {name!r}, the JobContext, must be the first parameter, "
                 "or be `JobContext | None = None`"
             )
         return name
@@ -203,7 +203,7 @@ class Arguments:
                 _check_kind(kinds[one.name])
             except TypeError as error:
                 raise InvalidInputError(
-                    f"{self._entrypoint}: argument {one.name!r} cannot be stored: {error}"
+                    f"{self.entrypoint}: argument {one.name!r} cannot be stored: {error}"
                 ) from error
         shape = msgspec.defstruct("Arguments", fields, kw_only=True, forbid_unknown_fields=True)
         return msgspec.json.Decoder(shape, dec_hook=_decode_hook)
@@ -212,7 +212,7 @@ class Arguments:
         try:
             return msgspec.convert(value, kind, builtin_types=_OWN_TYPES, dec_hook=_decode_hook)
         except (msgspec.MsgspecError, TypeError, ValueError) as error:
-            raise InvalidInputError(f"{self._entrypoint}: argument {name!r}: {error}") from error
+            raise InvalidInputError(f"{self.entrypoint}: argument {name!r}: {error}") from error
 
     def _problem(self, error: Exception) -> str:
         """What msgspec says about a field, said about an argument."""

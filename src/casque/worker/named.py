@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import Any
 
 from casque.errors import InvalidInputError
+from casque.worker.handlers import Handlers
 
 
 def named(name: str, *, what: str, form: str, example: str) -> Any:
@@ -29,3 +30,15 @@ def named(name: str, *, what: str, form: str, example: str) -> Any:
             f"there is no {what.partition(' ')[2]} {name!r}: {error}. Is its module installed here?"
         ) from error
     return found
+
+
+def app_named(name: str) -> Handlers:
+    """`package.module:app`. Raises InvalidInputError, which says what is wrong with it."""
+    return as_app(named(name, what="an app", form="module:app", example="shop.jobs:app"), repr(name))
+
+
+def as_app(found: Any, said: str) -> Handlers:
+    """What somebody calls an app. Raises InvalidInputError if it is none."""
+    if not all(hasattr(type(found), needed) or hasattr(found, needed) for needed in ("url", "opening", "handlers")):
+        raise InvalidInputError(f"{said} is no app but a {type(found).__name__}: give a casque.App, or its name")
+    return found  # type: ignore[no-any-return]

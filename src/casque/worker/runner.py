@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from casque import checks
+from casque.client.job import Job
 from casque.clock import Clock, Random
 from casque.errors import InvalidPayloadError
 from casque.service import Outcome
@@ -15,12 +16,18 @@ from casque.telemetry import logger
 from casque.telemetry.tracing import Handling
 from casque.worker.claims import Claim, Claims
 from casque.worker.failures import described
-from casque.worker.handlers import Cancel, Snooze, as_result
+from casque.worker.handlers import Cancel, Handler, Snooze, as_result
 from casque.worker.processes import NoProcessError, ProcessDiedError, Processes
-from casque.worker.settler import Settler
 from casque.worker.threads import Threads
 
 log = logger("worker")
+
+
+class Told(Protocol):
+    """Whoever hears what became of jobs: a `Settler`, as a rule."""
+
+    def add(self, claim: Claim, outcome: Outcome) -> None: ...
+
 
 LEVELS = {"failed": logging.WARNING, "crashed": logging.WARNING, "lost": logging.DEBUG}
 
@@ -32,7 +39,7 @@ class Runner:
     def __init__(
         self,
         claims: Claims,
-        settler: Settler,
+        settler: Told,
         processes: Processes | None,
         *,
         concurrency: int,
@@ -190,7 +197,7 @@ class Runner:
             return
         job = claim.job
         delay_ms = claim.handler.retry.delay_ms(job.attempts, self._rng.random())
-        outcome = Outcome(job.id, job.token, text, None, delay_ms, None, final or _is_last(claim))
+        outcome = Outcome(job.id, job.token, text, None, delay_ms, None, final or _is_last(job, claim.handler))
         claim.why = text
         self._over(claim, "failed", outcome, text.partition("\n")[0])
 
@@ -198,13 +205,8 @@ class Runner:
         if claim.left:
             self._over(claim, "lost", None)
             return
-        job = claim.job
-        counted = job.record.spec.max_crashes is not None  # apart from attempts, of which there may be none so far
-        tries = job.record.crashes + 1 if counted else job.attempts
-        delay_ms = claim.handler.retry.delay_ms(tries, self._rng.random())
-        final = not counted and _is_last(claim)
         claim.why = text
-        self._over(claim, "crashed", Outcome(job.id, job.token, text, None, delay_ms, None, final, crashed=True), text)
+        self._over(claim, "crashed", crashed(claim.job, claim.handler, text, self._rng), text)
 
     def _over(self, claim: Claim, how: str, outcome: Outcome | None, why: str = "") -> None:
         claim.over = True
@@ -233,7 +235,16 @@ class Runner:
             )
 
 
-def _is_last(claim: Claim) -> bool:
+def crashed(job: Job[Any], handler: Handler, text: str, rng: Random) -> Outcome:
+    """The outcome of a job whose process died."""
+    counted = job.record.spec.max_crashes is not None  # apart from attempts, of which there may be none so far
+    tries = job.record.crashes + 1 if counted else job.attempts
+    delay_ms = handler.retry.delay_ms(tries, rng.random())
+    final = not counted and _is_last(job, handler)
+    return Outcome(job.id, job.token, text, None, delay_ms, None, final, crashed=True)
+
+
+def _is_last(job: Job[Any], handler: Handler) -> bool:
     """Whether the handler allows no more attempts: the job itself, enqueued by somebody else, may allow more."""
-    most = claim.handler.retry.max_attempts
-    return most is not None and claim.job.attempts >= most
+    most = handler.retry.max_attempts
+    return most is not None and job.attempts >= most

@@ -90,7 +90,7 @@ class Worker:
         self._handlers = chosen(handlers.handlers, entrypoints)
         self._apart = {name: handler for name, handler in self._handlers.items() if handler.executor == "process"}
         pickled(self._apart)  # what has no name is best refused now
-        found = (url, handlers.opening) if url is not None else _located(handlers)
+        found = (url, handlers.opening) if url is not None else located(handlers)
         self._url: Any = found[0]  # or a store that somebody made
         self._opening = {**found[1], **(opening or {})}
         self.name = f"{socket.gethostname()[:60]}-{new_nonce(system_random())}"
@@ -151,7 +151,7 @@ class Worker:
             return None
 
 
-def _located(handlers: Handlers) -> tuple[Any, Mapping[str, Any]]:
+def located(handlers: Handlers) -> tuple[Any, Mapping[str, Any]]:
     """Where its queue is; some have to look for it."""
     look = getattr(handlers, "located", None)
     return (handlers.url, handlers.opening) if look is None else look()

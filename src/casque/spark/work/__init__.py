@@ -5,8 +5,8 @@ and settles what comes back. Executors see jobs and a handler, never a store, a 
 is the state, so there is no checkpoint: a driver that is killed leaves claims, and they come back by their leases.
 
 `options.py` what can be set; `foreman.py` the loop; `courier.py` one trip to the executors and back; `calling.py` what
-runs there; `parcels.py` what travels; `keeper.py` the leases; `results.py` a table of what handlers return; `pace.py`
-how many at a time; `summary.py` the figures.
+runs there, `functions.py` what does if it is an app; `parcels.py` what travels; `keeper.py` the leases; `results.py` a
+table of what handlers return; `pace.py` how many at a time; `summary.py` the figures.
 """
 
 from __future__ import annotations

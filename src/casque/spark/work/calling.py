@@ -22,7 +22,9 @@ import pyarrow.compute as pc
 from casque import checks
 from casque.client.job import Job
 from casque.client.payloads import codec_for
+from casque.clock import Random
 from casque.errors import InvalidInputError
+from casque.service import Outcome
 from casque.spark.executor import settle_in
 from casque.spark.parquet import File
 from casque.spark.work.options import Kind
@@ -55,17 +57,14 @@ class Calling(msgspec.Struct, frozen=True):
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """For `DataFrame.mapInArrow`: parcels in, parcels out."""
-        settle_in()
         kept: list[pa.Table] = []
-        for batch in batches:
-            for cell in batch.column("parcel"):
-                try:
-                    outcomes, rows = self.answered(unpacked(cell))
-                except Exception as error:  # noqa: BLE001  anything here is told to the driver, which stops
-                    yield _back(trouble=described(error))
-                else:
-                    kept += rows
-                    yield _back(parcel=packed(outcomes))
+
+        def answer(jobs: pa.Table) -> pa.Table:
+            outcomes, rows = self.answered(jobs)
+            kept.extend(rows)
+            return outcomes
+
+        yield from answers(batches, answer)
         if self.keeping is not None and any(rows.num_rows for rows in kept):
             # The last thing that a task does. If it fails, no outcome of this task reaches the driver.
             yield _back(files=msgspec.json.encode([self._written(self.keeping, pa.concat_tables(kept))]).decode())
@@ -86,6 +85,10 @@ class Calling(msgspec.Struct, frozen=True):
         told = [self._many(handler, chunk) for chunk in pieces(jobs, -(-jobs.num_rows // size))]
         outcomes = pa.concat_tables([OUTCOMES.empty_table(), *(outcomes for outcomes, _ in told)])
         return outcomes, [rows for _, several in told for rows in several]
+
+    def crashed(self, job: Job[Any], error: str, _rng: Random) -> Outcome:
+        """What became of a job that its process did not survive. The queue knows how long it waits."""
+        return Outcome(job.id, job.token, error, crashed=True)
 
     # --- Handlers of one job ---
 
@@ -120,6 +123,19 @@ class Calling(msgspec.Struct, frozen=True):
             return outcomes_of(jobs, errors, [None] * jobs.num_rows), [rows]
         except BaseException as error:  # noqa: BLE001  it is these jobs' outcome
             return outcomes_of(jobs, [described(error)] * jobs.num_rows, [None] * jobs.num_rows), []
+
+
+def answers(batches: Iterator[pa.RecordBatch], answer: Callable[[pa.Table], pa.Table]) -> Iterator[pa.RecordBatch]:
+    """For each parcel of jobs one of outcomes, or why there is none."""
+    settle_in()
+    for batch in batches:
+        for cell in batch.column("parcel"):
+            try:
+                outcomes = answer(unpacked(cell))
+            except Exception as error:  # noqa: BLE001  anything here is told to the driver, which stops
+                yield _back(trouble=described(error))
+            else:
+                yield _back(parcel=packed(outcomes))
 
 
 @lru_cache(maxsize=8)

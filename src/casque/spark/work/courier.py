@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 import pyarrow as pa
 
+from casque.clock import Random
 from casque.spark.parquet import File
 from casque.spark.work.calling import BACK, Calling
-from casque.spark.work.parcels import JOBS, outcomes_of, packed, pieces, unpacked
+from casque.spark.work.functions import Functions
+from casque.spark.work.parcels import JOBS, jobs_of, outcomes_table, packed, pieces, unpacked
 from casque.spark.work.results import ResultsTable
 
 if TYPE_CHECKING:
@@ -42,7 +44,12 @@ class Delivery(NamedTuple):
 
 class Courier:
     def __init__(
-        self, spark: SparkSession, calling: Calling, *, tasks: int | None, results: ResultsTable | None = None
+        self,
+        spark: SparkSession,
+        calling: Calling | Functions,
+        *,
+        tasks: int | None,
+        results: ResultsTable | None = None,
     ) -> None:
         self._spark = spark
         self._context = _context(spark)
@@ -77,6 +84,11 @@ class Courier:
         for trouble in back.column("trouble").drop_null():
             raise TroubleError(trouble.as_py())
 
+    def died(self, jobs: pa.Table, why: str, rng: Random) -> Delivery:
+        """The outcome of jobs whose process did not survive them."""
+        said = f"WorkerDied: the Python process on the executor died while it ran this job alone ({why})"
+        return Delivery(outcomes_table([self._calling.crashed(job, said, rng) for job in jobs_of(jobs)]), [])
+
     def interrupt(self, tag: str) -> None:
         """End what runs under this tag; whoever waits for it gets a SparkFailedError."""
         if self._context is not None:
@@ -84,8 +96,8 @@ class Courier:
         else:
             self._spark.interruptTag(tag)
 
-    def _now(self) -> Calling:
-        if self._results is None:
+    def _now(self) -> Calling | Functions:
+        if self._results is None or isinstance(self._calling, Functions):
             return self._calling
         return msgspec.structs.replace(self._calling, keeping=self._results.keeping())
 
@@ -105,12 +117,6 @@ class Courier:
             raise SparkFailedError(_gist(error)) from error
         finally:
             tagged[1](tag)
-
-
-def died(jobs: pa.Table, why: str) -> Delivery:
-    """The outcome of a job whose process did not survive it."""
-    said = f"WorkerDied: the Python process on the executor died while it ran this job alone ({why})"
-    return Delivery(outcomes_of(jobs, [said] * jobs.num_rows, [None] * jobs.num_rows), [])
 
 
 def _context(spark: SparkSession) -> SparkContext | None:

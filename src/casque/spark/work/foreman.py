@@ -18,7 +18,7 @@ from casque.client.job import Job
 from casque.client.queue import Queue
 from casque.clock import Clock, Random, new_nonce
 from casque.errors import CasqueError, WorkFailedError
-from casque.spark.work.courier import Courier, Delivery, SparkFailedError, TroubleError, died
+from casque.spark.work.courier import Courier, Delivery, SparkFailedError, TroubleError
 from casque.spark.work.keeper import keeping
 from casque.spark.work.options import Until, WorkOptions
 from casque.spark.work.pace import FIRST, Pace
@@ -261,7 +261,7 @@ class Foreman:
                 if trip.culprits > CULPRITS_MAX:
                     raise
                 log.warning("job %s killed the process that ran it: %s", jobs.column("id")[0], error)
-                return [died(jobs, str(error))]
+                return [self._courier.died(jobs, str(error), self._rng)]
             if trip.culprits >= CULPRITS_MAX:
                 raise
             log.warning("Spark gave up on %d jobs, trying them in pieces: %s", jobs.num_rows, error)
@@ -279,14 +279,7 @@ class Foreman:
         began_ms = self._clock.monotonic_ms()
         outcomes = pa.concat_tables([delivery.outcomes for delivery in deliveries])
         settled = await settle(self._queue, outcomes, self._rng)
-        count = settled.done + settled.failed + settled.lost
-        self._count(
-            done=settled.done,
-            failed=settled.failed,
-            lost=settled.lost,
-            running=-count,
-            settle_s=self._since(began_ms),
-        )
+        self._count(**msgspec.structs.asdict(settled), running=-outcomes.num_rows, settle_s=self._since(began_ms))
 
     async def _give_back(self, jobs: list[Job[bytes]]) -> None:
         answers = await self._queue.give_back(jobs)

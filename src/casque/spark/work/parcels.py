@@ -14,7 +14,8 @@ from typing import Any
 import pyarrow as pa
 
 from casque.client.job import Job
-from casque.client.payloads import PayloadCodec
+from casque.client.payloads import BytesCodec, PayloadCodec
+from casque.service import Outcome
 from casque.types import JobRecord, JobSpec, JobState
 
 MOMENT = pa.timestamp("ms", tz="UTC")
@@ -35,12 +36,27 @@ JOBS = pa.schema(
         ("headers", pa.map_(pa.string(), pa.string())),
         ("error", pa.string()),
         ("sequence", pa.int64()),
+        ("max_crashes", pa.int64()),
+        ("crashes", pa.int64()),
     ]
 )
 """What a handler of many jobs is given, and what a job is put together from for a handler of one. `error` is that of
 the attempt before."""
-OUTCOMES = pa.schema([("id", pa.string()), ("token", pa.int64()), ("error", pa.string()), ("result", pa.binary())])
-"""`error` is null for a job that is done."""
+OUTCOMES = pa.schema(
+    [
+        ("id", pa.string()),
+        ("token", pa.int64()),
+        ("error", pa.string()),
+        ("result", pa.binary()),
+        ("delay_ms", pa.int64()),
+        ("final", pa.bool_()),
+        ("crashed", pa.bool_()),
+        ("snoozed", pa.bool_()),
+        ("cancelled", pa.bool_()),
+    ]
+)
+"""As `Outcome` has them, but for its back-off. Null says nothing: a job without an error is done."""
+BYTES: PayloadCodec[Any] = BytesCodec()
 _RUNNING = JobState.RUNNING
 _SMALL = pa.ipc.IpcWriteOptions(compression="lz4")
 """Spark copies a parcel several times on its way: to make it smaller takes less than that."""
@@ -73,11 +89,13 @@ def jobs_table(jobs: Sequence[Job[bytes]]) -> pa.Table:
         packed_headers,
         pa.array([record.error for record in records], pa.string()),
         pa.array([record.sequence for record in records], pa.int64()),
+        pa.array([spec.max_crashes for spec in specs], pa.int64()),
+        pa.array([record.crashes for record in records], pa.int64()),
     ]
     return pa.table(columns, schema=JOBS)
 
 
-def jobs_of(table: pa.Table, codec: PayloadCodec[Any]) -> Iterator[Job[Any]]:
+def jobs_of(table: pa.Table, codec: PayloadCodec[Any] = BYTES) -> Iterator[Job[Any]]:
     """The jobs again, one by one. Nobody holds their leases here: they cannot be finished by their handles."""
     columns = [
         (column.cast(pa.int64()) if column.type == MOMENT else column).to_pylist() for column in table.itercolumns()
@@ -98,9 +116,20 @@ def jobs_of(table: pa.Table, codec: PayloadCodec[Any]) -> Iterator[Job[Any]]:
         headers,
         error,
         n,
+        crashes_max,
+        crashes,
     ) in zip(*columns, strict=True):
         spec = JobSpec(
-            id_, entrypoint, payload, priority, None, most, key, None if headers is None else dict(headers), zone
+            id_,
+            entrypoint,
+            payload,
+            priority,
+            None,
+            most,
+            key,
+            None if headers is None else dict(headers),
+            zone,
+            max_crashes=crashes_max,
         )
         yield Job(
             JobRecord(
@@ -113,6 +142,7 @@ def jobs_of(table: pa.Table, codec: PayloadCodec[Any]) -> Iterator[Job[Any]]:
                 attempts=attempts,
                 claimed_ms=claimed,
                 error=error,
+                crashes=crashes,
             ),
             codec,
         )
@@ -121,9 +151,29 @@ def jobs_of(table: pa.Table, codec: PayloadCodec[Any]) -> Iterator[Job[Any]]:
 def outcomes_of(
     jobs: pa.Table, errors: Sequence[str | None] | pa.Array, results: Sequence[bytes | None] | pa.Array
 ) -> pa.Table:
-    """What became of each of these jobs, in their order."""
+    """What became of each of these jobs, in their order: done, or failed."""
     columns = [jobs.column("id"), jobs.column("token"), _as(errors, pa.string()), _as(results, pa.binary())]
+    silent = [pa.nulls(jobs.num_rows, field.type) for field in list(OUTCOMES)[len(columns) :]]
+    return pa.table([*columns, *silent], schema=OUTCOMES)
+
+
+def outcomes_table(outcomes: Sequence[Outcome]) -> pa.Table:
+    """The same of outcomes that may say anything else."""
+    names = ["job_id", *OUTCOMES.names[1:]]
+    columns = [
+        pa.array([getattr(one, name) for one in outcomes], field.type)
+        for name, field in zip(names, OUTCOMES, strict=True)
+    ]
     return pa.table(columns, schema=OUTCOMES)
+
+
+def outcomes_in(table: pa.Table) -> list[Outcome]:
+    """The outcomes again, as a queue takes them."""
+    columns = [column.to_pylist() for column in table.itercolumns()]
+    return [
+        Outcome(id_, token, error, result, delay_ms, None, bool(final), bool(crashed), bool(snoozed), bool(cancelled))
+        for id_, token, error, result, delay_ms, final, crashed, snoozed, cancelled in zip(*columns, strict=True)
+    ]
 
 
 def packed(table: pa.Table) -> bytes:

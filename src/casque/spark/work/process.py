@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -18,12 +19,19 @@ from casque.spark.reach import Via, is_led
 from casque.spark.work.calling import Calling, Loading, by_name
 from casque.spark.work.courier import Courier
 from casque.spark.work.foreman import Foreman
+from casque.spark.work.functions import Functions, functions_of
 from casque.spark.work.options import LEASE, TIMEOUT, Kind, Until, WorkOptions, checked, choice
 from casque.spark.work.results import ResultsTable
 from casque.spark.work.summary import Summary
+from casque.worker.handlers import Handlers
+from casque.worker.named import app_named
+from casque.worker.worker import located
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+Prepare = Callable[[Queue[bytes]], Awaitable[None]]
+"""What an app wants done with an open queue before the first job."""
 
 THREADS = 8
 """Trips to Spark at once: two batches, or the pieces of one that has to be taken apart; and one to interrupt them."""
@@ -31,9 +39,10 @@ THREADS = 8
 
 def process(
     spark: SparkSession,
-    url: str,
-    handler: Callable[[Any], Any] | str,
+    url: str | None = None,
+    handler: Callable[[Any], Any] | str | None = None,
     *,
+    app: Handlers | str | None = None,
     kind: str | Kind = Kind.JOB,
     entrypoints: str | Sequence[str] | None = None,
     batch: int | None = None,
@@ -64,6 +73,10 @@ def process(
     table of many. What it returns (bytes) goes to the archive as the job's result; what it raises makes the attempt a
     failed one. Jobs are at least once: a task that Spark repeats calls the handler again, and only one outcome counts.
 
+    With `app`, a `casque.App` or its name, `module:app`, its functions are called instead, each for the jobs that it
+    has, with its own time limit, attempts and back-off, as a worker of the app does. Without a `url` its own queue is
+    worked off. Nobody on an executor hears of a lost lease, of progress, or through a hook.
+
     Ends when nothing is due, with `until="empty"` when nothing is left, with `follow=True` when `stop` is set. `batch`
     jobs are claimed at a time, by default as many as take a few seconds. `lease` is how soon jobs come back if this
     driver dies; leases are kept alive while executors work, for a batch up to `timeout`.
@@ -93,18 +106,52 @@ def process(
     DEFAULTS.with_changes(settings)  # a name that does not exist is refused before anything is begun
     if results is None and (result_schema is not None or results_options is not None):
         raise InvalidInputError("result_schema and results_options are for a results table: add results=URL")
-    loaded = loading(handler)
+    if (handler is None) == (app is None):
+        raise InvalidInputError("give a handler or an app: what is to be called?")
+    calling: Calling | Functions
+    opening: dict[str, Any] = {"options": options, "token": token, "tls": tls, **settings}
+    opening = {key: value for key, value in opening.items() if value is not None}
+    prepare: Prepare | None = None
+    if app is not None:
+        if chosen.kind is not Kind.JOB or type is not None or results is not None:
+            raise InvalidInputError(
+                "an app's functions say themselves what they take and return: leave kind, type and results out"
+            )
+        found = app_named(app) if isinstance(app, str) else app
+        calling = functions_of(app, chosen.entrypoints, chosen.concurrency)
+        chosen = replace(chosen, entrypoints=calling.entrypoints)
+        url, way, opening = _merged(found, url, way, opening)
+        prepare = getattr(found, "prepare", None)
+    else:
+        assert handler is not None
+        if url is None:
+            raise InvalidInputError("which queue? Give its url: only an app may know it by itself")
+        calling = Calling(loading(handler), chosen.kind, chosen.per_call, chosen.concurrency, type)
+    at = url
     kept = None if results is None else ResultsTable(spark, results, results_options, result_schema)
-    calling = Calling(loaded, chosen.kind, chosen.per_call, chosen.concurrency, type)
     courier = Courier(spark, calling, tasks=chosen.tasks, results=kept)
     name = f"{worker or 'spark'}-{new_nonce(system_random())}"
-    run = _Run(chosen, courier, kept, name, on_progress or (lambda _summary: None))
+    run = _Run(chosen, courier, kept, name, on_progress or (lambda _summary: None), prepare)
 
     async def work() -> Summary:
-        opened = await _open(url, way, options, token, tls, name, settings)
-        return await run.on(opened)
+        return await run.on(await _open(at, way, name, opening))
 
     return run.block(work, stop)
+
+
+def _merged(app: Handlers, url: str | None, way: Via, given: dict[str, Any]) -> tuple[str, Via, dict[str, Any]]:
+    """Where an app's queue is and how it is opened; what was given wins.
+
+    Raises:
+        InvalidInputError: nobody has said where it is.
+    """
+    at, own = (url, app.opening) if url is not None else located(app)
+    if not isinstance(at, str):
+        raise InvalidInputError("the app's queue is a store that somebody made: give a url")
+    opening = {**own, **given}
+    if way is Via.AUTO and opening.get("via") == "broker":
+        way = Via.BROKER
+    return at, way, {name: value for name, value in opening.items() if name not in ("via", "clock", "rng")}
 
 
 def loading(handler: Callable[[Any], Any] | str) -> Loading:
@@ -135,7 +182,9 @@ class _Run:
         results: ResultsTable | None,
         worker: str,
         tell: Callable[[Summary], None],
+        prepare: Prepare | None,
     ) -> None:
+        self._prepare = prepare
         self._options = options
         self._courier = courier
         self._results = results
@@ -153,6 +202,8 @@ class _Run:
             if self._stopped:
                 stop.set()
         async with queue:
+            if self._prepare is not None:
+                await self._prepare(queue)
             with ThreadPoolExecutor(THREADS, thread_name_prefix="casque-spark") as threads:
                 foreman = Foreman(
                     queue,
@@ -210,17 +261,14 @@ class _Run:
                 self._loop.call_soon_threadsafe(self._stop.set)
 
 
-async def _open(
-    url: str,
-    via: Via,
-    options: Mapping[str, str] | None,
-    token: str | None,
-    tls: ClientTlsFiles | None,
-    worker: str,
-    settings: SettingsChanges,
-) -> Queue[bytes]:
+async def _open(url: str, via: Via, worker: str, opening: Mapping[str, Any]) -> Queue[bytes]:
     if is_address(url):
-        return Queue.open(url, token=token, tls=tls, worker=worker, **settings)
-    if via is Via.BROKER or (via is Via.AUTO and await is_led(url, options)):
-        return Queue.open(url, via="broker", options=options, token=token, tls=tls, worker=worker, **settings)
-    return Queue.open(url, options=options, worker=worker, **settings)
+        return Queue.open(url, worker=worker, **_without(opening, "options", "layout"))
+    if via is Via.BROKER or (via is Via.AUTO and await is_led(url, opening.get("options"))):
+        return Queue.open(url, via="broker", worker=worker, **_without(opening, "layout"))
+    return Queue.open(url, worker=worker, **_without(opening, "token", "tls"))
+
+
+def _without(opening: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    """What one way to reach a queue takes; the others may take more."""
+    return {name: value for name, value in opening.items() if name not in names}

@@ -6,8 +6,8 @@ import msgspec
 
 
 class Summary(msgspec.Struct, frozen=True):
-    """The figures of one run. Every job that was claimed is in one of `done`, `failed`, `lost`, `given_back`, `left`
-    and, while the run goes on, `running`."""
+    """The figures of one run. Every job that was claimed is in one of `done`, `failed`, `snoozed`, `cancelled`, `lost`,
+    `given_back`, `left` and, while the run goes on, `running`."""
 
     worker: str
     """The name under which the jobs were claimed; new for each run."""
@@ -16,6 +16,10 @@ class Summary(msgspec.Struct, frozen=True):
     done: int = 0
     failed: int = 0
     """Given back with an error: again later, or dead if that was the last attempt."""
+    snoozed: int = 0
+    """Put off by their own functions, which an app's may do."""
+    cancelled: int = 0
+    """Called off by their own functions."""
     lost: int = 0
     """Ended after the lease was lost: the outcome did not count, and somebody else has the job, or had it."""
     given_back: int = 0
@@ -33,7 +37,8 @@ class Summary(msgspec.Struct, frozen=True):
     @property
     def rate(self) -> float:
         """Jobs settled per second."""
-        return (self.done + self.failed) / self.seconds if self.seconds else 0.0
+        settled = self.done + self.failed + self.snoozed + self.cancelled
+        return settled / self.seconds if self.seconds else 0.0
 
     def told(self) -> dict[str, str | int | float]:
         """For programs."""
