@@ -363,6 +363,36 @@ async def test_a_result_that_can_never_come_is_not_waited_for() -> None:
             await handle.result()
 
 
+async def test_a_result_can_be_had_for_as_long_as_it_lives_and_not_longer() -> None:
+    shop = App("memory://", result_ttl=3600)
+    doubled = shop.job(result_ttl=timedelta(seconds=60))(_double)
+    longer = shop.job("longer")(_double)
+    never = shop.job("never", result_ttl=0)(_double)
+    async with in_memory(shop) as (queue, clock):
+        handles = [await doubled.enqueue(21), await longer.enqueue(4), await never.enqueue(1)]
+        waiting = asyncio.create_task(handles[0].result())
+        await clock.advance(0)
+        for job in await queue.dequeue(batch_size=3):
+            handler = shop.handlers[job.entrypoint]
+            returned = handler.call(job.payload, JobContext(job.id, job.entrypoint))
+            await job.ack(result=handler.encode_result(returned))
+        await clock.advance(60)
+        assert await waiting == 42
+        assert await handles[0].result() == 42
+        await clock.advance(1)
+        with pytest.raises(NoResultError, match="it has expired: _double has a result_ttl of 60 s, and was done 61 s"):
+            await handles[0].result()
+        assert await handles[0].status() is JobState.DONE, "what became of it is known all the same"
+        assert await longer.handle(handles[1].id).result() == 8, "the app's own is an hour"
+        with pytest.raises(NoResultError, match="never has result_ttl=0, so that its results are not kept"):
+            await handles[2].result()
+        assert {job.entrypoint: job.result async for job in queue.archive()}["never"] is None, "nor written"
+    with inline(shop), pytest.raises(NoResultError, match="results are not kept"):
+        never.enqueue_sync(1).result()
+    with pytest.raises(InvalidInputError, match="result_ttl must be"):
+        shop.job("wrong", result_ttl=-1)
+
+
 async def test_a_job_that_nobody_knows_has_no_result_when_the_archive_had_its_time() -> None:
     async with in_memory(app) as (_, clock):
         waiting = asyncio.create_task(send.handle("never-was").result())

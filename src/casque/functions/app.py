@@ -55,7 +55,8 @@ class App:
     Everything that `Queue.open` takes may be given: options of the store, `via="broker"`, settings. Nothing is opened
     before `async with app:`, or `with app:` for code without asyncio. A worker runs the jobs:
     `casque worker module:app`. An app without a URL finds its queue when it is opened, as the command line does: by the
-    variable CASQUE_URL, or by the `url` in casque.toml.
+    variable CASQUE_URL, or by the `url` in casque.toml. `result_ttl` is that of all functions which have none of their
+    own.
     """
 
     def __init__(
@@ -69,8 +70,10 @@ class App:
         tls: ClientTlsFiles | None = None,
         clock: Clock | None = None,
         rng: Random | None = None,
+        result_ttl: Span | None = None,
         **settings: Unpack[SettingsChanges],
     ) -> None:
+        self._result_ttl_ms = None if result_ttl is None else checks.span_ms("result_ttl", result_ttl)
         self._settings = DEFAULTS.with_changes(settings)
         opening = {
             "layout": layout, "options": options, "via": via, "token": token, "tls": tls, "clock": clock, "rng": rng,
@@ -144,6 +147,7 @@ class App:
         key: Key | None = None,
         zone: str | None = None,
         executor: Literal["async", "thread", "process"] | None = None,
+        result_ttl: Span | None = None,
     ) -> Decorator:
         """Make a function enqueueable. Its parameters are what its jobs carry; a first one that is annotated with
         `JobContext` is filled in by the worker.
@@ -156,7 +160,8 @@ class App:
         same key, nothing is added; a template such as `"user-{user_id}"`, or a function of the same arguments.
         `executor`: where a plain function runs, in a `thread` unless it is so quick that it may run on the worker's
         loop, `async`, where coroutine functions run; with `process` either runs in a process of its own, for what
-        computes, may crash, or must be killed when its time is up.
+        computes, may crash, or must be killed when its time is up. `result_ttl`: how long after its end a result can be
+        had from a handle; 0 if it need not be kept at all, and by default as long as the archive has it.
         """
         if name is not None and not isinstance(name, str):
             raise InvalidInputError("write @app.job() with parentheses; its first argument is a name")
@@ -168,6 +173,7 @@ class App:
             max_crashes=None if max_crashes is None else checks.max_crashes(max_crashes),
         )
         timeout_s = None if timeout is None else max(1, checks.span_ms("timeout", timeout)) / 1000
+        ttl_ms = self._result_ttl_ms if result_ttl is None else checks.span_ms("result_ttl", result_ttl)
 
         def decorate(function: Any) -> Any:
             if not callable(function) or isinstance(function, type):
@@ -177,7 +183,9 @@ class App:
                 raise InvalidInputError(
                     f"there is a job {entrypoint!r} already: give one of them another name, @app.job('{entrypoint}-2')"
                 )
-            definition = Definition(function, entrypoint, retry=retry, timeout_s=timeout_s, executor=executor)
+            definition = Definition(
+                function, entrypoint, retry=retry, timeout_s=timeout_s, executor=executor, result_ttl_ms=ttl_ms
+            )
             whole = msgspec.structs.replace(options, key=definition.checked_key(key))
             self._definitions[entrypoint] = definition
             return JobFunction[..., Any, Any](self, definition, whole)
@@ -351,14 +359,11 @@ class App:
             if self._definitions.get(known.entrypoint) is not known:
                 raise InvalidInputError(f"{one.entrypoint!r} is a function of another app")
         added = await self._open().enqueue(made, request_id=request_id)
-        return [
-            Handle(self._open, call.definition.entrypoint, job_id, call.definition.decode_result, since=since)
-            for call, (job_id, since) in zip(made, added, strict=True)
-        ]
+        return [self._handle(call.definition, job_id, since) for call, (job_id, since) in zip(made, added, strict=True)]
 
     def handle(self, definition: Definition, job_id: str, since: datetime | None = None) -> Handle[Any]:
         """For `function.handle`."""
-        return Handle(self._open, definition.entrypoint, checks.job_id(job_id), definition.decode_result, since=since)
+        return self._handle(definition, checks.job_id(job_id), since)
 
     def wait(self, call: Coroutine[Any, Any, S]) -> S:
         """Carry out a call for somebody who blocks meanwhile."""
@@ -370,6 +375,16 @@ class App:
         return outlet.wait(call)
 
     # --- Inside ---
+
+    def _handle(self, definition: Definition, job_id: str, since: datetime | None) -> Handle[Any]:
+        return Handle(
+            self._open,
+            definition.entrypoint,
+            job_id,
+            definition.decode_result,
+            since=since,
+            ttl_ms=definition.result_ttl_ms,
+        )
 
     def _open(self) -> Outlet:
         if self._outlet is None:

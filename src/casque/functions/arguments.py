@@ -272,6 +272,11 @@ def encode_result(returned: object) -> bytes | None:
     return None if returned is None else _ENCODER.encode(returned)
 
 
+def discard_result(_returned: object) -> bytes | None:
+    """For a function whose results nobody may read, not even at once: they are not written."""
+    return None
+
+
 def _is_context(kind: Any) -> bool:
     if get_origin(kind) in (Union, UnionType):
         return any(one is JobContext for one in get_args(kind))

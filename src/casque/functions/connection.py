@@ -10,6 +10,7 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
+from casque import checks
 from casque.client.loop_thread import result_of
 from casque.client.queue import NewJob, Queue
 from casque.clock import Clock, SystemClock
@@ -132,7 +133,9 @@ class Open:
                 )
             await self._clock.sleep(pause_s)
             pause_s = min(2 * pause_s, self._settings.poll_max.total_seconds())
-        return Outcome(archived.state, archived.result, archived.error)
+        # By two clocks, if another machine finished it: a time to live is a courtesy, and nothing else goes by this.
+        age = self._clock.wall_ms() - checks.moment_ms("finished_at", archived.finished_at)
+        return Outcome(archived.state, archived.result, archived.error, max(0, age))
 
     async def _from_looks(self, handle: Handle[Any]) -> Outcome:
         """A queue without a history is looked at now and then."""

@@ -8,7 +8,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 
-from casque.errors import JobFailedError
+from casque.errors import JobFailedError, NoResultError
 from casque.types import JobState, Progress
 
 T = TypeVar("T")
@@ -21,6 +21,8 @@ class Outcome(msgspec.Struct, frozen=True):
     state: JobState
     result: bytes | None = None
     error: str | None = None
+    age_ms: int = 0
+    """How long ago that was, by the clock of whoever asks; 0 if it was waited for."""
 
 
 class Connection(Protocol):
@@ -42,7 +44,7 @@ class Connection(Protocol):
 class Handle(Generic[T]):
     """One job. It can be made again from its id with `function.handle(job_id)`."""
 
-    __slots__ = ("_connection", "_decode", "entrypoint", "id", "since")
+    __slots__ = ("_connection", "_decode", "_ttl_ms", "entrypoint", "id", "since")
 
     def __init__(
         self,
@@ -52,10 +54,12 @@ class Handle(Generic[T]):
         decode: Callable[[bytes], T],
         *,
         since: datetime | None = None,
+        ttl_ms: int | None = None,
     ) -> None:
         """For apps, which make handles."""
         self._connection = connection
         self._decode = decode
+        self._ttl_ms = ttl_ms
         self.id = job_id
         self.entrypoint = entrypoint
         self.since = since
@@ -85,12 +89,21 @@ class Handle(Generic[T]):
 
         Raises:
             JobFailedError: the job is dead, or was cancelled.
-            NoResultError: it cannot be had, however long one waits: the job is unknown, or results are not kept.
+            NoResultError: it cannot be had, however long one waits: the job is unknown, results are not kept, or this
+                one has expired, because its function has a `result_ttl`.
             TimeoutError: it had not finished after so many seconds. It goes on.
         """
         outcome = await self._connection().outcome(self, timeout)
         if outcome.state is not JobState.DONE:
             raise JobFailedError(self.id, outcome.state.value, outcome.error)
+        if self._ttl_ms == 0:
+            raise NoResultError(self.id, f"{self.entrypoint} has result_ttl=0, so that its results are not kept")
+        if self._ttl_ms is not None and outcome.age_ms > self._ttl_ms:
+            raise NoResultError(
+                self.id,
+                f"it has expired: {self.entrypoint} has a result_ttl of {self._ttl_ms / 1000:,g} s, and was done "
+                f"{outcome.age_ms / 1000:,.0f} s ago",
+            )
         return self._decode(b"null" if outcome.result is None else outcome.result)
 
     def __repr__(self) -> str:

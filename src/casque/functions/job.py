@@ -14,7 +14,7 @@ import msgspec
 from casque import checks
 from casque.client.queue import NewJob
 from casque.errors import InvalidInputError
-from casque.functions.arguments import Arguments, encode_result, result_decoder
+from casque.functions.arguments import Arguments, discard_result, encode_result, result_decoder
 from casque.functions.handle import Handle, SyncHandle
 from casque.worker.handlers import Executor, Handler, JobContext, Retry
 
@@ -75,6 +75,7 @@ class Definition:
         retry: Retry,
         timeout_s: float | None,
         executor: str | None,
+        result_ttl_ms: int | None = None,
     ) -> None:
         self.function = function
         self.entrypoint = entrypoint
@@ -87,8 +88,10 @@ class Definition:
             executor=_executor(entrypoint, executor, is_async=is_async),
             timeout_s=timeout_s,
             retry=retry,
-            encode_result=encode_result,
+            encode_result=discard_result if result_ttl_ms == 0 else encode_result,
         )
+        self.result_ttl_ms = result_ttl_ms
+        """How long after its end a job's result may be read; None for as long as it is there."""
         self._results: msgspec.json.Decoder[Any] | None = None
 
     def decode_result(self, result: bytes) -> Any:
