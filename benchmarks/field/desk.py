@@ -37,6 +37,8 @@ class Task:
     """Which jobs: a worker takes those of one kind only."""
     callers: int = 1
     count: int = 0
+    limit_s: float = 0.0
+    """Filling ends after so long, however many there are then."""
 
 
 class Side:
@@ -61,6 +63,9 @@ class Side:
 
     def enqueue_many(self, payloads: list[str]) -> Any:
         raise NotImplementedError
+
+    def hurry(self, *, on: bool) -> Any:
+        """Syncing may be left out while a queue is filled, which nobody times, and is switched on again after that."""
 
     def work(self, handle: Callable[[str], None]) -> Any:
         """Work with one process, until that is ended."""
@@ -95,6 +100,12 @@ async def _running(side: Side, task: Task) -> Any:
         case "bulk":
             await side.open()
             return await _bulk(side, task.count)
+        case "fill":
+            await side.open()
+            await side.hurry(on=True)
+            filled = await _fill(side, task)
+            await side.hurry(on=False)
+            return filled
         case "idle":
             await side.open()
             with _Worker(task) as started:
@@ -130,6 +141,18 @@ async def _bulk(side: Side, count: int) -> float:
     return await _one_by_one(side, 100, count)
 
 
+async def _fill(side: Side, task: Task) -> int:
+    filled = 0
+    ends = time.perf_counter() + task.limit_s
+    while filled < task.count and time.perf_counter() < ends:
+        if side.has_bulk:
+            await side.enqueue_many([payload() for _ in range(BULK)])
+        else:
+            await _one_by_one(side, task.callers, BULK)
+        filled += BULK
+    return filled
+
+
 # --- Plain functions ---
 
 
@@ -147,13 +170,14 @@ def _blocking(side: Side, task: Task) -> Any:
             side.open()
             begun = time.perf_counter()
             for first in range(0, task.count, BULK):
-                wanted = [payload() for _ in range(min(BULK, task.count - first))]
-                if side.has_bulk:
-                    side.enqueue_many(wanted)
-                else:
-                    for one in wanted:
-                        side.enqueue(one)
+                _add(side, min(BULK, task.count - first))
             return task.count / (time.perf_counter() - begun)
+        case "fill":
+            side.open()
+            side.hurry(on=True)
+            filled = _fill_blocking(side, task)
+            side.hurry(on=False)
+            return filled
         case "idle":
             side.open()
             with _Worker(task) as started:
@@ -163,6 +187,24 @@ def _blocking(side: Side, task: Task) -> Any:
                     time.sleep(random.uniform(*PAUSE_S))
                 return started.found
     return None
+
+
+def _add(side: Side, count: int) -> None:
+    wanted = [payload() for _ in range(count)]
+    if side.has_bulk:
+        side.enqueue_many(wanted)
+    else:
+        for one in wanted:
+            side.enqueue(one)
+
+
+def _fill_blocking(side: Side, task: Task) -> int:
+    filled = 0
+    ends = time.perf_counter() + task.limit_s
+    while filled < task.count and time.perf_counter() < ends:
+        _add(side, BULK)
+        filled += BULK
+    return filled
 
 
 def _one_by_one_in_threads(side: Side, callers: int, count: int) -> float:

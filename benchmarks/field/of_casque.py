@@ -37,6 +37,9 @@ class OfCasque(Side):
     async def enqueue_many(self, payloads: list[str]) -> None:
         await self._task.enqueue_many([self._task.bind(payload) for payload in payloads])
 
+    async def hurry(self, *, on: bool) -> None:
+        pass  # it is fast enough
+
     async def work(self, handle: Callable[[str], None]) -> None:  # noqa: ARG002  the app has one of its own
         os.environ["FIELD_TASK"] = json.dumps(asdict(self._given))
         command = ["-m", "casque.cli", "worker", "benchmarks.field.casque_app:app", "--concurrency", CONCURRENCY]

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from urllib.parse import urlsplit
 
 from celery import Celery
+from redis import Redis
 
 from benchmarks.field.desk import Side, main
 
@@ -22,6 +23,9 @@ class OfCelery(Side):
 
     def enqueue(self, payload: str) -> None:
         self._task.apply_async((payload,), queue=self.kind)
+
+    def hurry(self, *, on: bool) -> None:
+        Redis(unix_socket_path=urlsplit(self.place).path).config_set("appendfsync", "no" if on else "always")
 
     def work(self, handle: Callable[[str], None]) -> None:
         task = self._noop(handle)

@@ -26,6 +26,9 @@ class OfHuey(Side):
     def enqueue(self, payload: str) -> None:
         self._task(payload)
 
+    def hurry(self, *, on: bool) -> None:
+        self._task.huey.storage.conn.execute(f"pragma synchronous={0 if on else 2}")
+
     def work(self, handle: Callable[[str], None]) -> None:
         def noop(payload: str) -> None:
             handle(payload)

@@ -37,6 +37,9 @@ class OfPgQueuer(Side):
             [self.kind] * len(payloads), [payload.encode() for payload in payloads], [0] * len(payloads)
         )
 
+    async def hurry(self, *, on: bool) -> None:
+        pass  # it is fast enough
+
     async def work(self, handle: Callable[[str], None]) -> None:
         queue = PgQueuer(AsyncpgDriver(await asyncpg.connect(self.place)))
 

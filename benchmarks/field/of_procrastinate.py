@@ -28,6 +28,9 @@ class OfProcrastinate(Side):
     async def enqueue_many(self, payloads: list[str]) -> None:
         await self._task.batch_defer_async(*({"payload": payload} for payload in payloads))
 
+    async def hurry(self, *, on: bool) -> None:
+        pass  # it is fast enough
+
     async def work(self, handle: Callable[[str], None]) -> None:
         app = self._app()
         self._noop(app, handle)

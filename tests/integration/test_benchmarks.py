@@ -5,9 +5,13 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
+from benchmarks.field import section
+from benchmarks.report import Section
+from benchmarks.scale import TINY
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -70,6 +74,34 @@ def test_a_side_of_the_field_enqueues_and_works(tmp_path: Path) -> None:
 
     assert figure("bulk") > 0
     assert figure("work") > 0
+
+
+def test_a_side_that_fails_does_not_end_the_others(tmp_path: Path) -> None:
+    nobody = section.Contender(name="nobody", module="of_nobody", server="directory", share=1, python="own")
+    found: section.Found = defaultdict(list)
+    failures: list[str] = []
+    section.Suite(nobody, 300, found, failures).run(tmp_path / "place", TINY)
+    assert found == {}
+    [failure] = failures
+    assert failure.startswith("nobody, 300 waiting, failed: prepare: ")
+    assert "No module named benchmarks.field.of_nobody" in failure
+
+
+def test_the_field_is_compared_by_its_best_durable_one() -> None:
+    sides: dict[str, section.Found] = {
+        "casque, embedded": {"bulk": [300.0], "idle start": [3.0, 5.0, 6.0]},
+        "casque, broker": {"bulk": [50.0, 150.0, 160.0], "idle start": [2.0]},
+        "PgQueuer": {"bulk": [100.0]},
+        "RQ": {"bulk": [90.0]},
+        "jqueue": {"bulk": [1000.0], "idle start": [1.0]},
+    }
+    found = Section()
+    table = section.comparison(found, {0: sides})
+    rows = {row[0]: row[2:] for row in table.rows}
+    assert rows["enqueue, bulk"] == ["PgQueuer", "100", "≥ 2.00 x", "3.00 x, met", "1.50 x, MISSED"]
+    assert rows["idle start, ms"] == ["—", "—", "≤ 4.00 ms", "5.00 ms, MISSED", "2.00 ms, met"]
+    assert rows["one worker"][3:] == ["failed, MISSED", "failed, MISSED"]
+    assert sum(target.met for target in found.targets) == 2
 
 
 @pytest.mark.long
