@@ -171,6 +171,41 @@ async def test_one_bad_job_among_many_refuses_them_all(q: Queue[bytes], bad: Any
     await assert_untouched(q)
 
 
+async def test_many_jobs_keep_what_each_was_given(q: Queue[bytes]) -> None:
+    headers = {"lang": "de"}
+    jobs = await q.enqueue_many(
+        [
+            NewJob("task", b"0", priority=5, headers=headers, zone="a", max_crashes=2),
+            NewJob("task", b"1", priority=5, headers=headers, zone="a", max_crashes=2),
+            ("task", b"2"),
+            NewJob("task", b"3", priority=5, headers=headers, zone="a", max_crashes=2),
+            NewJob("task", b"4", priority=6, headers=headers, zone="a", max_crashes=2),
+            NewJob("task", b"5", priority=6, headers=headers, zone="a", max_crashes=2, key="k"),
+            NewJob("task", b"6", priority=6, headers=headers, zone="a", max_crashes=2, delay=60),
+            NewJob("task", b"7", priority=6, headers=headers, zone="b", max_crashes=2),
+            NewJob("task", b"8", priority=6, zone="b", max_attempts=9),
+        ]
+    )
+    found = [job.record.spec for job in jobs]
+    assert [spec.payload for spec in found] == [b"%d" % number for number in range(9)]
+    assert [spec.priority for spec in found] == [5, 5, 0, 5, 6, 6, 6, 6, 6]
+    assert [spec.headers for spec in found] == [headers, headers, None, *[headers] * 5, None]
+    assert [spec.zone for spec in found] == ["a", "a", None, *"aaaabb"]
+    assert [spec.max_crashes for spec in found] == [2, 2, None, 2, 2, 2, 2, 2, None]
+    assert [spec.key for spec in found] == [None] * 5 + ["k"] + [None] * 3
+    assert [spec.run_at_ms is not None for spec in found] == [number == 6 for number in range(9)]
+    assert found[8].attempts_max == 9
+    assert len({job.id for job in jobs}) == 9
+
+
+@pytest.mark.parametrize("bad", [{"priority": "high"}, {"zone": ""}, {"max_attempts": 0}, {"delay": 1, "run_at": 2}])
+async def test_a_bad_job_after_good_ones_that_are_like_it_is_found(q: Queue[bytes], bad: Any) -> None:
+    with pytest.raises(InvalidInputError):
+        await q.enqueue_many([NewJob("task", b""), NewJob("task", b""), NewJob("task", b"", **bad)])
+
+    await assert_untouched(q)
+
+
 async def test_many_of_nothing_is_nothing(q: Queue[bytes]) -> None:
     assert await q.enqueue_many([]) == []
 

@@ -583,17 +583,36 @@ class Queue(LeaseVerbs, Generic[T]):
         encode, attempts = self._codec.encode, self._parts.settings.max_attempts
         specs: list[JobSpec] = []
         checked: str | None = None  # most of a bulk names one entrypoint
+        before: tuple[NewJob[T], JobSpec] | None = None  # and is alike in all but the payload
         for job_id, job in zip(new_ids(self._parts.rng, len(jobs)), jobs, strict=True):
             if type(job) is tuple and len(job) == 2 and job[0] is checked:  # type: ignore[redundant-expr]
                 specs.append(JobSpec(job_id, checked, encode(job[1]), 0, None, attempts))
+                continue
+            if before is not None and type(job) is NewJob and _differs_in_payload_only(before[0], job):
+                same = before[1]
+                specs.append(
+                    JobSpec(
+                        job_id,
+                        same.entrypoint,
+                        encode(job.payload),
+                        same.priority,
+                        None,
+                        same.attempts_max,
+                        None,
+                        same.headers,
+                        same.zone,
+                        max_crashes=same.max_crashes,
+                    )
+                )
                 continue
             match job:
                 case (str() as entrypoint, payload):
                     checked = checks.entrypoint(entrypoint)
                     specs.append(JobSpec(job_id, entrypoint, encode(payload), 0, None, attempts))
                 case NewJob():
-                    specs.append(self._spec(job_id, job, checked))
-                    checked = job.entrypoint
+                    spec = self._spec(job_id, job, checked)
+                    specs.append(spec)
+                    checked, before = job.entrypoint, (job, spec)
                 case _:
                     raise InvalidInputError(f"enqueue_many takes (entrypoint, payload) pairs or NewJob, not {job!r}")
         return tuple(specs)
@@ -620,6 +639,21 @@ class Queue(LeaseVerbs, Generic[T]):
             None if new.zone is None else checks.name("zone", new.zone, checks.NAME_MAX),
             max_crashes=None if new.max_crashes is None else checks.max_crashes(new.max_crashes),
         )
+
+
+def _differs_in_payload_only(one: NewJob[Any], other: NewJob[Any]) -> bool:
+    """Whether what was checked of one is checked of the other: the very same values, and no time or key of its own."""
+    return (
+        one.entrypoint is other.entrypoint
+        and one.priority is other.priority
+        and one.max_attempts is other.max_attempts
+        and one.headers is other.headers
+        and one.zone is other.zone
+        and one.max_crashes is other.max_crashes
+        and other.key is None
+        and other.delay is None
+        and other.run_at is None
+    )
 
 
 def _new(job: Any) -> NewJob[Any]:

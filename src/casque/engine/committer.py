@@ -51,6 +51,8 @@ class Committer:
         self._news: list[Event] | None = None
         self._shared_until_ms = 0
         self._streak = _Streak()
+        self.races_lost = 0
+        """How often somebody else's commit took the place of one of ours."""
         self.leads = False
         """Whether this process leads among brokers, as far as it knows."""
         self.on_lost: Callable[[], object] = lambda: None
@@ -184,6 +186,7 @@ class Committer:
                 self._streak.grew(self._clock.monotonic_ms())
                 return
             losses += 1
+            self.races_lost += 1
             if outcome.refreshed is not None:
                 self._take(outcome.refreshed)
             gives_up = losses >= (self._settings.conflict_retries + 1) * BURST

@@ -20,6 +20,11 @@ from casque.telemetry import logger
 
 log = logger("engine")
 
+FOLLOWED_MS = 5_000
+"""After a commit of its own, a writer that has met others follows them for so long."""
+QUIET_MS = 4
+"""When nobody has committed for so long: one look takes in all of it, and those who are busy are not followed."""
+
 
 class GroupCommit:
     """Batches concurrent calls into single writes.
@@ -51,6 +56,10 @@ class GroupCommit:
         self._rest_until_ms = 0
         self._heard = 0
         """The latest commit that the store has told of, and nobody has looked for since."""
+        self._heard_ms = 0
+        self._rest_timer: Timer | None = None
+        self._follow_until_ms = 0
+        self._races_lost = 0
         self._stop_listening: Callable[[], None] | None = None
         self._maintenance: asyncio.Task[None] | None = None
         self._upkeep_is_put_off = False
@@ -218,8 +227,7 @@ class GroupCommit:
             self._closing = True
             if self._timer is not None:
                 self._timer.cancel()
-            if self._stop_listening is not None:
-                self._stop_listening()
+            self._stop_following()
             self._room.set()
             for operation in self._pending:
                 operation.fail(ending)
@@ -254,6 +262,8 @@ class GroupCommit:
             raise
         else:
             self._pace_polling(found=self._settle(batch))
+            if asked:
+                self._begin_following()
 
     def _take(self) -> list[Operation]:
         """The next batch: those who waited longest, without those who have left."""
@@ -379,26 +389,63 @@ class GroupCommit:
             self._poll_at_ms = None  # nobody waits, or nobody else could bring what they wait for
             self._poll_delay_ms = milliseconds(self._settings.poll_min)
             return
-        if self._stop_listening is None:
-            self._stop_listening = self._committer.listen(self._hear)
-            if self._stop_listening is not None and self._committer.known is not None:
-                self._heard = self._committer.known.position + 1  # it may have appeared before anybody listened
+        self._listen()
         if found:
             self._poll_delay_ms = milliseconds(self._settings.poll_min)
         delay_ms = self._poll_delay_ms * (0.5 + self._rng.random() / 2)
         self._poll_at_ms = self._clock.monotonic_ms() + int(delay_ms) + 1
         self._poll_delay_ms = min(self._poll_delay_ms * 2, milliseconds(self._settings.poll_max))
 
+    def _listen(self) -> None:
+        if self._stop_listening is None:
+            self._stop_listening = self._committer.listen(self._hear)
+            if self._stop_listening is not None and self._committer.known is not None:
+                self._heard = self._committer.known.position + 1  # it may have appeared before anybody listened
+
     def _hear(self, position: int) -> None:
-        """The store tells of a commit. Nothing is concluded from that but that a look is worth it, at once."""
-        self._heard = max(self._heard, position)
-        if self._is_news():
-            self._wake.set()
+        """The store tells of a commit. Nothing is concluded from that but that a look is worth it: at once if somebody
+        waits for jobs, and if not, when the others have come to rest."""
+        self._heard, self._heard_ms = max(self._heard, position), self._clock.monotonic_ms()
+        if self._parked:
+            if self._is_news():
+                self._wake.set()
+        elif self._heard_ms >= self._follow_until_ms:
+            self._stop_following()
+        elif self._rest_timer is None:
+            self._rest_timer = self._clock.call_later(QUIET_MS / 1000, self._look_if_at_rest)
 
     def _is_news(self) -> bool:
-        """Whether somebody else has committed what whoever waits here may be waiting for."""
+        """Whether somebody else has committed."""
         known = self._committer.known
-        return bool(self._parked) and known is not None and self._heard > known.position
+        return known is not None and self._heard > known.position
+
+    def _begin_following(self) -> None:
+        """Whoever has lost a race shares the queue: it would lose the next one, too, to what has been committed since.
+        Those who only add jobs are told of that as well from now on, for as long as they are at it."""
+        if self._committer.leads or self._parked:
+            return
+        lost, self._races_lost = self._races_lost, self._committer.races_lost
+        if self._races_lost > lost or self._stop_listening is not None:
+            self._follow_until_ms = self._clock.monotonic_ms() + FOLLOWED_MS
+            self._listen()
+
+    def _look_if_at_rest(self) -> None:
+        """Once in a while however much there is to hear: a busy queue is not to keep its followers busy."""
+        self._rest_timer = None
+        if self._is_news() and not self._closing:
+            left_ms = self._heard_ms + QUIET_MS - self._clock.monotonic_ms()
+            if left_ms > 0:
+                self._rest_timer = self._clock.call_later(left_ms / 1000, self._look_if_at_rest)
+            else:
+                self._wake.set()
+
+    def _stop_following(self) -> None:
+        if self._stop_listening is not None:
+            self._stop_listening()
+            self._stop_listening = None
+        if self._rest_timer is not None:
+            self._rest_timer.cancel()
+            self._rest_timer = None
 
     def _next_due_in_ms(self) -> float | None:
         """How long until there is something to do that nobody asked for."""
@@ -406,8 +453,8 @@ class GroupCommit:
         moments = [m for m in (self._poll_at_ms, self._reaper.next_deadline_ms()) if m is not None]
         if self._owed:
             moments.append(self._rest_until_ms)
-        if self._is_news():
-            moments.append(now_ms)
+        if self._stop_listening is not None and self._is_news():
+            moments.append(now_ms if self._parked else self._heard_ms + QUIET_MS)
         if (upkeep_ms := self._committer.due_ms()) is not None and not self._is_maintaining:
             moments.append(upkeep_ms)
         state = self._committer.known

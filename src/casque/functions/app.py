@@ -382,8 +382,8 @@ class App:
             definition.entrypoint,
             job_id,
             definition.decode_result,
-            since=since,
-            ttl_ms=definition.result_ttl_ms,
+            since,
+            definition.result_ttl_ms,
         )
 
     def _open(self) -> Outlet:

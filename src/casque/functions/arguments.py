@@ -48,6 +48,8 @@ class Taken(NamedTuple):
     required: frozenset[str]
     nameless: tuple[str, ...]
     """What the function takes without a name only, the context included."""
+    plain: tuple[tuple[str, type], ...] | None
+    """All arguments, if each is of a type that has nothing to be converted, and may be given without its name."""
 
 
 class Arguments:
@@ -82,6 +84,14 @@ class Arguments:
             InvalidInputError: one is missing, unknown, or not of its type.
         """
         taken = self._resolved()
+        if taken.plain is not None and not kwargs and len(args) == len(taken.plain):
+            plain: dict[str, Any] = {}
+            for (name, kind), value in zip(taken.plain, args):  # noqa: B905  to say `strict` would take half of the time
+                if type(value) is not kind:
+                    break
+                plain[name] = value
+            else:
+                return plain
         given = _given(taken, args, kwargs)
         if given is None:
             try:
@@ -158,6 +168,7 @@ class Arguments:
         rest = [one for one in whole.parameters.values() if one.name != context]
         kinds = {one.name: hints.get(one.name, Any) for one in rest}
         only_by_place, only_by_name = inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.KEYWORD_ONLY
+        plain = all(_is_plain(kinds[one.name]) and one.kind is not only_by_name for one in rest)
         return Taken(
             whole.replace(parameters=rest),
             kinds,
@@ -167,6 +178,7 @@ class Arguments:
             by_name=frozenset(one.name for one in rest if one.kind is not only_by_place),
             required=frozenset(one.name for one in rest if one.default is inspect.Parameter.empty),
             nameless=tuple(one.name for one in whole.parameters.values() if one.kind is only_by_place),
+            plain=tuple(kinds.items()) if plain else None,
         )
 
     def _resolved(self) -> Taken:
@@ -254,6 +266,10 @@ def _given(taken: Taken, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[
         given.update(kwargs)
         given = {name: given[name] for name in taken.kinds if name in given}
     return given if given.keys() >= taken.required else None
+
+
+def _is_plain(kind: Any) -> bool:
+    return isinstance(kind, type) and kind in _AS_IT_IS  # what is no type may have no hash
 
 
 def result_decoder(function: Callable[..., Any]) -> msgspec.json.Decoder[Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import aclosing
 from datetime import datetime, timedelta
@@ -19,7 +20,7 @@ from casque.functions.handle import Connection, Handle, Outcome
 from casque.functions.job import JobCall
 from casque.service import ArchivedJob, EventKind
 from casque.settings import QueueSettings
-from casque.telemetry.tracing import enqueueing
+from casque.telemetry.tracing import enqueueing, tracer
 from casque.types import JobState, Progress
 
 R = TypeVar("R")
@@ -46,11 +47,15 @@ class Open:
         self._clock: Clock = clock or SystemClock()
         self._settings = settings
         self._loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
 
     async def enqueue(self, calls: Sequence[JobCall[Any]], *, request_id: str | None = None) -> list[Added]:
-        with enqueueing(frozenset({call.entrypoint for call in calls}), len(calls)) as trace:
-            new = [_traced(call.new, trace) for call in calls] if trace else [call.new for call in calls]
-            jobs = await self._there(self._queue.enqueue_many(new, request_id=request_id))
+        if tracer() is None and self._is_here():
+            jobs = await self._queue.enqueue_many([call.new for call in calls], request_id=request_id)
+        else:
+            with enqueueing(frozenset({call.entrypoint for call in calls}), len(calls)) as trace:
+                new = [_traced(call.new, trace) for call in calls] if trace else [call.new for call in calls]
+                jobs = await self._there(self._queue.enqueue_many(new, request_id=request_id))
         return [(job.id, job.created_at) for job in jobs]
 
     async def status(self, handle: Handle[Any]) -> JobState | None:
@@ -80,9 +85,13 @@ class Open:
     # --- Inside ---
 
     async def _there(self, call: Coroutine[Any, Any, R]) -> R:
-        if asyncio.get_running_loop() is self._loop:
+        if self._is_here():
             return await call
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(call, self._loop))
+
+    def _is_here(self) -> bool:
+        # A thread runs one loop at a time. To ask which one is a system call on some versions of Python.
+        return threading.get_ident() == self._thread and self._loop.is_running()
 
     async def _outcome(self, handle: Handle[Any]) -> Outcome:
         while True:

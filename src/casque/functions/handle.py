@@ -41,29 +41,17 @@ class Connection(Protocol):
         ...
 
 
-class Handle(Generic[T]):
+class Handle(msgspec.Struct, Generic[T], eq=False, gc=False):
     """One job. It can be made again from its id with `function.handle(job_id)`."""
 
-    __slots__ = ("_connection", "_decode", "_ttl_ms", "entrypoint", "id", "since")
-
-    def __init__(
-        self,
-        connection: Callable[[], Connection],
-        entrypoint: str,
-        job_id: str,
-        decode: Callable[[bytes], T],
-        *,
-        since: datetime | None = None,
-        ttl_ms: int | None = None,
-    ) -> None:
-        """For apps, which make handles."""
-        self._connection = connection
-        self._decode = decode
-        self._ttl_ms = ttl_ms
-        self.id = job_id
-        self.entrypoint = entrypoint
-        self.since = since
-        """When it was enqueued, if that is known: how far back the archive is searched."""
+    # A struct that the garbage collector leaves alone: a bulk gives one for each of its jobs. Apps make them.
+    _connection: Callable[[], Connection]
+    entrypoint: str
+    id: str
+    _decode: Callable[[bytes], T]
+    since: datetime | None = None
+    """When it was enqueued, if that is known: how far back the archive is searched."""
+    _ttl_ms: int | None = None
 
     async def status(self) -> JobState | None:
         """Where the job stands. None for a moment after it has finished, until the archive has it, and for a job

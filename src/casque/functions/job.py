@@ -137,6 +137,8 @@ class Enqueuing(Generic[P, T]):
         self._desk = desk
         self._definition = definition
         self._options = options
+        self._arguments = definition.arguments
+        self._entrypoint = definition.entrypoint
 
     @property
     def entrypoint(self) -> str:
@@ -158,21 +160,22 @@ class Enqueuing(Generic[P, T]):
 
     def bind(self, *args: P.args, **kwargs: P.kwargs) -> JobCall[T]:
         """Check a call and keep it for `enqueue_many`."""
-        options, definition = self._options, self._definition
-        arguments = definition.arguments.bind(args, kwargs)
+        arguments = self._arguments.bind(args, kwargs)
+        payload = self._arguments.encode(arguments)
+        options = self._options
         new = NewJob(
-            definition.entrypoint,
-            definition.arguments.encode(arguments),
+            self._entrypoint,
+            payload,
             options.priority,
             options.delay,
             options.run_at,
-            definition.key(options.key, arguments),
+            None if options.key is None else self._definition.key(options.key, arguments),
             options.max_attempts,
             options.headers,
             options.zone,
             options.max_crashes,
         )
-        return JobCall(definition, arguments, new)
+        return JobCall(self._definition, arguments, new)
 
     async def enqueue_many(self, calls: Iterable[JobCall[T]], *, request_id: str | None = None) -> list[Handle[T]]:
         """Add several jobs, each made with `bind`, in one commit: all of them or none."""

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from casque.client.queue import Queue
-from casque.clock import SystemClock, new_nonce, system_random
+from casque.clock import SystemClock, new_nonce, system_random, yield_once
 from casque.errors import CasqueError
 from casque.telemetry import logger
 from casque.worker.claims import Claim, Claims
@@ -268,6 +268,8 @@ class _Shift:
             patience = Patience(self._clock, self._rng)
             if jobs:
                 self._take(jobs)
+                # They begin before anything more is asked for; and what is over at once is settled in the same commit.
+                await yield_once()
                 now_ms = self._clock.monotonic_ms()
                 rate = (self._runner.started - started) * 1000 / max(now_ms - asked_ms, 1)
                 self._ahead = min(AHEAD_MAX, int(rate * AHEAD_S))
