@@ -11,7 +11,6 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from datetime import datetime
-from operator import attrgetter
 from typing import Any, TypeAlias
 
 import msgspec
@@ -59,9 +58,6 @@ _NOT_ASKED_FOR = tuple(
     (field.name, field.default) for field in msgspec.structs.fields(JobSpec) if field.name not in _ASKED_FOR
 )
 """What the queue itself adds to a job, now or in a later release, such as where it put a payload: not for callers."""
-_not_asked_for = attrgetter(*(name for name, _ in _NOT_ASKED_FOR))
-_UNTOUCHED = tuple(default for _, default in _NOT_ASKED_FOR)
-assert len(_UNTOUCHED) > 1, "of one name, attrgetter makes no tuple"
 _ENDS = frozenset({EventKind.ACKED, EventKind.CANCELLED, EventKind.WITHDRAWN, EventKind.PURGED})
 
 
@@ -226,10 +222,9 @@ class Border:
                 checks.few_headers(spec.headers)
             if spec.zone is not None:
                 checks.name("zone", spec.zone, checks.NAME_MAX)
-            if _not_asked_for(spec) != _UNTOUCHED:
-                for name, default in _NOT_ASKED_FOR:
-                    if getattr(spec, name) != default:
-                        raise InvalidInputError(f"{name} is for the queue to set, not for its callers")
+            for name, default in _NOT_ASKED_FOR:
+                if getattr(spec, name) != default:
+                    raise InvalidInputError(f"{name} is for the queue to set, not for its callers")
 
     def _own_or_as_asked(self, job: JobRecord, spec: JobSpec) -> JobRecord:
         """Whoever names the key, or the request id, of a job that is none of theirs gets its id, as they must, but
