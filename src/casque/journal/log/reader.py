@@ -104,10 +104,7 @@ class Reader:
     async def slots(self, position: int, count: int) -> Bodies:
         """The same for whoever does not need the jobs."""
         first = position + 1
-        if count == 1:
-            reads = [await self.get(segment_key(first))]  # without a task, which takes as long as a file in memory
-        else:
-            reads = await asyncio.gather(*(self.get(segment_key(first + n)) for n in range(count)))
+        reads = await asyncio.gather(*(self.get(segment_key(first + n)) for n in range(count)))
         bodies: list[bytes] = []
         for read in reads:
             if not isinstance(read, Stored):
