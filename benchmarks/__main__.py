@@ -81,7 +81,7 @@ def _run(names: list[str], scale: Scale) -> dict[str, Section]:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="benchmarks", description="How fast casque is, side by side with jqueue 1.0")
-    parser.add_argument("--quick", dest="scale", action="store_const", const=QUICK, default=FULL, help="a look, some minutes")
+    parser.add_argument("--quick", dest="scale", action="store_const", const=QUICK, default=FULL, help="some minutes")
     parser.add_argument("--tiny", dest="scale", action="store_const", const=TINY, help=argparse.SUPPRESS)
     parser.add_argument("--only", type=_names, default=list(SECTIONS), metavar="NAME[,NAME]", help=", ".join(SECTIONS))
     parser.add_argument("--json", type=Path, metavar="FILE", help="write everything measured to a file")
