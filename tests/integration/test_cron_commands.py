@@ -1,4 +1,4 @@
-"""`casque cron list|pause|resume|trigger|drop`, on files and through a broker."""
+"""`casque cron list|set|pause|resume|trigger|drop`, on files and through a broker."""
 
 from __future__ import annotations
 
@@ -76,6 +76,51 @@ def test_schedules_are_listed_paused_resumed_triggered_and_dropped(url: str) -> 
         assert "there is no schedule 'nightly'" in casque("cron", verb, url, "nightly", ends=1).stderr
     assert "there is no schedule 'nightly'" in casque("cron", "drop", url, "nightly", "--yes", ends=1).stderr
     assert "which schedule? casque cron pause [URL] NAME" in casque("cron", "pause", url, ends=2).stderr
+
+
+def test_a_schedule_is_set_and_changed_and_keeps_its_pause(url: str) -> None:
+    hourly = ("cron", "set", url, "hourly", "0 * * * *", "--entrypoint", "remind")
+    assert casque(*hourly).stdout.startswith("hourly is set: next at 20")
+    assert casque("cron", "pause", url, "hourly").stdout == "hourly rests\n"
+    assert casque(*hourly).stdout == "hourly is set, and rests until it is resumed\n"
+    more = ("--args", '{"to": "ada"}', "--tz", "Europe/Berlin", "--missed", "skip", "--priority", "-2", "--key", "one",
+            "--zone", "north", "--header", "a=b", "--max-attempts", "3", "--max-crashes", "2", "--json")  # fmt: skip
+    [changed] = lines_of(casque(*hourly, *more))
+    assert (changed["text"], changed["tz"], changed["missed"]) == ('{"to":"ada"}', "Europe/Berlin", "skip")
+    assert (changed["priority"], changed["key"], changed["zone"], changed["headers"]) == (
+        -2,
+        "one",
+        "north",
+        {"a": "b"},
+    )
+    assert (changed["max_attempts"], changed["max_crashes"], changed["paused"]) == (3, 2, True)
+    assert changed["origin"] is None
+    assert lines_of(casque("cron", "list", url, "--json"))[-1] == changed
+
+    declared = casque("cron", "set", url, "nightly", "@daily", "-e", "report", "--payload", "-", told="some")
+    assert "nightly is declared in shop.jobs: the next worker of that program sets it back" in declared.stderr
+    assert lines_of(casque("cron", "list", url, "--json"))[0]["text"] == "some"
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (("nightly",), "which schedule, and when? casque cron set [URL] NAME"),
+        (("nightly", "* * * * *"), "for which handler? Give --entrypoint"),
+        (("nightly", "61 * * * *", "-e", "report"), "minute"),
+        (("nightly", "@daily", "-e", "report", "--tz", "Mars/North"), "Mars/North"),
+        (("nightly", "@daily", "-e", "report", "--args", "[1]"), '--args must be a JSON object such as {"to": "ada"}'),
+        (("nightly", "@daily", "-e", "report", "--args", "{}", "--payload", "x"), "either --payload or --args"),
+    ],
+)
+def test_what_cannot_be_a_schedule_is_refused_and_changes_nothing(
+    given: tuple[str, ...], said: str, tmp_path: Path
+) -> None:
+    place = (tmp_path / "queue").as_uri()
+    on(place, fill)
+    before = casque("cron", "list", place, "--json").stdout
+    assert said in casque("cron", "set", place, *given, ends=2).stderr
+    assert casque("cron", "list", place, "--json").stdout == before
 
 
 def test_looking_at_a_queue_adds_no_jobs_to_it(tmp_path: Path) -> None:

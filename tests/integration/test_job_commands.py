@@ -31,12 +31,13 @@ def url(tmp_path: Path) -> str:
 def test_a_job_is_enqueued_with_everything_that_was_said_about_it(url: str) -> None:
     result = casque(
         *("enqueue", url, "send", "hello", "--priority", "-3", "--at", "2099-02-15T10:00", "--key", "k"),
-        *("--zone", "z", "-H", "trace=a=b", "--header", "lang=en", "--max-attempts", "4"),
+        *("--zone", "z", "-H", "trace=a=b", "--header", "lang=en", "--max-attempts", "4", "--max-crashes", "2"),
     )
     assert "there was no queue" in result.stderr
     [job] = on(url, lambda q: q.jobs())
     assert result.stdout.strip() == job.id
     assert (job.entrypoint, job.payload, job.priority, job.max_attempts) == ("send", b"hello", -3, 4)
+    assert job.record.spec.max_crashes == 2
     assert (job.due_at, job.state) == (datetime(2099, 2, 15, 10, tzinfo=UTC), JobState.DELAYED)
     assert (job.key, job.zone, dict(job.headers)) == ("k", "z", {"trace": "a=b", "lang": "en"})
     again = casque("enqueue", url, "send", "other", "--key", "k")

@@ -159,6 +159,7 @@ def test_columns_become_the_fields_of_jobs_whatever_the_session_time_zone(spark:
             F.lit("only-one").alias("key"),
             F.create_map(F.lit("trace"), F.lit("abc")).alias("headers"),
             F.lit(3).cast("short").alias("max_attempts"),
+            F.lit(2).alias("max_crashes"),
         )
         files.write(df)
     finally:
@@ -167,6 +168,7 @@ def test_columns_become_the_fields_of_jobs_whatever_the_session_time_zone(spark:
     noon = datetime(2030, 1, 1, 12, tzinfo=UTC)
     assert (job.id, job.entrypoint, job.priority, job.zone) == ("job-1", "send", -3, "eu")
     assert (job.due_at, job.key, job.headers, job.max_attempts) == (noon, "only-one", {"trace": "abc"}, 3)
+    assert job.record.spec.max_crashes == 2
     assert json.loads(job.payload) == {
         "to": "Ada",
         "at": "2030-01-01T12:00:00Z",
@@ -190,6 +192,7 @@ def test_options_stand_for_columns_and_all_other_columns_can_be_packed(spark: Sp
         run_at="2030-01-01T00:00:00+01:00",
         headers='{"a":"b"}',
         max_attempts=2,
+        max_crashes=4,
     )
     jobs = files.jobs()
     assert sorted(job.payload for job in jobs) == [b'{"n":%d,"note":"x"}' % n for n in range(3)]
@@ -197,6 +200,7 @@ def test_options_stand_for_columns_and_all_other_columns_can_be_packed(spark: Sp
     for job in jobs:
         fields = (job.entrypoint, job.priority, job.zone, job.due_at, job.headers, job.max_attempts)
         assert fields == ("send", 5, "eu", run_at, {"a": "b"}, 2)
+        assert job.record.spec.max_crashes == 4
 
 
 def test_ids_that_are_derived_make_the_same_row_the_same_job(spark: SparkSession, files: Place) -> None:

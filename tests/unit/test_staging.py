@@ -88,6 +88,7 @@ def test_a_column_may_be_one_value_for_all_rows() -> None:
         ({"run_at_ms": [0, 1.5]}, "row 1: run_at_ms must be a whole number"),
         ({"run_at_ms": [0, 2**62]}, "row 1: run_at_ms must be"),
         ({"attempts_max": [1, 0]}, "row 1: max_attempts must be a whole number from 1"),
+        ({"max_crashes": [None, 0]}, "row 1: max_crashes must be a whole number from 1"),
         ({"keys": "one-for-all"}, "a unique key is of one job"),
         ({"keys": [None, "x" * 1025]}, "row 1: key must be 1 to 1024"),
         ({"headers": [None, {"a": 1}]}, "row 1: headers must map str to str"),
@@ -105,6 +106,16 @@ def test_what_an_enqueue_would_refuse_is_refused_with_its_row(changes: dict[str,
 def test_payloads_that_are_views_of_bytes_are_stored_as_bytes() -> None:
     jobs = checked(StagedJobs(["1", "2"], "send", [memoryview(b"a"), bytearray(b"b")]))  # type: ignore[list-item]
     assert jobs.payloads == [b"a", b"b"]
+
+
+def test_crashes_have_a_column_of_their_own_which_only_those_write_who_need_it() -> None:
+    plain = StagedJobs(["1", "2"], "send", b"")
+    assert msgspec.msgpack.decode(encode_staged(plain)) == [1, [["1", "2"], "send", b"", 0, *[None] * 6, 0]]
+    for given, read in ((3, [3, 3]), ([None, 2], [None, 2])):
+        jobs = checked(msgspec.structs.replace(plain, max_crashes=given))
+        body = encode_staged(jobs)
+        assert msgspec.msgpack.decode(body)[0] == 2, "who does not know the column must not pass over it"
+        assert [spec.max_crashes for spec in decode_staged(staged_part("staged/x", jobs, body), body)] == read
 
 
 def test_a_changed_or_cut_object_is_recognised() -> None:

@@ -1,18 +1,20 @@
-"""`casque cron list|pause|resume|trigger|drop`: the schedules of a queue."""
+"""`casque cron list|set|pause|resume|trigger|drop`: the schedules of a queue."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
+from enum import StrEnum
 from typing import Annotated, Any
 
 import msgspec
 import typer
 
+from casque.cli.enqueue import MaxCrashes, headers_of, payload_of
 from casque.cli.place import QueueName, apart, find_place
 from casque.cli.running import Json, OptionalUrl, StoreOptions, clear_ends, confirmed, on_queue
 from casque.cli.shown import clock_time, cut, length, now, print_json, print_table, text_of
-from casque.client.queue import Queue
+from casque.client.queue import NewJob, Queue
 from casque.errors import InvalidInputError
 from casque.types import Schedule
 
@@ -22,6 +24,15 @@ EXAMPLES_LIST = """
   casque cron list
 
   casque cron list s3://bucket/orders --json
+"""
+EXAMPLES_SET = """
+[bold]Examples[/]
+
+  casque cron set clean-up "*/5 * * * *" --entrypoint clean-up
+
+  casque cron set report "0 7 * * mon-fri" --tz Europe/Berlin --entrypoint report --args '{"to": "ada"}'
+
+  casque cron set s3://bucket/orders export @daily --entrypoint export --payload @job.json --missed skip
 """
 EXAMPLES_PAUSE = """
 [bold]Examples[/]
@@ -47,6 +58,14 @@ Name = Annotated[
     str | None,
     typer.Argument(metavar="NAME", help="Which schedule; `casque cron list` shows them.", show_default=False),
 ]
+
+
+class Misses(StrEnum):
+    """What becomes of ticks that nobody noticed."""
+
+    SKIP = "skip"
+    ONE = "one"
+    ALL = "all"
 
 
 class ShownSchedule(msgspec.Struct, frozen=True):
@@ -108,9 +127,101 @@ def list_(url: OptionalUrl = None, json: Json = False, queue: QueueName = None, 
         elif found:
             print_table(COLUMNS, found)
         else:
-            typer.echo("this queue has no schedules; @app.cron(...) declares one, and a worker sets it", err=True)
+            typer.echo("this queue has no schedules; `casque cron set` sets one, or @app.cron(...)", err=True)
 
     on_queue(place, work)
+
+
+def set_(
+    url: OptionalUrl = None,
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="What the schedule is called.", show_default=False)
+    ] = None,
+    expression: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="EXPRESSION", help="When: five fields in quotes, or @hourly and the like.", show_default=False
+        ),
+    ] = None,
+    entrypoint: Annotated[
+        str | None, typer.Option("--entrypoint", "-e", help="Which handler its jobs are for; must be given.")
+    ] = None,
+    payload: Annotated[
+        str | None,
+        typer.Option(
+            "--payload", help="The same at every tick: text, - for standard input, or @FILE. Empty if left out."
+        ),
+    ] = None,
+    args: Annotated[
+        str | None,
+        typer.Option("--args", metavar="JSON", help="The arguments of a function instead: a JSON object, by name."),
+    ] = None,
+    tz: Annotated[str, typer.Option("--tz", metavar="ZONE", help="The time zone of the expression.")] = "UTC",
+    missed: Annotated[
+        Misses,
+        typer.Option("--missed", help="Ticks that nobody noticed for more than a minute: none, one job, or all."),
+    ] = Misses.ONE,
+    priority: Annotated[int, typer.Option("--priority", "-p", help="Lower runs first.")] = 0,
+    key: Annotated[
+        str | None, typer.Option("--key", "-k", help="While an unfinished job holds this key, nothing is added.")
+    ] = None,
+    zone: Annotated[str | None, typer.Option("--zone", "-z", help="Whose job it is.")] = None,
+    header: Annotated[
+        list[str] | None, typer.Option("--header", "-H", metavar="NAME=VALUE", help="Goes along; may be repeated.")
+    ] = None,
+    max_attempts: Annotated[
+        int | None, typer.Option("--max-attempts", min=1, help="Kept as dead after so many; 25 unless set.")
+    ] = None,
+    max_crashes: MaxCrashes = None,
+    json: Json = False,
+    queue: QueueName = None,
+    option: StoreOptions = None,
+) -> None:
+    """Set a schedule: a job is added at every tick of it, by the broker that leads the queue, or by any process that
+    has it open, such as a worker.
+
+    One that is there and says the same stays as it is, its next tick and a pause included; one that says something else
+    is changed. One that a program declares is set back when the next worker of that program starts.
+
+    Exit code 0: it is set. 1: the queue refuses or is damaged. 2: it cannot be done. 4: nobody knows whether it was
+    done.
+    """
+    with clear_ends():
+        address, rest = apart(url, name, expression)
+        if len(rest) != 2:
+            raise InvalidInputError(
+                'which schedule, and when? casque cron set [URL] NAME "*/5 * * * *" --entrypoint ENTRYPOINT; '
+                "an expression with spaces needs quotes around it"
+            )
+        if entrypoint is None:
+            raise InvalidInputError("for which handler? Give --entrypoint")
+        called, when = rest
+        job = NewJob(
+            entrypoint,
+            _content(payload, args),
+            priority=priority,
+            key=key,
+            max_attempts=max_attempts,
+            headers=headers_of(header or []),
+            zone=zone,
+            max_crashes=max_crashes,
+        )
+        place = find_place(address, queue, option)
+
+    async def work(q: Queue[bytes]) -> tuple[str | None, Schedule]:
+        before = [schedule.spec.origin for schedule in await q.schedules() if schedule.name == called]
+        return next(iter(before), None), await q.set_schedule(called, when, job, tz=tz, missed=missed.value)
+
+    origin, schedule = on_queue(place, work)
+    shown = _shown(schedule)
+    if origin is not None:
+        typer.echo(f"{called} is declared in {origin}: the next worker of that program sets it back", err=True)
+    if json:
+        print_json(shown)
+    elif shown.next_at is None:
+        typer.echo(f"{called} is set, and rests until it is resumed")
+    else:
+        typer.echo(f"{called} is set: next at {clock_time(shown.next_at)} UTC")
 
 
 def pause(
@@ -217,6 +328,17 @@ def _changed(
         typer.echo(f"{called} rests")
     else:
         typer.echo(f"{called} goes on: next at {clock_time(shown.next_at)} UTC")
+
+
+def _content(payload: str | None, args: str | None) -> bytes:
+    if args is None:
+        return payload_of(payload)
+    if payload is not None:
+        raise InvalidInputError("give either --payload or --args, not both")
+    try:
+        return msgspec.json.encode(msgspec.json.decode(args, type=dict[str, Any]))
+    except msgspec.DecodeError as error:
+        raise InvalidInputError(f'--args must be a JSON object such as {{"to": "ada"}}: {error}') from error
 
 
 def _named(verb: str, *given: str | None) -> tuple[str | None, str]:

@@ -37,6 +37,12 @@ EXAMPLES = """
 AT_ONCE = 2_000
 """Jobs in one commit: the commit is short, and its cost is spread over many."""
 BYTES_AT_ONCE = 1 << 20
+MaxCrashes = Annotated[
+    int | None,
+    typer.Option(
+        "--max-crashes", min=1, help="Quarantined after so many workers died of it, which are no attempts then."
+    ),
+]
 
 
 def enqueue(
@@ -68,6 +74,7 @@ def enqueue(
     max_attempts: Annotated[
         int | None, typer.Option("--max-attempts", min=1, help="Kept as dead after so many; 25 unless set.")
     ] = None,
+    max_crashes: MaxCrashes = None,
     lines: Annotated[
         bool, typer.Option("--lines", help="One job per line of standard input, or of @FILE; empty lines are none.")
     ] = False,
@@ -98,8 +105,9 @@ def enqueue(
             run_at=None if at is None else times.moment("--at", at),
             key=key,
             max_attempts=max_attempts,
-            headers=_headers(header or []),
+            headers=headers_of(header or []),
             zone=zone,
+            max_crashes=max_crashes,
         )
         _check(job, count=count, lines=lines, request_id=request_id)
         place = find_place(address, queue, option)
@@ -185,7 +193,7 @@ def payload_of(text: str | None) -> bytes:
     return text.encode(errors="surrogateescape")
 
 
-def _headers(pairs: list[str]) -> dict[str, str] | None:
+def headers_of(pairs: list[str]) -> dict[str, str] | None:
     headers = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")

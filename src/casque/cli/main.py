@@ -64,6 +64,7 @@ crons = typer.Typer(
     name="cron", help="Jobs that are due again and again.", no_args_is_help=True, rich_markup_mode="rich"
 )
 crons.command("list", help=help_of(cron.list_), epilog=cron.EXAMPLES_LIST)(cron.list_)
+crons.command("set", help=help_of(cron.set_), epilog=cron.EXAMPLES_SET)(cron.set_)
 crons.command(help=help_of(cron.pause), epilog=cron.EXAMPLES_PAUSE)(cron.pause)
 crons.command(help=help_of(cron.resume), epilog=cron.EXAMPLES_RESUME)(cron.resume)
 crons.command(help=help_of(cron.trigger), epilog=cron.EXAMPLES_TRIGGER)(cron.trigger)

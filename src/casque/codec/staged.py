@@ -22,7 +22,10 @@ from casque.errors import CorruptQueueError, InvalidInputError
 from casque.types import JobSpec, StagedPart
 
 STAGED = "staged/"
-FORMAT = 1
+FORMAT = 2
+"""What is read. 1 has no `max_crashes`, and is written for jobs that have none, so that older releases read it."""
+_FIRST_COLUMNS = 11
+"""Those of format 1."""
 PART_JOBS_MAX = 100_000
 PART_BYTES_MAX = 64 * 1024 * 1024
 """What one object holds at the most: whoever reads it holds all of it, and does nothing else while it is decoded."""
@@ -57,6 +60,7 @@ class StagedJobs(msgspec.Struct, frozen=True, array_like=True, gc=False):
     blobs: list[str | None] | None = None
     """Where a payload lies that was too large; written by whoever stages, never by whoever asks."""
     blob_bytes: list[int] | int = 0
+    max_crashes: list[int | None] | int | None = None
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -71,11 +75,6 @@ class StagedJobs(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     def columns(self) -> tuple[Any, ...]:
         return msgspec.structs.astuple(self)
-
-
-class _Body(msgspec.Struct, array_like=True):
-    format: int
-    jobs: StagedJobs
 
 
 class _Raw(msgspec.Struct, array_like=True):
@@ -100,7 +99,8 @@ def staged_hour(key: str) -> str:
 
 def encode_staged(jobs: StagedJobs) -> bytes:
     """The bytes of an object. What is in the columns was checked before: see `checked`."""
-    return _encode(_Body(FORMAT, jobs))
+    columns = jobs.columns()
+    return _encode((1, columns[:_FIRST_COLUMNS]) if jobs.max_crashes is None else (2, columns))
 
 
 def staged_part(key: str, jobs: StagedJobs, body: bytes) -> StagedPart:
@@ -199,6 +199,7 @@ def checked(jobs: StagedJobs) -> StagedJobs:
     _check_headers(jobs.headers)
     _check_some(jobs.zones, _optional(lambda value: checks.name("zone", value, checks.NAME_MAX)))
     _check_blobs(jobs)
+    _check_some(jobs.max_crashes, _optional(checks.max_crashes))
     return jobs if payloads is jobs.payloads else msgspec.structs.replace(jobs, payloads=payloads)
 
 

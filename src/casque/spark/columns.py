@@ -44,6 +44,7 @@ FIELDS: dict[str, tuple[tuple[type[DataType], ...], str]] = {
     "key": ((StringType,), "a string"),
     "headers": ((MapType,), "a map<string,string>"),
     "max_attempts": (WHOLE, "a whole number"),
+    "max_crashes": (WHOLE, "a whole number"),
 }
 """The columns that are fields of a job, and what they may be."""
 NEVER_NULL = ("id", "entrypoint", "payload", "priority")
@@ -100,6 +101,7 @@ class JobColumns:
             keys=None if "key" not in column else column["key"].to_pylist(),
             headers=self._taken("headers", column, _headers),
             zones=self._taken("zone", column, _texts),
+            max_crashes=self._taken("max_crashes", column, _numbers),
         )
 
     def _taken(self, name: str, column: dict[str, Any], convert: Callable[[Any], Any], default: Any = None) -> Any:

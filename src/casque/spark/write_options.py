@@ -213,6 +213,12 @@ def _attempts(value: str) -> int:
     return number
 
 
+def _crashes(value: str) -> int:
+    number = _whole("max_crashes", value, 1)
+    assert number is not None
+    return number
+
+
 def _priority(value: str) -> int:
     number = _whole("priority", value, -(2**63))
     assert number is not None
@@ -226,6 +232,7 @@ _CONSTANTS = {
     "run_at": _moment,
     "headers": _headers,
     "max_attempts": _attempts,
+    "max_crashes": _crashes,
 }
 _TLS = {"ca": "tlsCa", "cert": "tlsCert", "key": "tlsKey", "server_name": "tlsServerName"}
 
@@ -248,6 +255,7 @@ ABOUT = {
     "run_at": About("time with its zone", "For all rows, in place of a column."),
     "headers": About("JSON object of texts", "For all rows, in place of a column."),
     "max_attempts": About("number", "For all rows, in place of a column."),
+    "max_crashes": About("number", "For all rows, in place of a column."),
     "payload": About(
         "`column`, `json`",
         "`column`: there is a column `payload`. `json`: all columns that are no field of a job, as an object.",
