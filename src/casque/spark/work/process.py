@@ -109,8 +109,8 @@ def process(
     if (handler is None) == (app is None):
         raise InvalidInputError("give a handler or an app: what is to be called?")
     calling: Calling | Functions
-    opening: dict[str, Any] = {"options": options, "token": token, "tls": tls, **settings}
-    opening = {key: value for key, value in opening.items() if value is not None}
+    reaching = {"options": options, "token": token, "tls": tls}
+    opening: dict[str, Any] = {**{key: value for key, value in reaching.items() if value is not None}, **settings}
     prepare: Prepare | None = None
     if app is not None:
         if chosen.kind is not Kind.JOB or type is not None or results is not None:
