@@ -133,6 +133,7 @@ class EventKind(StrEnum):
     REVIVED = "revived"
     PURGED = "purged"
     GATED = "gated"
+    ZONED = "zoned"
     REMEMBERED = "remembered"
     SCHEDULED = "scheduled"
     UNSCHEDULED = "unscheduled"

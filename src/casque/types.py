@@ -43,6 +43,8 @@ class JobSpec(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     blob_bytes: int = 0
     max_crashes: int | None = None
     """Dead after its workers died of it so often. With this, a crash does not count as an attempt."""
+    fifo: bool = False
+    """Its zone hands out its jobs strictly in enqueue order, one at a time."""
 
 
 TRIES_MAX = 50
@@ -263,6 +265,23 @@ class Gates(msgspec.Struct, frozen=True):
 
 
 ALL_OPEN = Gates()
+
+
+class ZoneRules(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What was set for one zone. Stored: fields only ever come at the end, with defaults."""
+
+    weight: float = 1.0
+    """Its share of the turns among the zones that have jobs waiting: twice the weight, twice the jobs."""
+    running_max: int | None = None
+    """So many of its jobs run at a time."""
+    per_second: float | None = None
+    """So many of its jobs are claimed in a second."""
+    paused: bool = False
+    """None of its jobs are claimed."""
+
+
+PLAIN_RULES = ZoneRules()
+"""Those of a zone for which nothing was set."""
 
 
 class Admission(msgspec.Struct, frozen=True):

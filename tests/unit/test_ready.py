@@ -6,7 +6,8 @@ import gc
 
 from casque.clock import Random
 from casque.state import Cancel, Dequeue, Enqueue, State
-from casque.state.ready import BLOCK, ReadyIndex, key_of
+from casque.state.lane import BLOCK, key_of
+from casque.state.ready import ReadyIndex
 from casque.types import JobRecord, JobSpec, JobState
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -45,6 +46,7 @@ from casque.state import (
     SetGate,
     SetSchedule,
     Settle,
+    SetZone,
     State,
     Tick,
 )
@@ -61,11 +63,17 @@ from casque.types import (
     Progress,
     Schedule,
     ScheduleSpec,
+    ZoneRules,
 )
 
 WAITING = ("ready", "delayed")
 ENTRYPOINTS = ("a", "b", "c")
 REQUEST = st.sampled_from([None, "new", "old"])
+ZONE = st.sampled_from([None, None, "x", "y", "z"])
+
+
+def priority_of(job: ModelJob) -> int:
+    return 0 if job.spec.fifo else job.spec.priority
 
 
 @dataclass
@@ -101,6 +109,9 @@ class Model:
     batches: dict[str, tuple[int, int, int]] = field(default_factory=dict)
     gates: dict[str | None, Gate] = field(default_factory=dict)
     schedules: dict[str, Schedule] = field(default_factory=dict)
+    rules: dict[str, ZoneRules] = field(default_factory=dict)
+    chosen: list[str] = field(default_factory=list)
+    """What the queue itself has just claimed: whose turn it is among zones is the subject of other tests."""
 
     def run(self, command: Command, now: int) -> Any:
         request_id = getattr(command, "request_id", None)
@@ -113,6 +124,30 @@ class Model:
         if request_id is not None and changed:
             self.answers[request_id] = (type(command).__name__.lower(), answer)
         return answer
+
+    def claimable(self, entrypoints: tuple[str, ...] | None, zones: tuple[str, ...] | None, now: int) -> list[ModelJob]:
+        return [
+            job
+            for job in self.jobs.values()
+            if (job.state == "ready" or (job.state == "delayed" and job.due <= now))
+            and (entrypoints is None or job.spec.entrypoint in entrypoints)
+            and (zones is None or job.spec.zone in zones)
+            and not self.stands(Gate.PAUSED, job.spec.entrypoint)
+            and not self.held_back(job, now)
+        ]
+
+    def held_back(self, job: ModelJob, now: int) -> bool:
+        """By the rules of its zone, or by those who come before it in a FIFO zone."""
+        zone = [j for j in self.jobs.values() if j.spec.zone == job.spec.zone]
+        running = sum(j.state == "running" for j in zone)
+        rules = self.rules.get(job.spec.zone or "", ZoneRules())
+        if rules.paused or (rules.running_max is not None and running >= rules.running_max):
+            return True
+        if not job.spec.fifo:
+            return False
+        later = any(j.state == "delayed" and j.due > now for j in zone)
+        waiting = [j.sequence for j in zone if j.state in WAITING]
+        return bool(running) or later or job.sequence != min(waiting)
 
     def stands(self, gate: Gate, entrypoint: str) -> bool:
         return gate in (self.gates.get(None), self.gates.get(entrypoint))
@@ -132,6 +167,11 @@ class Model:
                 added = [s for s in specs if self.holder_of(s.key) is None]
                 if any(self.stands(Gate.DRAINING, s.entrypoint) for s in added):
                     raise QueueDrainingError
+                kinds = {(j.spec.zone, j.spec.fifo) for j in self.jobs.values()} | {(s.zone, s.fifo) for s in specs}
+                if any(s.zone and {(s.zone, True), (s.zone, False)} <= kinds for s in specs):
+                    raise InvalidInputError("zone")
+                if any(s.fifo and (s.zone is None or s.run_at_ms is not None) for s in specs):
+                    raise InvalidInputError("fifo")
                 out = []
                 for spec in specs:
                     holder = self.holder_of(spec.key)
@@ -164,22 +204,21 @@ class Model:
                 self.act(Enqueue(tuple(left)), now)
                 self.batches[source] = batch, len(left), len(specs) - len(left)
                 return (len(left), len(specs) - len(left), False), True
-            case Dequeue(entrypoints=entrypoints, limit=limit):
-                ready = [
-                    j
-                    for j in self.jobs.values()
-                    if (j.state == "ready" or (j.state == "delayed" and j.due <= now))
-                    and (entrypoints is None or j.spec.entrypoint in entrypoints)
-                    and not self.stands(Gate.PAUSED, j.spec.entrypoint)
-                ]
-                ready.sort(key=lambda j: (j.spec.priority, j.due, j.sequence))
+            case Dequeue(entrypoints=entrypoints, limit=limit, zones=zones):
                 pairs = []
-                for job in ready[:limit]:
+                for chosen in self.chosen:
+                    ready = self.claimable(entrypoints, zones, now)
+                    job = self.jobs[chosen]
+                    assert job in ready, f"{chosen} may not be claimed now"
+                    assert priority_of(job) == min(map(priority_of, ready)), "a better priority waits"
+                    same = [j for j in ready if j.spec.zone == job.spec.zone and priority_of(j) == priority_of(job)]
+                    assert job is min(same, key=lambda j: (j.due, j.sequence)), "another of its zone comes first"
                     self.tokens += 1
                     job.state, job.token, job.beat, job.claimed = "running", self.tokens, now, now
                     job.progress = None
                     job.attempts += 1
                     pairs.append((job.spec.id, job.token))
+                assert len(pairs) == limit or not self.claimable(entrypoints, zones, now), "somebody waits in vain"
                 return pairs, bool(pairs)
             case Ack(job_id=job_id, token=token):
                 self.leased(job_id, token, any_holder=True)
@@ -268,6 +307,10 @@ class Model:
                 changed = self.gates.get(entrypoint, Gate.OPEN) is not gate
                 self.gates[entrypoint] = gate
                 return None, changed
+            case SetZone(zone=zone, rules=rules):
+                changed = self.rules.get(zone, ZoneRules()) != rules
+                self.rules[zone] = rules
+                return None, changed
             case Expire(leases=leases):
                 n = 0
                 for seen in leases:
@@ -352,6 +395,8 @@ class Model:
 class StateAgainstModel(RuleBasedStateMachine):
     """Commands in batches; each batch is committed or undone."""
 
+    zoned = False
+
     @initialize()
     def start(self) -> None:
         self.state = State()
@@ -399,6 +444,8 @@ class StateAgainstModel(RuleBasedStateMachine):
         attempts=st.sampled_from([None, 1, 2]),
         crashes=st.sampled_from([None, None, 1, 2]),
         key=st.sampled_from([None, None, "k1", "k2"]),
+        zone=ZONE,
+        fifo=st.sampled_from([False, False, True]),
         repeat_id=st.booleans(),
         request=REQUEST,
     )
@@ -410,15 +457,20 @@ class StateAgainstModel(RuleBasedStateMachine):
         attempts: int | None,
         crashes: int | None,
         key: str | None,
+        zone: str | None,
+        fifo: bool,
         repeat_id: bool,
         request: str | None,
     ) -> None:
+        zone, fifo = (zone, fifo) if self.zoned else (None, False)
         specs = []
         for name in entrypoints:
             self.ids += 1
             job_id = self.known[-1] if repeat_id and self.known and self.ids % 7 == 0 else f"j{self.ids}"
             run_at = None if delay is None else self.now + delay
-            specs.append(JobSpec(job_id, name, b"p", priority, run_at, attempts, key, max_crashes=crashes))
+            specs.append(
+                JobSpec(job_id, name, b"p", priority, run_at, attempts, key, None, zone, max_crashes=crashes, fifo=fifo)
+            )
         self.both(Enqueue(tuple(specs)), request)
         self.known.extend(spec.id for spec in specs)
 
@@ -468,10 +520,25 @@ class StateAgainstModel(RuleBasedStateMachine):
     @rule(
         entrypoints=st.one_of(st.none(), st.lists(st.sampled_from(ENTRYPOINTS), min_size=1, max_size=2, unique=True)),
         limit=st.integers(1, 4),
+        zones=st.sampled_from([None, None, None, ("y",), ("x", "y"), ("never",)]),
         request=REQUEST,
     )
-    def dequeue(self, entrypoints: list[str] | None, limit: int, request: str | None) -> None:
-        self.both(Dequeue(None if entrypoints is None else tuple(entrypoints), limit, 50, "worker"), request)
+    def dequeue(
+        self, entrypoints: list[str] | None, limit: int, zones: tuple[str, ...] | None, request: str | None
+    ) -> None:
+        names = None if entrypoints is None else tuple(entrypoints)
+        self.both(Dequeue(names, limit, 50, "worker", None, zones if self.zoned else None), request)
+
+    @precondition(lambda self: self.zoned)
+    @rule(
+        zone=st.sampled_from(["x", "y", "z"]),
+        rules=st.sampled_from(
+            [ZoneRules(), ZoneRules(), ZoneRules(paused=True), ZoneRules(2.5, running_max=1), ZoneRules(0.5)]
+        ),
+        request=REQUEST,
+    )
+    def set_zone(self, zone: str, rules: ZoneRules, request: str | None) -> None:
+        self.both(SetZone(zone, rules), request)
 
     @precondition(lambda self: self.known)
     @rule(
@@ -569,6 +636,11 @@ class StateAgainstModel(RuleBasedStateMachine):
         command = self.with_request(command, request)
         expected: Any
         untouched = copy.deepcopy(self.model)
+        if isinstance(command, Dequeue):
+            answer = self.state.execute(command, self.now)
+            self.model.chosen = [job.id for job in answer]
+            assert [(job.id, job.token) for job in answer] == self.model.run(command, self.now)
+            return
         try:
             expected = self.model.run(command, self.now)
         except CasqueError as error:
@@ -587,8 +659,6 @@ class StateAgainstModel(RuleBasedStateMachine):
                 assert [job.id for job in answer] == expected
             case Admit():
                 assert (answer.jobs, answer.skipped, answer.repeated) == expected
-            case Dequeue():
-                assert [(job.id, job.token) for job in answer] == expected
             case Settle():
                 assert [None if one is None else type(one) for one in answer] == expected
             case Purge() | Expire() | SetSchedule() | PauseSchedule() | Tick():
@@ -620,6 +690,8 @@ class StateAgainstModel(RuleBasedStateMachine):
             name: gate for name, gate in gates.items() if name is not None and gate is not Gate.OPEN
         }
         assert self.state.schedules == self.model.schedules
+        assert self.state.rules == {zone: rules for zone, rules in self.model.rules.items() if rules != ZoneRules()}
+        assert self.state.zone_jobs == Counter(j.spec.zone for j in self.model.jobs.values() if j.spec.zone)
         awake = [one.next_ms for one in self.model.schedules.values() if not one.paused]
         assert self.state.next_tick_ms() == min(awake, default=None)
         t = self.state.totals(self.now)
@@ -650,7 +722,10 @@ class StateAgainstModel(RuleBasedStateMachine):
         assert again.gates == self.state.gates
         assert again.schedules == self.state.schedules
         assert again.position == self.state.position
+        assert again.rules == self.replica.rules == self.state.rules
+        assert again.zone_jobs == self.replica.zone_jobs == self.state.zone_jobs
         again.gates = ALL_OPEN
+        again.set_rules({})
         assert drained(again, self.now) == drained(copy_of(self.state), self.now)
 
 
@@ -713,3 +788,13 @@ def test_a_state_restored_from_storage_counts_its_delayed_jobs() -> None:
 
 StateAgainstModel.TestCase.settings = settings(max_examples=200, stateful_step_count=60, deadline=None)
 TestStateAgainstModel = StateAgainstModel.TestCase
+
+
+class ZonesAgainstModel(StateAgainstModel):
+    """The same, with zones."""
+
+    zoned = True
+
+
+ZonesAgainstModel.TestCase.settings = StateAgainstModel.TestCase.settings
+TestZonesAgainstModel = ZonesAgainstModel.TestCase

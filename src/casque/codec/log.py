@@ -24,6 +24,7 @@ from casque.types import (
     JobRecord,
     LastBatch,
     Schedule,
+    ZoneRules,
 )
 
 LAYOUT = "log"
@@ -142,6 +143,8 @@ class View(msgspec.Struct, frozen=True):
     staged: list[Named]
     schedules: list[Schedule]
     gates: Gates = ALL_OPEN
+    rules: dict[str, ZoneRules] = {}
+    """Of the zones that have any."""
 
     @classmethod
     def of(cls, state: State, tip: Tip) -> View:
@@ -158,6 +161,7 @@ class View(msgspec.Struct, frozen=True):
             list(state.staged),
             list(state.schedules.values()),
             state.gates,
+            dict(state.rules),
         )
 
 

@@ -32,6 +32,7 @@ from casque.types import (
     JobRecord,
     LastBatch,
     Schedule,
+    ZoneRules,
 )
 
 PIECE_JOBS = 100
@@ -63,6 +64,8 @@ class _Snapshot(msgspec.Struct):
     """What commits name that could be replayed by then."""
     schedules: list[Schedule] = []
     gates: Gates = ALL_OPEN
+    zones: dict[str, ZoneRules] = {}
+    """The rules of those that have any."""
 
 
 class _PartBody(msgspec.Struct):
@@ -116,6 +119,8 @@ def encode_snapshot(queue_id: str, view: View, jobs: Sequence[bytes], parts: Seq
         listed += b'"schedules": %b,\n' % _encode(view.schedules)
     if view.gates:
         listed += b'"gates": %b,\n' % _encode(view.gates)
+    if view.rules:
+        listed += b'"zones": %b,\n' % _encode(view.rules)
     head = (
         b'{"format": %d, "queue_id": %b,\n"position": %d, "tip": %b,\n"counters": %b,\n"writers": %b,\n'
         b'"requests": %b,\n%b"jobs": [\n'
@@ -183,6 +188,7 @@ class Restoring:
         state = restored(self._ref.key, self._records, s.counters, s.position, s.writers, s.requests, limits)
         state.admissions, state.staged, state.gates = s.admissions, s.staged, s.gates
         state.schedules = {schedule.name: schedule for schedule in s.schedules}
+        state.set_rules(s.zones)
         if limits.finished:
             state.finished = _finished(self._ref.key, s.finished)
         return state, s.tip

@@ -58,6 +58,7 @@ class StoredJob(msgspec.Struct, omit_defaults=True, gc=False):
     crashes: int = 0
     max_crashes: int | None = None
     progress: Progress | None = None
+    fifo: bool = False
 
 
 class StoredFinished(msgspec.Struct, omit_defaults=True, gc=False):
@@ -177,6 +178,7 @@ def _stored(job: JobRecord) -> StoredJob:
         job.crashes,
         spec.max_crashes,
         job.progress,
+        spec.fifo,
     )
 
 
@@ -201,6 +203,7 @@ def record_of(job: StoredJob, index: int) -> JobRecord:
         job.blob,
         job.blob_bytes,
         job.max_crashes,
+        job.fifo,
     )
     return JobRecord(
         spec,

@@ -167,6 +167,7 @@ def _same(kept: State, replayed: State) -> bool:
         and list(kept.admissions.items()) == list(replayed.admissions.items())
         and list(kept.schedules.items()) == list(replayed.schedules.items())
         and kept.gates == replayed.gates
+        and kept.rules == replayed.rules
     )
 
 

@@ -28,6 +28,7 @@ from casque.state.commands import (
     SetGate,
     SetSchedule,
     Settle,
+    SetZone,
     Tick,
 )
 from casque.state.events import (
@@ -54,6 +55,7 @@ from casque.state.events import (
     Ticked,
     Unscheduled,
     Withdrawn,
+    Zoned,
 )
 from casque.state.machine import Counters, Limits, State
 
@@ -96,6 +98,7 @@ __all__ = [
     "Scheduled",
     "SetGate",
     "SetSchedule",
+    "SetZone",
     "Settle",
     "Snoozed",
     "State",
@@ -103,4 +106,5 @@ __all__ = [
     "Ticked",
     "Unscheduled",
     "Withdrawn",
+    "Zoned",
 ]

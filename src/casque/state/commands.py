@@ -11,7 +11,7 @@ from typing import TypeAlias
 import msgspec
 
 from casque.service import Outcome
-from casque.types import Backoff, Gate, JobSpec, Progress, ScheduleSpec, StagedPart
+from casque.types import Backoff, Gate, JobSpec, Progress, ScheduleSpec, StagedPart, ZoneRules
 
 
 class Enqueue(msgspec.Struct, frozen=True, gc=False):
@@ -37,13 +37,14 @@ class Admit(msgspec.Struct, frozen=True):
 
 
 class Dequeue(msgspec.Struct, frozen=True, gc=False):
-    """Claim up to `limit` due jobs, best first. `entrypoints` None means any."""
+    """Claim up to `limit` due jobs, best first. `entrypoints` None means any, `zones` None all of them and none."""
 
     entrypoints: tuple[str, ...] | None
     limit: int
     lease_ms: int
     worker: str | None = None
     request_id: str | None = None
+    zones: tuple[str, ...] | None = None
 
 
 class Ack(msgspec.Struct, frozen=True, gc=False):
@@ -120,6 +121,14 @@ class SetGate(msgspec.Struct, frozen=True, gc=False):
     request_id: str | None = None
 
 
+class SetZone(msgspec.Struct, frozen=True, gc=False):
+    """Say what share of the turns a zone has, and what holds it back."""
+
+    zone: str
+    rules: ZoneRules
+    request_id: str | None = None
+
+
 class Observed(msgspec.Struct, frozen=True, gc=False):
     """A lease as somebody saw it. If it still looks like this, it was not renewed in between."""
 
@@ -183,6 +192,7 @@ Command: TypeAlias = (
     | Retry
     | Purge
     | SetGate
+    | SetZone
     | Expire
     | SetSchedule
     | PauseSchedule

@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from casque.types import Gate, JobSpec, Progress, ScheduleSpec, StagedPart
+from casque.types import Gate, JobSpec, Progress, ScheduleSpec, StagedPart, ZoneRules
 
 
 class Added(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="added"):
@@ -139,6 +139,13 @@ class Gated(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="gated")
     entrypoint: str | None = None
 
 
+class Zoned(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="zoned"):
+    """What share of the turns a zone has from now on, and what holds it back."""
+
+    zone: str
+    rules: ZoneRules
+
+
 class Remembered(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="remembered"):
     """The answer to a request id: what was asked, the jobs it concerned with their tokens, or a count."""
 
@@ -189,6 +196,7 @@ Event: TypeAlias = (
     | Revived
     | Purged
     | Gated
+    | Zoned
     | Remembered
     | Scheduled
     | Unscheduled
@@ -200,4 +208,8 @@ def subject(event: Event) -> str | None:
     """The id of the job that the event is about, if it is about one."""
     if isinstance(event, Added):
         return event.spec.id
-    return None if isinstance(event, Remembered | Admitted | Gated | Scheduled | Unscheduled | Ticked) else event.job_id
+    return (
+        None
+        if isinstance(event, Remembered | Admitted | Gated | Zoned | Scheduled | Unscheduled | Ticked)
+        else event.job_id
+    )

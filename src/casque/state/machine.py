@@ -43,6 +43,7 @@ from casque.state.commands import (
     SetGate,
     SetSchedule,
     Settle,
+    SetZone,
     Tick,
 )
 from casque.state.events import (
@@ -69,10 +70,13 @@ from casque.state.events import (
     Ticked,
     Unscheduled,
     Withdrawn,
+    Zoned,
 )
+from casque.state.fair import FifoLine
 from casque.state.ready import ReadyIndex
 from casque.types import (
     ALL_OPEN,
+    PLAIN_RULES,
     TRIES_MAX,
     Admission,
     Attempt,
@@ -87,6 +91,7 @@ from casque.types import (
     LastBatch,
     Schedule,
     Totals,
+    ZoneRules,
 )
 
 # Module globals are cheaper to reach than enum attributes, and these are compared on every command.
@@ -130,6 +135,8 @@ class Limits(msgspec.Struct, frozen=True):
     schedules_max: int = 1_000
     gates_max: int = 1_000
     """Entrypoints that have a gate of their own which is not open."""
+    zones_max: int = 10_000
+    """Zones that have rules of their own. Of zones without, there may be any number."""
     finished: bool = False
     """Whether jobs that are over are kept until they are archived."""
 
@@ -185,6 +192,8 @@ class State:
         """By name, in the order in which they were set first."""
         self.gates = ALL_OPEN
         """What is paused or being drained."""
+        self.zone_jobs: dict[str, int] = {}
+        """How many jobs each zone has here, dead ones included; those without any are forgotten."""
         self.staged: list[Named] = []
         """What the commits name that can still be replayed, in order; see `unname`."""
         self.events: list[Event] = []
@@ -208,6 +217,7 @@ class State:
         self._next_tick: int | None = None
         """None when it has to be looked for again."""
         self._gates_before: Gates | None = None
+        self._rules_before: dict[str, ZoneRules] | None = None
         self._handlers: dict[type, Callable[[Any, int], Any]] = {
             Enqueue: self._enqueue,
             Admit: self._admit,
@@ -221,6 +231,7 @@ class State:
             Retry: self._retry,
             Purge: self._purge,
             SetGate: self._set_gate,
+            SetZone: self._set_zone,
             Expire: self._expire,
             SetSchedule: self._set_schedule,
             PauseSchedule: self._pause_schedule,
@@ -246,6 +257,7 @@ class State:
             Revived: self._apply_revived,
             Purged: self._apply_purged,
             Gated: self._apply_gated,
+            Zoned: self._apply_zoned,
             Remembered: self._apply_remembered,
             Scheduled: self._apply_scheduled,
             Unscheduled: self._apply_unscheduled,
@@ -279,6 +291,7 @@ class State:
         self._sources_before = None
         self._schedules_before = None
         self._gates_before = None
+        self._rules_before = None
         self._saved = None
         self._with_writer(self.writers, writer, batch)
         if self.requests:
@@ -295,6 +308,9 @@ class State:
             self._next_tick = None
         if self._gates_before is not None:
             self.gates, self._gates_before = self._gates_before, None
+        if self._rules_before is not None:
+            self.set_rules(self._rules_before)
+            self._rules_before = None
         while self.staged and self.staged[-1].position > self.position:
             self.staged.pop()
         for undo in reversed(self._undo):
@@ -307,10 +323,14 @@ class State:
                 assert current is not None
                 del self.jobs[job_id]
                 self._forget_waiting(current)
+                if current.spec.zone is not None:
+                    self._leave_zone(current.spec)
                 continue
             self.jobs[job_id] = old
             if current is None:
                 self._in_order = False  # it was taken out, and came back at the end
+                if old.spec.zone is not None:
+                    self._join_zone(old.spec)
             else:
                 self._forget_waiting(current)
             self._count(old)
@@ -400,9 +420,9 @@ class State:
             self._next_tick = min((s.next_ms for s in self.schedules.values() if not s.paused), default=NEVER_MS)
         return None if self._next_tick == NEVER_MS else self._next_tick
 
-    def has_due(self, entrypoints: tuple[str, ...] | None, now_ms: int) -> bool:
+    def has_due(self, entrypoints: tuple[str, ...] | None, now_ms: int, zones: tuple[str, ...] | None = None) -> bool:
         self._ready.promote(now_ms)
-        return self._ready.has_due(self._let_through(entrypoints) if self.gates else entrypoints)
+        return self._ready.has_due(self._let_through(entrypoints) if self.gates else entrypoints, zones, now_ms)
 
     def _let_through(self, entrypoints: tuple[str, ...] | None) -> tuple[str, ...]:
         """Those of them whose jobs may be claimed. Asked only where something is not open: then whoever takes any
@@ -422,6 +442,21 @@ class State:
         """The running jobs."""
         return (job for job in self.jobs.values() if job.state is RUNNING)
 
+    @property
+    def rules(self) -> dict[str, ZoneRules]:
+        """Of the zones that have any; see `set_rules`."""
+        return self._ready.fair.rules
+
+    def set_rules(self, rules: dict[str, ZoneRules]) -> None:
+        """As a journal kept them."""
+        self._ready.fair.rules = rules
+        for zone in rules:
+            self._ready.fair.unpark(zone)
+
+    def is_fifo(self, zone: str) -> bool:
+        """Whether it has jobs, and hands them out strictly in enqueue order."""
+        return zone in self._ready.fair.fifos
+
     def listed(self) -> Iterable[JobRecord]:
         """Every job in enqueue order."""
         if not self._in_order:
@@ -437,6 +472,8 @@ class State:
         assert not self.position
         for job in sorted(records, key=lambda job: job.sequence):
             self.jobs[job.spec.id] = job
+            if job.spec.zone is not None:
+                self._join_zone(job.spec)
             self._count(job)
             if job.state is DEAD:
                 continue
@@ -457,6 +494,8 @@ class State:
         self._check_new(c.specs)
         if self.gates:
             self._check_not_draining(c.specs)
+        if any(spec.zone is not None or spec.fifo for spec in c.specs):
+            self._check_zones(c.specs)
         added = tuple(
             self._add_run(c.specs, now_ms)
             if len(c.specs) > 1 and _alike(c.specs)
@@ -482,6 +521,28 @@ class State:
             if self.gates.drains(spec.entrypoint) and (spec.key is None or spec.key not in self.keys):
                 raise QueueDrainingError(None if self.gates.queue is Gate.DRAINING else spec.entrypoint)
 
+    def _check_zones(self, specs: Iterable[JobSpec]) -> None:
+        """Whether a zone is FIFO is decided by its first job: the others must agree."""
+        asked: dict[str, bool] = {}
+        for spec in specs:
+            zone = spec.zone
+            if zone is None:
+                if spec.fifo:
+                    raise InvalidInputError("fifo=True is about the order within a zone: say which zone")
+                continue
+            if spec.fifo and spec.run_at_ms is not None:
+                raise InvalidInputError(
+                    f"the zone {zone!r} is FIFO: its jobs come one after the other, so none of them can be delayed. "
+                    "Leave delay and run_at out, or use another zone"
+                )
+            fifo = self.is_fifo(zone) if zone in self.zone_jobs else asked.setdefault(zone, spec.fifo)
+            if fifo is not spec.fifo:
+                now, wanted = ("FIFO", "fifo=True") if fifo else ("not FIFO", "fifo left out")
+                raise InvalidInputError(
+                    f"the zone {zone!r} has jobs and is {now}: enqueue with {wanted}, or use another zone. It can "
+                    "change when it is empty, without dead jobs"
+                )
+
     def _add(self, spec: JobSpec, now_ms: int) -> JobRecord:
         if spec.key is not None and (holder := self.keys.get(spec.key)) is not None:
             return self.jobs[holder]
@@ -506,6 +567,8 @@ class State:
         if self.gates:
             passed_over = set(skipped)
             self._check_not_draining(spec for row, spec in enumerate(c.specs) if row not in passed_over)
+        if self._ready.fair.fifos:
+            self._check_zones(c.specs)
         added = len(c.specs) - len(skipped)
         event = Admitted(c.source, c.batch, c.parts, added, self.counters.sequence + 1, runs_of(skipped))
         self.events.append(event)
@@ -597,7 +660,13 @@ class State:
         ready.promote(now_ms)
         entrypoints = self._let_through(c.entrypoints) if self.gates else c.entrypoints
         claimed: list[JobRecord] = []
-        while len(claimed) < c.limit:
+        if ready.takes_turns():
+            for job in islice(ready.claims(entrypoints, c.zones, now_ms), c.limit):
+                event = Claimed(job.spec.id, self.counters.tokens + 1, c.lease_ms, c.worker)
+                self.events.append(event)
+                claimed.append(self._claim(job, event, now_ms))
+        # Without zones it is simpler, and faster.
+        while len(claimed) < c.limit and not ready.takes_turns() and c.zones is None:
             most = c.limit - len(claimed)
             if most > 1 and (lane := ready.only_lane(entrypoints)) is not None:
                 if not (some := ready.pop_many(lane, most)):
@@ -760,6 +829,15 @@ class State:
         if c.request_id is not None:
             self._remember(c.request_id, "gate", now_ms)
 
+    def _set_zone(self, c: SetZone, now_ms: int) -> None:
+        if self._answered(c, "zone") is not None or self.rules.get(c.zone, PLAIN_RULES) == c.rules:
+            return
+        if c.zone not in self.rules and len(self.rules) >= self.limits.zones_max:
+            raise InvalidInputError(f"{self.limits.zones_max} zones have rules of their own already: reset some")
+        self._happen(Zoned(c.zone, c.rules), now_ms)
+        if c.request_id is not None:
+            self._remember(c.request_id, "zone", now_ms)
+
     def _expire(self, c: Expire, now_ms: int) -> int:
         expired = 0
         for seen in c.leases:
@@ -846,7 +924,7 @@ class State:
         self._appliers[type(event)](event, now_ms)
 
     def _answered(
-        self, c: Enqueue | Dequeue | Ack | Nack | Settle | Cancel | Retry | Purge | SetGate, verb: str
+        self, c: Enqueue | Dequeue | Ack | Nack | Settle | Cancel | Retry | Purge | SetGate | SetZone, verb: str
     ) -> Answered | None:
         """What this very request was answered before, if it was."""
         if c.request_id is None or (seen := self.requests.get(c.request_id)) is None:
@@ -873,6 +951,8 @@ class State:
         counters.sequence = sequence
         if spec.key is not None:
             self.keys[spec.key] = job_id
+        if spec.zone is not None:
+            self._join_zone(spec)
         if event.delayed:
             self._ready.push_delayed(job)
         else:
@@ -888,6 +968,9 @@ class State:
         self.waiting += len(added)
         self.counters.enqueued += len(added)
         self.counters.sequence = added[-1].sequence
+        if added[0].spec.zone is not None:
+            for job in added:
+                self._join_zone(job.spec)
         self._ready.push_run(added)
         return added
 
@@ -905,16 +988,18 @@ class State:
         self.waiting += len(records)
         self.counters.enqueued += len(records)
         self.counters.sequence = records[-1].sequence
-        runs: dict[tuple[str, int], list[JobRecord]] = {}
+        runs: dict[tuple[str, int, str | None], list[JobRecord]] = {}
         keys = self.keys
         for job in records:
             spec = job.spec
             if spec.key is not None:
                 keys[spec.key] = spec.id
+            if spec.zone is not None:
+                self._join_zone(spec)
             if job.state is DELAYED:
                 self._ready.push_delayed(job)
                 continue
-            kind = spec.entrypoint, spec.priority
+            kind = spec.entrypoint, spec.priority, spec.zone
             if (run := runs.get(kind)) is None:
                 run = runs[kind] = []
             run.append(job)
@@ -940,6 +1025,8 @@ class State:
         self.waiting -= 1
         self.running += 1
         self.counters.tokens = event.token
+        if claimed.spec.zone is not None:
+            self._ready.fair.started(claimed)
         return claimed
 
     def _claim_run(self, c: Dequeue, jobs: list[JobRecord], now_ms: int) -> list[JobRecord]:
@@ -1051,11 +1138,22 @@ class State:
         self._undo.append(job)
         self._uncount(job)
         self.counters.dead_purged += 1
+        if job.spec.zone is not None:
+            self._leave_zone(job.spec)
 
     def _apply_gated(self, event: Gated, at_ms: int) -> None:  # noqa: ARG002
         if self._gates_before is None:
             self._gates_before = self.gates
         self.gates = self.gates.with_gate(event.entrypoint, event.gate)
+
+    def _apply_zoned(self, event: Zoned, at_ms: int) -> None:  # noqa: ARG002
+        if self._rules_before is None:
+            self._rules_before = dict(self.rules)
+        if event.rules == PLAIN_RULES:
+            self.rules.pop(event.zone, None)
+        else:
+            self.rules[event.zone] = event.rules
+        self._ready.fair.unpark(event.zone)
 
     def _apply_remembered(self, event: Remembered, at_ms: int) -> None:
         self.requests[event.request_id] = Answered(at_ms, event.verb, event.jobs, event.count)
@@ -1132,12 +1230,33 @@ class State:
         self._undo.append(job)
         if job.state is RUNNING:
             self.running -= 1
+            if job.spec.zone is not None:
+                self._ready.fair.started(job, -1)
         else:
             self.waiting -= 1
             self._forget_waiting(job)
         if job.spec.key is not None:
             del self.keys[job.spec.key]
+        if job.spec.zone is not None:
+            self._leave_zone(job.spec)
         return job
+
+    def _join_zone(self, spec: JobSpec) -> None:
+        zone = spec.zone
+        assert zone is not None
+        self.zone_jobs[zone] = self.zone_jobs.get(zone, 0) + 1
+        if spec.fifo and zone not in self._ready.fair.fifos:
+            self._ready.fair.fifos[zone] = FifoLine()
+
+    def _leave_zone(self, spec: JobSpec) -> None:
+        zone = spec.zone
+        assert zone is not None
+        left = self.zone_jobs[zone] - 1
+        if left:
+            self.zone_jobs[zone] = left
+        else:
+            del self.zone_jobs[zone]
+            self._ready.fair.fifos.pop(zone, None)
 
     def _forget_waiting(self, job: JobRecord) -> None:
         if job.state is READY or job.state is DELAYED:
@@ -1146,6 +1265,8 @@ class State:
     def _count(self, job: JobRecord) -> None:
         if job.state is RUNNING:
             self.running += 1
+            if job.spec.zone is not None:
+                self._ready.fair.started(job)
         elif job.state is DEAD:
             self.dead[job.spec.id] = None
         else:
@@ -1156,6 +1277,8 @@ class State:
             return
         if job.state is RUNNING:
             self.running -= 1
+            if job.spec.zone is not None:
+                self._ready.fair.started(job, -1)
         elif job.state is DEAD:
             del self.dead[job.spec.id]
         else:
@@ -1193,14 +1316,15 @@ def _is_ahead(schedule: Schedule, next_ms: int) -> bool:
 
 
 def _alike(specs: tuple[JobSpec, ...]) -> bool:
-    """Whether they go to one place in the order they come: one entrypoint, one priority, no delay and no key."""
-    entrypoint, priority = specs[0].entrypoint, specs[0].priority
+    """Whether they go to one place in the order they come: one entrypoint, priority and zone, no delay and no key."""
+    entrypoint, priority, zone = specs[0].entrypoint, specs[0].priority, specs[0].zone
     for spec in specs:
         if (
             spec.key is not None
             or spec.run_at_ms is not None
             or spec.priority != priority
             or spec.entrypoint != entrypoint
+            or spec.zone != zone
         ):
             return False
     return True

@@ -1,0 +1,527 @@
+"""Whose turn it is: the zones that have jobs waiting, each with its share, within a priority.
+
+Start-time fair queueing. Each priority has a clock that stands at the start of the turn given last; a turn of a zone
+starts there or where the zone's last turn ended, whichever is later, lasts one over the zone's weight, and the earliest
+start is next. So a zone that arrives waits for one round of the others at most, one that comes and goes gains nothing
+by it, and one that is alone gets everything.
+
+A zone with nothing waiting costs nothing here. Entries of the heaps are never searched for: one that is out of date is
+recognised when it surfaces, because its zone's line names another one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from heapq import heapify, heappop, heappush, heapreplace
+from typing import TypeAlias
+
+from casque.state.lane import Key, Lane, key_of
+from casque.types import JobRecord, ZoneRules
+
+Turn: TypeAlias = tuple[int, float, int, int, str]
+"""Priority, start, due time and enqueue order of the job that is first in its zone, and the zone."""
+NO_ZONE = ""
+"""Jobs without a zone take turns with the zones, as if this was theirs."""
+
+FEW = 16
+"""So many jobs of a zone lie in a plain list: a million zones with a job or two each are ordinary."""
+LEVELS_MAX = 1_024
+FIFO_PRIORITY = 0
+
+
+class Line:
+    """The waiting jobs of one zone and one entrypoint, or those of no zone: then it stands for their lane."""
+
+    __slots__ = ("records", "turn")
+
+    def __init__(self, lane: Lane | None = None) -> None:
+        self.records: list[JobRecord] | Lane = [] if lane is None else lane
+        """The next one last."""
+        self.turn: Turn | None = None
+        """How it is listed, if it is."""
+
+    def push(self, record: JobRecord, jobs: dict[str, JobRecord], stamps: Iterator[int]) -> None:
+        records = self.records
+        if isinstance(records, Lane):
+            records.push(record, next(stamps))
+        elif len(records) < FEW:
+            if any(listed is record for listed in records):
+                return  # an undone batch lists again what may be listed still
+            records.append(record)
+            if len(records) > 1 and key_of(record) > key_of(records[-2]):
+                records.sort(key=key_of, reverse=True)
+        else:
+            lane = Lane()
+            for known in reversed(records):
+                if jobs.get(known.spec.id) is known:
+                    lane.push(known, next(stamps))
+            lane.push(record, next(stamps))
+            self.records = lane
+
+    def head(self, jobs: dict[str, JobRecord]) -> JobRecord | None:
+        records = self.records
+        if isinstance(records, Lane):
+            return records.head(jobs)
+        while records:
+            record = records[-1]
+            if jobs.get(record.spec.id) is record:
+                return record
+            records.pop()
+        return None
+
+    def take(self, jobs: dict[str, JobRecord]) -> JobRecord | None:
+        records = self.records
+        if isinstance(records, Lane):
+            return records.take(jobs)
+        return records.pop() if self.head(jobs) is not None else None
+
+    def forget(self, jobs: dict[str, JobRecord]) -> None:
+        records = self.records
+        if isinstance(records, Lane):
+            records.forget(jobs)
+        else:
+            self.records = [record for record in records if jobs.get(record.spec.id) is record]
+
+    @staticmethod
+    def priority_of(head: JobRecord) -> int:
+        return head.spec.priority
+
+
+class FifoLine(Line):
+    """The waiting jobs of a FIFO zone, of whichever entrypoint, strictly in enqueue order, and one at a time: while one
+    of them runs, or waits to be tried again, no other is handed out."""
+
+    __slots__ = ("board", "heap", "held", "running")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.heap: list[tuple[int, int, JobRecord]] = []
+        self.running = 0
+        self.held = 0
+        """Jobs that wait for their time: failed ones, which keep their place."""
+        self.board: str | None = None
+        """The entrypoint where it is listed: that of its first job."""
+
+    def push(self, record: JobRecord, jobs: dict[str, JobRecord], stamps: Iterator[int]) -> None:  # noqa: ARG002
+        heappush(self.heap, (record.sequence, next(stamps), record))
+
+    def head(self, jobs: dict[str, JobRecord]) -> JobRecord | None:
+        if self.running or self.held:
+            return None
+        heap = self.heap
+        while heap:
+            record = heap[0][2]
+            if jobs.get(record.spec.id) is record:
+                return record
+            heappop(heap)
+        return None
+
+    def take(self, jobs: dict[str, JobRecord]) -> JobRecord | None:
+        return heappop(self.heap)[2] if self.head(jobs) is not None else None
+
+    def forget(self, jobs: dict[str, JobRecord]) -> None:
+        """Its entry stays until it would be first."""
+
+    @staticmethod
+    def priority_of(head: JobRecord) -> int:  # noqa: ARG004
+        return FIFO_PRIORITY
+
+
+class Level:
+    """The clock of one priority."""
+
+    __slots__ = ("_ahead", "_ends", "now")
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self._ends: dict[str, float] = {}
+        """Where the last turns ended of the zones that are ahead of the clock."""
+        self._ahead: list[tuple[float, int, str]] = []
+
+    def start_of(self, zone: str, earliest: float = 0.0) -> float:
+        return max(self.now, earliest, self._ends.get(zone, 0.0))
+
+    def end_of(self, zone: str) -> float:
+        """Before this no turn of it starts."""
+        return self._ends.get(zone, 0.0)
+
+    def give(self, zone: str, start: float, cost: float, stamp: int) -> None:
+        now = self.now = max(self.now, start)
+        ends, ahead = self._ends, self._ahead
+        end = ends[zone] = start + cost
+        heappush(ahead, (end, stamp, zone))
+        while ahead and ahead[0][0] <= now:
+            end, _, past = heappop(ahead)
+            if ends.get(past) == end:
+                del ends[past]
+
+
+class Board:
+    """The zones that have jobs of one entrypoint waiting, whoever is next first."""
+
+    __slots__ = ("heap", "lines", "name")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.lines: dict[str, Line] = {}
+        self.heap: list[Turn] = []
+
+
+class FairIndex:
+    """All boards, the clocks, and what holds zones back."""
+
+    def __init__(self, jobs: dict[str, JobRecord], lanes: dict[str, Lane], stamps: Iterator[int]) -> None:
+        self._jobs = jobs
+        self._lanes = lanes
+        self._stamps = stamps
+        self.on = False
+        """Whether turns are kept at all: since a job with a zone waits, and until somebody asks when none does."""
+        self.boards: dict[str, Board] = {}
+        self.fifos: dict[str, FifoLine] = {}
+        """The FIFO zones that have jobs, dead ones included."""
+        self.running: dict[str, int] = {}
+        """Jobs at work, of the other zones that have any."""
+        self.rules: dict[str, ZoneRules] = {}
+        self._zoned = 0
+        """Lines of zones on all boards."""
+        self._levels: dict[int, Level] = {}
+        self._parked: dict[str, set[str]] = {}
+        """Zones that have to wait, and the boards that would list them."""
+        self._paced_ms: dict[str, float] = {}
+        """When a zone with a rate may have its next job."""
+        self._timers: list[tuple[float, str]] = []
+        self._timed: set[str] = set()
+        self._levels_max = LEVELS_MAX
+
+    @property
+    def idle(self) -> bool:
+        """No zone has anything waiting."""
+        return not self._zoned
+
+    # --- What comes and goes ---
+
+    def push(self, record: JobRecord) -> None:
+        """A job of a zone is due."""
+        zone = record.spec.zone
+        assert zone is not None
+        if record.spec.fifo and (fifo := self.fifos.get(zone)) is not None:
+            fifo.push(record, self._jobs, self._stamps)
+            self._list_fifo(zone, fifo)
+            return
+        board = self._board(record.spec.entrypoint)
+        line = board.lines.get(zone)
+        if line is None:
+            line = board.lines[zone] = Line()
+            self._one_more()
+        line.push(record, self._jobs, self._stamps)
+        self._came(board, zone, line, record)
+
+    def pushed_plain(self, name: str, lane: Lane, record: JobRecord) -> None:
+        """A job without a zone came to its lane: those are a zone like others."""
+        board = self._board(name)
+        line = board.lines.get(NO_ZONE)
+        if line is None or line.records is not lane:
+            line = board.lines[NO_ZONE] = Line(lane)
+        self._came(board, NO_ZONE, line, record)
+
+    def forget(self, record: JobRecord) -> None:
+        """A due job of a zone left without a turn."""
+        zone, name = record.spec.zone, record.spec.entrypoint
+        assert zone is not None
+        if record.spec.fifo and (fifo := self.fifos.get(zone)) is not None:
+            self._list_fifo(zone, fifo)
+            return
+        board = self.boards.get(name)
+        line = board.lines.get(zone) if board is not None else None
+        if board is None or line is None:
+            return
+        line.forget(self._jobs)
+        if line.head(self._jobs) is None:
+            self._drop(board, zone)
+
+    def hold(self, record: JobRecord, by: int) -> None:
+        """A job of a FIFO zone begins or ends to wait for its time."""
+        if (fifo := self.fifos.get(record.spec.zone or "")) is not None:
+            fifo.held += by
+            self._list_fifo(record.spec.zone or "", fifo)
+
+    def started(self, record: JobRecord, by: int = 1) -> None:
+        """A job of a zone is at work, or by -1 no longer."""
+        zone = record.spec.zone
+        assert zone is not None
+        if record.spec.fifo and (fifo := self.fifos.get(zone)) is not None:
+            fifo.running += by
+            self._list_fifo(zone, fifo)
+            return
+        running = self.running.get(zone, 0) + by
+        if running:
+            self.running[zone] = running
+        else:
+            del self.running[zone]
+        if by < 0 and zone in self._parked:
+            self.unpark(zone)
+
+    def promote(self, now_ms: int) -> None:
+        """Zones whose rate lets them go on come back."""
+        timers = self._timers
+        while timers and timers[0][0] <= now_ms:
+            zone = heappop(timers)[1]
+            self._timed.discard(zone)
+            self.unpark(zone)
+
+    def next_ms(self) -> float | None:
+        return self._timers[0][0] if self._timers else None
+
+    def unpark(self, zone: str) -> None:
+        """Whatever held it back may be over: look again."""
+        if zone in self.fifos:
+            self._list_fifo(zone, self.fifos[zone])
+        for name in self._parked.pop(zone, ()):
+            board = self.boards.get(name)
+            line = board.lines.get(zone) if board is not None else None
+            if board is not None and line is not None and line.turn is None:
+                self._list(board, zone, line)
+
+    def switch_off(self) -> None:
+        """No zone has anything waiting: turns begin anew with the next one."""
+        assert self.idle
+        self.on = False
+        self.boards.clear()
+        self._levels.clear()
+        self._parked.clear()
+
+    # --- Whose turn it is ---
+
+    def claims(
+        self, entrypoints: Iterable[str] | None, zones: tuple[str, ...] | None, now_ms: int
+    ) -> Iterator[JobRecord]:
+        """Take jobs out, best first. The caller changes the record of each before it asks for the next."""
+        boards = self._boards(entrypoints)
+        if zones is not None:
+            while (found := self._best_named(boards, zones, now_ms)) is not None:
+                yield self._take(*found)
+            return
+        if len(boards) == 1:
+            board = boards[0]
+            while (turn := self._top(board, now_ms)) is not None:
+                yield self._take(board, board.lines[turn[4]], turn)
+            return
+        tops = [(turn, n) for n, board in enumerate(boards) if (turn := self._top(board, now_ms)) is not None]
+        heapify(tops)
+        while tops:
+            listed, n = tops[0]
+            board = boards[n]
+            turn = self._top(board, now_ms)
+            if turn is not None and turn == listed:
+                yield self._take(*self._first_of(boards, turn))
+                turn = self._top(board, now_ms)
+            if turn is None:
+                heappop(tops)
+            else:
+                heapreplace(tops, (turn, n))
+
+    def has_due(self, entrypoints: Iterable[str] | None, zones: tuple[str, ...] | None, now_ms: int) -> bool:
+        boards = self._boards(entrypoints)
+        if zones is not None:
+            return self._best_named(boards, zones, now_ms) is not None
+        return any(self._top(board, now_ms) is not None for board in boards)
+
+    def _boards(self, entrypoints: Iterable[str] | None) -> list[Board]:
+        names = self.boards if entrypoints is None else entrypoints
+        return [board for name in names if (board := self.boards.get(name)) is not None]
+
+    def _top(self, board: Board, now_ms: int) -> Turn | None:
+        """The turn that is next here, left in place."""
+        heap, lines, jobs = board.heap, board.lines, self._jobs
+        while heap:
+            turn = heap[0]
+            zone = turn[4]
+            line = lines.get(zone)
+            if line is None or line.turn is not turn:
+                heappop(heap)
+                continue
+            if self.rules and self._waits(zone, now_ms):
+                heappop(heap)
+                line.turn = None
+                self._parked.setdefault(zone, set()).add(board.name)
+                continue
+            head = line.head(jobs)
+            if head is None:
+                heappop(heap)
+                self._drop(board, zone)
+                continue
+            level = self._levels[turn[0]]
+            if turn[3] == head.sequence and turn[2] == head.due_ms and turn[1] >= level.end_of(zone):
+                return turn
+            line.turn = self._turn(line, head, zone, turn)
+            heapreplace(heap, line.turn)
+        return None
+
+    def _first_of(self, boards: list[Board], turn: Turn) -> tuple[Board, Line, Turn]:
+        """The zone whose turn it is may have jobs on several of these boards, of which the first is to be had."""
+        _, start, _, _, zone = turn
+        first: tuple[Key, Board, Line] | None = None
+        for board in boards:
+            line = board.lines.get(zone)
+            head = line.head(self._jobs) if line is not None else None
+            if line is None or head is None:
+                continue
+            key = line.priority_of(head), head.due_ms, head.sequence
+            if first is None or key < first[0]:
+                first = key, board, line
+        assert first is not None
+        (priority, due_ms, sequence), board, line = first
+        return board, line, (priority, start, due_ms, sequence, zone)
+
+    def _best_named(self, boards: list[Board], zones: tuple[str, ...], now_ms: int) -> tuple[Board, Line, Turn] | None:
+        best: tuple[Turn, Board, Line] | None = None
+        for zone in zones:
+            if self.rules and self._waits(zone, now_ms):
+                continue
+            for board in boards:
+                line = board.lines.get(zone)
+                head = line.head(self._jobs) if line is not None else None
+                if line is None or head is None:
+                    continue
+                turn = self._turn(line, head, zone, line.turn)
+                if best is None or turn < best[0]:
+                    best = turn, board, line
+        return None if best is None else (best[1], best[2], best[0])
+
+    def _take(self, board: Board, line: Line, turn: Turn) -> JobRecord:
+        zone = turn[4]
+        record = line.take(self._jobs)
+        assert record is not None
+        rules = self.rules.get(zone) if self.rules else None
+        cost = 1.0 if rules is None else 1.0 / rules.weight
+        level = self._levels[turn[0]]
+        level.give(zone, turn[1], cost, next(self._stamps))
+        if rules is not None and rules.per_second is not None:
+            self._paced_ms[zone] = self._paced_ms.get(zone, 0.0) + 1000 / rules.per_second
+        head = None if isinstance(line, FifoLine) else line.head(self._jobs)
+        on_top = board.heap and board.heap[0] is line.turn
+        if head is None:
+            if on_top:
+                heappop(board.heap)
+            line.turn = None
+            if not isinstance(line, FifoLine):
+                self._drop(board, zone)
+            return record
+        following = self._turn(line, head, zone, None)
+        line.turn = following
+        if on_top:
+            heapreplace(board.heap, following)
+        else:
+            self._enter(board, following)
+        return record
+
+    def _waits(self, zone: str, now_ms: int) -> bool:
+        """Whether its rules hold it back just now."""
+        rules = self.rules.get(zone)
+        if rules is None:
+            return False
+        if rules.paused:
+            return True
+        if rules.running_max is not None:
+            fifo = self.fifos.get(zone)
+            if (self.running.get(zone, 0) if fifo is None else fifo.running) >= rules.running_max:
+                return True
+        if rules.per_second is not None:
+            # A tenth of a second may be taken at once: callers come in batches.
+            spare_ms = max(100.0, 1000 / rules.per_second)
+            next_ms = self._paced_ms.get(zone, 0.0)
+            if next_ms < now_ms - spare_ms:
+                self._paced_ms[zone] = next_ms = now_ms - spare_ms
+            elif next_ms > now_ms + spare_ms:
+                self._paced_ms[zone] = next_ms = now_ms + spare_ms  # the clock was set back
+            if next_ms + 1000 / rules.per_second > now_ms:
+                if zone not in self._timed:
+                    self._timed.add(zone)
+                    heappush(self._timers, (next_ms + 1000 / rules.per_second, zone))
+                return True
+        return False
+
+    # --- Listing ---
+
+    def _one_more(self) -> None:
+        self._zoned += 1
+        if not self.on:
+            self.on = True
+            for name, lane in self._lanes.items():
+                board = self._board(name)
+                line = board.lines[NO_ZONE] = Line(lane)
+                self._list(board, NO_ZONE, line)
+
+    def _board(self, name: str) -> Board:
+        board = self.boards.get(name)
+        if board is None:
+            board = self.boards[name] = Board(name)
+        return board
+
+    def _came(self, board: Board, zone: str, line: Line, record: JobRecord) -> None:
+        turn = line.turn
+        if turn is None:
+            if zone == NO_ZONE or board.name not in self._parked.get(zone, ()):
+                self._list(board, zone, line)
+        elif (record.spec.priority, record.due_ms, record.sequence) < (turn[0], turn[2], turn[3]):
+            self._list(board, zone, line)  # it is first now
+
+    def _list(self, board: Board, zone: str, line: Line) -> None:
+        head = line.head(self._jobs)
+        if head is not None:
+            line.turn = self._turn(line, head, zone, line.turn)
+            self._enter(board, line.turn)
+
+    def _enter(self, board: Board, turn: Turn) -> None:
+        heappush(board.heap, turn)
+        if len(board.heap) > 2 * len(board.lines) + 64:
+            board.heap = [line.turn for line in board.lines.values() if line.turn is not None]
+            heapify(board.heap)
+
+    def _turn(self, line: Line, head: JobRecord, zone: str, before: Turn | None) -> Turn:
+        """How this job of it is listed. One that was listed with the same priority keeps its start."""
+        priority = line.priority_of(head)
+        level = self._levels.get(priority)
+        if level is None:
+            if len(self._levels) >= self._levels_max:
+                # A queue that counts its priorities up leaves most of them behind for good.
+                used = {turn[0] for board in self.boards.values() for turn in board.heap}
+                self._levels = {known: clock for known, clock in self._levels.items() if known in used}
+                self._levels_max = max(LEVELS_MAX, 2 * len(used))
+            level = self._levels[priority] = Level()
+        if before is not None and before[0] == priority:
+            start = max(before[1], level.end_of(zone))
+        else:
+            start = level.start_of(zone)
+        return priority, start, head.due_ms, head.sequence, zone
+
+    def _list_fifo(self, zone: str, fifo: FifoLine) -> None:
+        """It stands on the board of its first job, if that may be had."""
+        head = fifo.head(self._jobs)
+        name = None if head is None else head.spec.entrypoint
+        if fifo.board is not None and fifo.board != name:
+            del self.boards[fifo.board].lines[zone]
+            self._zoned -= 1
+            fifo.board = fifo.turn = None
+        if name is None or head is None:
+            return
+        board = self._board(name)
+        if fifo.board is None:
+            fifo.board = name
+            board.lines[zone] = fifo
+            self._one_more()
+        turn = fifo.turn
+        if turn is None or (turn[2], turn[3]) != (head.due_ms, head.sequence):
+            self._list(board, zone, fifo)
+
+    def _drop(self, board: Board, zone: str) -> None:
+        """Nothing of it waits here any more."""
+        line = board.lines.pop(zone)
+        if isinstance(line, FifoLine):
+            line.board = line.turn = None
+        if zone != NO_ZONE:
+            self._zoned -= 1
+            if (parked := self._parked.get(zone)) is not None:
+                parked.discard(board.name)
+                if not parked:
+                    del self._parked[zone]
