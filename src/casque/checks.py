@@ -14,8 +14,14 @@ from casque.types import (
     JobState,
     Missed,
     Progress,
+    ZoneRules,
 )
 
+ZONES_MAX = 1_000
+"""That one claim may name."""
+ZONES_SHOWN_MAX = 10_000
+ZONE_WEIGHTS = 0.001, 1_000.0
+ZONE_RATES = 0.001, 1_000_000.0
 NAME_MAX = 256
 KEY_MAX = 1024
 ERROR_MAX = 4096
@@ -245,6 +251,37 @@ def gate(value: Any) -> Gate:
     except ValueError as error:
         known = ", ".join(one.value for one in Gate)
         raise InvalidInputError(f"gate must be one of {known}, not {shown(value)}") from error
+
+
+def zone(value: Any) -> str:
+    return name("zone", value, NAME_MAX)
+
+
+def zones(value: Any) -> tuple[str, ...] | None:
+    """One name, several, or None for all."""
+    if value is None:
+        return None
+    if isinstance(value, str):
+        return (zone(value),)
+    if not isinstance(value, Iterable):
+        raise InvalidInputError(f"zone must be a str, several of them, or None for all, not {shown(value)}")
+    names = tuple(dict.fromkeys(zone(one) for one in value))
+    if not 1 <= len(names) <= ZONES_MAX:
+        raise InvalidInputError(f"zone must name 1 to {ZONES_MAX} zones, not {len(names)}; None takes all")
+    return names
+
+
+def zone_rules(value: Any) -> ZoneRules:
+    """What may be set for a zone."""
+    if type(value) is not ZoneRules:
+        raise InvalidInputError(f"rules must be ZoneRules, not {type(value).__name__}")
+    number("weight", value.weight, *ZONE_WEIGHTS)
+    if value.running_max is not None:
+        whole("running_max", value.running_max, 1)
+    if value.per_second is not None:
+        number("per_second", value.per_second, *ZONE_RATES)
+    flag("paused", value.paused)
+    return value
 
 
 FINISHED = frozenset({JobState.DONE, JobState.DEAD, JobState.CANCELLED})

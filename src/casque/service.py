@@ -30,6 +30,8 @@ from casque.types import (
     ScheduleSpec,
     StagedPart,
     Totals,
+    ZoneRules,
+    ZoneStanding,
 )
 
 
@@ -265,8 +267,10 @@ class QueueService(Protocol):
         worker: str | None = None,
         wait_s: float = 0.0,
         request_id: str | None = None,
+        zones: tuple[str, ...] | None = None,
     ) -> list[JobRecord]:
-        """Claim up to `limit` jobs; with `wait_s`, wait that long for a first one."""
+        """Claim up to `limit` jobs; with `wait_s`, wait that long for a first one. `zones`: of these alone; None: of
+        all zones, and of those that have none, which take turns."""
         ...
 
     async def ack(
@@ -309,6 +313,15 @@ class QueueService(Protocol):
 
     async def set_gate(self, gate: Gate, *, entrypoint: str | None = None, request_id: str | None = None) -> None:
         """Pause, drain or open the whole queue, or one entrypoint. One that stands so already is left alone."""
+        ...
+
+    async def set_zone(self, zone: str, rules: ZoneRules, *, request_id: str | None = None) -> None:
+        """Say what share of the turns a zone has, and what holds it back. One that stands so already is left alone."""
+        ...
+
+    async def zones(self, *, names: frozenset[str] | None = None, limit: int = 100) -> list[ZoneStanding]:
+        """The zones that have jobs or rules, those whose jobs have been due longest first; of these names alone, if
+        any are given."""
         ...
 
     async def find(self, job_id: str) -> JobRecord | None: ...

@@ -284,6 +284,25 @@ PLAIN_RULES = ZoneRules()
 """Those of a zone for which nothing was set."""
 
 
+class ZoneStanding(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How a zone stands after the last commit."""
+
+    zone: str
+    ready: int = 0
+    delayed: int = 0
+    running: int = 0
+    dead: int = 0
+    next_ms: int | None = None
+    """When the first of its waiting jobs became, or will become, due: its vesting time. None if none waits."""
+    fifo: bool = False
+    rules: ZoneRules = PLAIN_RULES
+
+    @property
+    def next_at(self) -> datetime | None:
+        """Its vesting time, in UTC."""
+        return None if self.next_ms is None else _EPOCH + timedelta(milliseconds=self.next_ms)
+
+
 class Admission(msgspec.Struct, frozen=True):
     """What came of an admission."""
 

@@ -37,7 +37,7 @@ from casque.transport.http.client import HttpService
 from casque.transport.http.server import HttpServer
 from casque.transport.scopes import Scope
 from casque.transport.tls import Tls, TlsFiles
-from casque.types import Gate, JobSpec, ScheduleSpec, StagedPart
+from casque.types import Gate, JobSpec, ScheduleSpec, StagedPart, ZoneRules
 
 SERVERS = trustme.CA()
 CLIENTS = trustme.CA()
@@ -159,6 +159,8 @@ CALLS: dict[str, tuple[Scope, dict[str, Any]]] = {
     "events": (Scope.READ, {"from_position": 0, "follow": False}),
     "archive": (Scope.READ, {}),
     "set_gate": (Scope.ADMIN, {"gate": Gate.PAUSED}),
+    "set_zone": (Scope.ADMIN, {"zone": "acme", "rules": ZoneRules(paused=True)}),
+    "zones": (Scope.READ, {}),
     "set_schedule": (Scope.PRODUCE, {"spec": ScheduleSpec("nightly", "@daily", JobSpec("", "mail", b""))}),
     "schedules": (Scope.READ, {}),
     "pause_schedule": (Scope.ADMIN, {"name": "nightly", "paused": True}),

@@ -24,7 +24,7 @@ from casque.journal.document import DocumentJournal
 from casque.journal.port import Appended, Batch, Work
 from casque.state import Ack, Beaten, Dequeue, GiveBack, Observed, Returned, Settle, State, Tick, machine
 from casque.state.events import subject
-from casque.state.ready import Lane
+from casque.state.lane import Lane
 from casque.storage.port import LOST, Outcome, Unknown
 from casque.testing.world.bucket import Bucket
 from casque.types import Admission, Ending, JobRecord, Missed, Schedule

@@ -284,7 +284,6 @@ GOOD = {
         ({"entrypoints": ["*"]}, "leave it out"),
         ({"entrypoints": [""]}, "entrypoint must be"),
         ({"zones": [""]}, "zone must be"),
-        ({"zones": ["a"], "scopes": ["work"]}, "claim by zone"),
         ({"only_from": "10.0.0.0/8"}, "only_from"),
     ],
     ids=str,

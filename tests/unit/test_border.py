@@ -47,6 +47,7 @@ from casque.types import (
     Missed,
     ScheduleSpec,
     StagedPart,
+    ZoneRules,
 )
 
 # --- Who may do what ---
@@ -66,6 +67,8 @@ CALLS: dict[str, dict[str, Any]] = {
     "retry": {"job_id": "j"},
     "purge": {},
     "set_gate": {"gate": Gate.PAUSED},
+    "set_zone": {"zone": "acme", "rules": ZoneRules(weight=2.0)},
+    "zones": {},
     "find": {"job_id": "j"},
     "jobs": {},
     "stats": {},
@@ -81,8 +84,8 @@ NEEDS = {
     **dict.fromkeys(["dequeue", "ack", "nack", "settle", "heartbeat", "heartbeats", "give_back"], Scope.WORK),
     **dict.fromkeys(["find", "jobs", "stats", "events", "archive", "schedules"], Scope.READ),
     **dict.fromkeys(["cancel", "retry", "purge", "pause_schedule", "drop_schedule"], Scope.ADMIN),
-    **dict.fromkeys(["find", "jobs", "stats", "events", "archive"], Scope.READ),
-    **dict.fromkeys(["cancel", "retry", "purge", "set_gate"], Scope.ADMIN),
+    **dict.fromkeys(["find", "jobs", "stats", "events", "archive", "zones"], Scope.READ),
+    **dict.fromkeys(["cancel", "retry", "purge", "set_gate", "set_zone"], Scope.ADMIN),
 }
 VERBS = [name for name in vars(QueueService) if not name.startswith("_")]
 
@@ -303,12 +306,27 @@ ACCEPTABLE: dict[str, Callable[[Any], bool]] = {
     "from_position": lambda v: v is None or is_whole(v, 0),
     "follow": lambda v: isinstance(v, bool),
     "gate": lambda v: isinstance(v, Gate),
+    "zone": is_name,
+    "rules": lambda v: isinstance(v, ZoneRules) and is_rules(v),
+    "zones": lambda v: v is None or (isinstance(v, tuple) and bool(v) and all(map(is_name, v))),
+    "names": lambda v: v is None or (isinstance(v, frozenset) and all(map(is_name, v))),
     "since": lambda v: v is None or is_moment(v),
     "until": lambda v: v is None or is_moment(v),
 }
 
 
+def is_rules(rules: ZoneRules) -> bool:
+    return (
+        is_number(rules.weight, *checks.ZONE_WEIGHTS)
+        and (rules.running_max is None or is_whole(rules.running_max, 1))
+        and (rules.per_second is None or is_number(rules.per_second, *checks.ZONE_RATES))
+        and isinstance(rules.paused, bool)
+    )
+
+
 def acceptable(verb: str, argument: str, value: Any) -> bool:
+    if argument == "limit" and verb == "zones":
+        return is_whole(value, 1, checks.ZONES_SHOWN_MAX)
     if argument == "limit":
         return is_whole(value, 1, checks.BATCH_MAX) if verb == "dequeue" else value is None or is_whole(value, 1)
     if argument == "token":
@@ -647,8 +665,6 @@ async def test_a_limited_worker_may_name_what_its_pattern_covers(queue: QueueSer
         (limited("mail.a"), ("fax",), "the entrypoint 'fax'"),
         (limited("mail.a"), ("mail.a", "fax"), "the entrypoint 'fax'"),
         (limited("mail.*"), None, "names of those"),
-        (limited(zones=("acme",)), ("mail.a",), "by zone"),
-        (limited(zones=("acme",)), None, "by zone"),
     ],
 )
 async def test_a_claim_beyond_the_limit_is_refused(
@@ -658,6 +674,18 @@ async def test_a_claim_beyond_the_limit_is_refused(
     with pytest.raises(NotAllowedError, match=says):
         await Border(queue, principal).dequeue(entrypoints=asked, limit=10)
     assert await everything(queue) == before
+
+
+async def test_a_worker_that_is_limited_to_zones_claims_of_these_alone(queue: QueueService) -> None:
+    [own] = await Border(queue, limited(zones=("acme",))).dequeue(entrypoints=None, limit=10)
+    assert own.spec.zone == "acme"
+    with pytest.raises(NotAllowedError, match="'work' for the zone 'zeta'"):
+        await Border(queue, limited(zones=("acme",))).dequeue(entrypoints=None, limit=10, zones=("acme", "zeta"))
+    with pytest.raises(NotAllowedError, match="'admin' for every"):
+        await Border(queue, limited(zones=("acme",))).set_zone("acme", ZoneRules(weight=1000.0))
+    assert [one.zone for one in await Border(queue, limited(zones=("acme",))).zones()] == ["acme"]
+    with pytest.raises(NotAllowedError, match="'read' for every entrypoint"):
+        await Border(queue, limited("mail.a")).zones()
 
 
 async def test_the_request_id_of_somebody_else_gives_nothing_of_theirs(queue: QueueService) -> None:

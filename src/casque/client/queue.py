@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from datetime import datetime, timedelta
-from types import TracebackType
+from types import EllipsisType, TracebackType
 from typing import Any, Generic, TypeVar, Unpack, cast, overload
 
 import msgspec
@@ -30,7 +30,19 @@ from casque.engine.ticker import triggered
 from casque.errors import CasqueError, InvalidInputError, QueueClosedError, ScheduleNotFoundError
 from casque.service import ArchivedJob, Lease, QueueEvent, QueueService, Stats
 from casque.settings import QueueSettings, SettingsChanges
-from casque.types import Admission, Gate, JobRecord, JobSpec, JobState, Missed, Schedule, ScheduleSpec, StagedPart
+from casque.types import (
+    Admission,
+    Gate,
+    JobRecord,
+    JobSpec,
+    JobState,
+    Missed,
+    Schedule,
+    ScheduleSpec,
+    StagedPart,
+    ZoneRules,
+    ZoneStanding,
+)
 
 T = TypeVar("T")
 
@@ -52,6 +64,7 @@ class NewJob(msgspec.Struct, Generic[T], frozen=True, gc=False):
     headers: Mapping[str, str] | None = None
     zone: str | None = None
     max_crashes: int | None = None
+    fifo: bool = False
 
 
 class Queue(LeaseVerbs, Generic[T]):
@@ -235,6 +248,7 @@ class Queue(LeaseVerbs, Generic[T]):
         headers: Mapping[str, str] | None = None,
         zone: str | None = None,
         max_crashes: int | None = None,
+        fifo: bool = False,
         request_id: str | None = None,
     ) -> Job[T]:
         """Add a job; it is durable when this returns.
@@ -242,9 +256,10 @@ class Queue(LeaseVerbs, Generic[T]):
         `priority`: lower runs first. `delay` or `run_at`: not before then. `key`: while an unfinished job holds the
         same key, that job is returned and nothing is added. `max_attempts`: kept as dead after so many claims.
         `max_crashes`: kept as dead after the process that worked on it died so often, which is then no attempt;
-        without it a crash is an attempt that failed.
+        without it a crash is an attempt that failed. `zone`: whose job it is; zones take turns. `fifo`: the jobs of
+        this zone are handed out strictly in the order they came, one at a time, whatever their priorities.
         """
-        new = NewJob(entrypoint, payload, priority, delay, run_at, key, max_attempts, headers, zone, max_crashes)
+        new = NewJob(entrypoint, payload, priority, delay, run_at, key, max_attempts, headers, zone, max_crashes, fifo)
         spec = self._spec(new_id(self._parts.rng), new)
         [record] = await self._service.enqueue((spec,), request_id=checks.request_id(request_id))
         return Job(record, self._codec)
@@ -300,12 +315,14 @@ class Queue(LeaseVerbs, Generic[T]):
         batch_size: int = 1,
         wait: float | timedelta = 0.0,
         lease: float | timedelta | None = None,
+        zone: str | Sequence[str] | None = None,
         request_id: str | None = None,
     ) -> list[Job[T]]:
         """Claim up to `batch_size` jobs of one entrypoint, of several, or of any.
 
         `wait`: seconds to wait for a first job; without it an empty queue answers at once. `lease`: how long the
-        claim holds without a heartbeat, if not the queue's `stale_timeout`.
+        claim holds without a heartbeat, if not the queue's `stale_timeout`. `zone`: only of this zone, or of these;
+        otherwise all zones take turns, and jobs without a zone as if they were one.
         """
         records = await self._service.dequeue(
             entrypoints=checks.entrypoints(entrypoint),
@@ -314,6 +331,7 @@ class Queue(LeaseVerbs, Generic[T]):
             worker=self._worker,
             wait_s=checks.span_ms("wait", wait) / 1000,
             request_id=checks.request_id(request_id),
+            zones=checks.zones(zone),
         )
         return [Job(record, self._codec, self) for record in records]
 
@@ -383,6 +401,62 @@ class Queue(LeaseVerbs, Generic[T]):
     async def _set_gate(self, gate: Gate, entrypoint: str | None, request_id: str | None) -> None:
         chosen = None if entrypoint is None else checks.entrypoint(entrypoint)
         await self._service.set_gate(gate, entrypoint=chosen, request_id=checks.request_id(request_id))
+
+    # --- Zones ---
+
+    async def set_zone(
+        self,
+        zone: str,
+        *,
+        weight: float | None = None,
+        running_max: int | EllipsisType | None = ...,
+        per_second: float | EllipsisType | None = ...,
+        paused: bool | None = None,
+        request_id: str | None = None,
+    ) -> ZoneRules:
+        """Change what share of the turns a zone has, and what holds it back; what is not given stays as it is.
+
+        `weight`: twice the weight, twice the jobs. `running_max`: so many of its jobs run at a time. `per_second`: so
+        many are claimed in a second. None takes a limit away. `paused`: none of its jobs are claimed.
+
+        >>> import asyncio
+        >>> from casque import Queue
+        >>> async def main():
+        ...     async with Queue.open("memory://zone-example") as q:
+        ...         await q.set_zone("giant", running_max=1)
+        ...         for n in range(3):
+        ...             await q.enqueue("send", b"%d" % n, zone="giant")
+        ...         await q.enqueue("send", b"hello", zone="small")
+        ...         print([job.zone for job in await q.dequeue("send", batch_size=4)])
+        ...         for zone in await q.zones():
+        ...             print(zone.zone, zone.ready, zone.running)
+        >>> asyncio.run(main())
+        ['giant', 'small']
+        giant 2 1
+        small 0 1
+        """
+        name = checks.zone(zone)
+        standing = await self._service.zones(names=frozenset((name,)), limit=1)
+        rules = standing[0].rules if standing else ZoneRules()
+        changes: dict[str, Any] = {"weight": weight, "paused": paused}
+        given = {field: value for field, value in changes.items() if value is not None}
+        given |= {
+            field: value
+            for field, value in (("running_max", running_max), ("per_second", per_second))
+            if value is not ...
+        }
+        rules = checks.zone_rules(msgspec.structs.replace(rules, **given))
+        await self._service.set_zone(name, rules, request_id=checks.request_id(request_id))
+        return rules
+
+    async def zones(self, zone: str | Sequence[str] | None = None, *, limit: int = 100) -> list[ZoneStanding]:
+        """The zones that have jobs or rules, those whose jobs have been due longest first: of one name, of several, or
+        the first so many of all."""
+        names = checks.zones(zone)
+        return await self._service.zones(
+            names=None if names is None else frozenset(names),
+            limit=checks.whole("limit", limit, 1, checks.ZONES_SHOWN_MAX),
+        )
 
     # --- Schedules ---
 
@@ -638,6 +712,7 @@ class Queue(LeaseVerbs, Generic[T]):
             None if new.headers is None else checks.headers(new.headers),
             None if new.zone is None else checks.name("zone", new.zone, checks.NAME_MAX),
             max_crashes=None if new.max_crashes is None else checks.max_crashes(new.max_crashes),
+            fifo=checks.flag("fifo", new.fifo),
         )
 
 

@@ -42,6 +42,8 @@ from casque.types import (
     Schedule,
     ScheduleSpec,
     StagedPart,
+    ZoneRules,
+    ZoneStanding,
 )
 
 log = logger("client")
@@ -146,6 +148,7 @@ class RemoteQueue:
         worker: str | None = None,
         wait_s: float = 0.0,
         request_id: str | None = None,
+        zones: tuple[str, ...] | None = None,
     ) -> list[JobRecord]:
         own = request_id is None
         asked = request_id or new_id(self._rng)
@@ -160,6 +163,7 @@ class RemoteQueue:
                 worker=worker,
                 wait_s=min(left_s, ASK_S),
                 request_id=asked,
+                zones=zones,
             )
 
         try:
@@ -239,6 +243,13 @@ class RemoteQueue:
     async def set_gate(self, gate: Gate, *, entrypoint: str | None = None, request_id: str | None = None) -> None:
         request_id = request_id or new_id(self._rng)
         await self._ask(lambda broker: broker.set_gate(gate, entrypoint=entrypoint, request_id=request_id))
+
+    async def set_zone(self, zone: str, rules: ZoneRules, *, request_id: str | None = None) -> None:
+        request_id = request_id or new_id(self._rng)
+        await self._ask(lambda broker: broker.set_zone(zone, rules, request_id=request_id))
+
+    async def zones(self, *, names: frozenset[str] | None = None, limit: int = 100) -> list[ZoneStanding]:
+        return await self._ask(lambda broker: broker.zones(names=names, limit=limit))
 
     async def find(self, job_id: str) -> JobRecord | None:
         return await self._ask(lambda broker: broker.find(job_id))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
-from types import TracebackType
+from types import EllipsisType, TracebackType
 from typing import Any, Generic, TypeVar, Unpack, overload
 
 from casque.client.job import Job
@@ -18,7 +18,16 @@ from casque.client.reaching import ClientTlsFiles
 from casque.errors import CasqueError, QueueClosedError
 from casque.service import ArchivedJob, Outcome, QueueEvent, Stats
 from casque.settings import SettingsChanges
-from casque.types import Admission, Attempt, JobState, Missed, Schedule, StagedPart
+from casque.types import (
+    Admission,
+    Attempt,
+    JobState,
+    Missed,
+    Schedule,
+    StagedPart,
+    ZoneRules,
+    ZoneStanding,
+)
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -109,6 +118,7 @@ class SyncQueue(Generic[T]):
         headers: Mapping[str, str] | None = None,
         zone: str | None = None,
         max_crashes: int | None = None,
+        fifo: bool = False,
         request_id: str | None = None,
     ) -> SyncJob[T]:
         return self._job(
@@ -124,6 +134,7 @@ class SyncQueue(Generic[T]):
                     headers=headers,
                     zone=zone,
                     max_crashes=max_crashes,
+                    fifo=fifo,
                     request_id=request_id,
                 )
             )
@@ -145,10 +156,13 @@ class SyncQueue(Generic[T]):
         batch_size: int = 1,
         wait: float | timedelta = 0.0,
         lease: float | timedelta | None = None,
+        zone: str | Sequence[str] | None = None,
         request_id: str | None = None,
     ) -> list[SyncJob[T]]:
         claimed = self._wait(
-            self._queue.dequeue(entrypoint, batch_size=batch_size, wait=wait, lease=lease, request_id=request_id)
+            self._queue.dequeue(
+                entrypoint, batch_size=batch_size, wait=wait, lease=lease, zone=zone, request_id=request_id
+            )
         )
         return [self._job(job) for job in claimed]
 
@@ -223,6 +237,32 @@ class SyncQueue(Generic[T]):
     def trigger_schedule(self, name: str) -> SyncJob[T]:
         """As `Queue.trigger_schedule`."""
         return self._job(self._wait(self._queue.trigger_schedule(name)))
+
+    def set_zone(
+        self,
+        zone: str,
+        *,
+        weight: float | None = None,
+        running_max: int | EllipsisType | None = ...,
+        per_second: float | EllipsisType | None = ...,
+        paused: bool | None = None,
+        request_id: str | None = None,
+    ) -> ZoneRules:
+        """As `Queue.set_zone`."""
+        return self._wait(
+            self._queue.set_zone(
+                zone,
+                weight=weight,
+                running_max=running_max,
+                per_second=per_second,
+                paused=paused,
+                request_id=request_id,
+            )
+        )
+
+    def zones(self, zone: str | Sequence[str] | None = None, *, limit: int = 100) -> list[ZoneStanding]:
+        """As `Queue.zones`."""
+        return self._wait(self._queue.zones(zone, limit=limit))
 
     def pause(self, entrypoint: str | None = None, *, request_id: str | None = None) -> None:
         self._wait(self._queue.pause(entrypoint, request_id=request_id))

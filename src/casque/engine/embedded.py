@@ -47,8 +47,10 @@ from casque.state import (
     SetGate,
     SetSchedule,
     Settle,
+    SetZone,
     State,
 )
+from casque.state.standing import zone_standings
 from casque.telemetry import logger
 from casque.types import (
     Admission,
@@ -60,6 +62,8 @@ from casque.types import (
     Schedule,
     ScheduleSpec,
     StagedPart,
+    ZoneRules,
+    ZoneStanding,
 )
 
 log = logger("engine")
@@ -147,8 +151,9 @@ class EmbeddedService:
         worker: str | None = None,
         wait_s: float = 0.0,
         request_id: str | None = None,
+        zones: tuple[str, ...] | None = None,
     ) -> list[JobRecord]:
-        command = Dequeue(entrypoints, limit, lease_ms or self._lease_ms, worker, request_id)
+        command = Dequeue(entrypoints, limit, lease_ms or self._lease_ms, worker, request_id, zones)
         if wait_s > 0 and isinstance(self._executor, GroupCommit):
             claimed = await self._executor.dequeue(command, wait_s=wait_s)
         else:
@@ -267,6 +272,15 @@ class EmbeddedService:
 
     async def set_gate(self, gate: Gate, *, entrypoint: str | None = None, request_id: str | None = None) -> None:
         await self._executor.execute(SetGate(gate, entrypoint, request_id))
+
+    async def set_zone(self, zone: str, rules: ZoneRules, *, request_id: str | None = None) -> None:
+        await self._executor.execute(SetZone(zone, rules, request_id))
+
+    async def zones(self, *, names: frozenset[str] | None = None, limit: int = 100) -> list[ZoneStanding]:
+        def standings(state: State, now_ms: int) -> list[ZoneStanding]:
+            return zone_standings(state, now_ms, names, limit)
+
+        return cast(list[ZoneStanding], await self._executor.look(standings))
 
     async def _blobs_of_dead(self, entrypoint: str | None) -> set[str]:
         def found(state: State, _now_ms: int) -> set[str]:

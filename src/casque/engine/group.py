@@ -43,7 +43,7 @@ class GroupCommit:
         self._apart_ms: int | None = None
         self._pending: deque[Operation] = deque()
         self._owed: list[Operation] = []
-        self._parked: dict[tuple[str, ...] | None, deque[Operation]] = {}
+        self._parked: dict[tuple[tuple[str, ...] | None, tuple[str, ...] | None], deque[Operation]] = {}
         self._wake = asyncio.Event()
         self._room = asyncio.Event()
         self._room.set()
@@ -292,8 +292,8 @@ class GroupCommit:
             operation.decide(state, now_ms)
             if type(operation) is _Waiting:
                 waiting_now.append(operation)
-        for entrypoints, waiting in self._parked.items():
-            while waiting and state.has_due(entrypoints, now_ms):
+        for (entrypoints, zones), waiting in self._parked.items():
+            while waiting and state.has_due(entrypoints, now_ms, zones):
                 operation = waiting.popleft()
                 if not operation.abandoned:
                     operation.decide(state, now_ms)
@@ -301,7 +301,8 @@ class GroupCommit:
         for operation in waiting_now:
             # Asked before the job came that the same batch brings.
             assert isinstance(operation.command, Dequeue)
-            if operation.goes_on_waiting and state.has_due(operation.command.entrypoints, now_ms):
+            command = operation.command
+            if operation.goes_on_waiting and state.has_due(command.entrypoints, now_ms, command.zones):
                 operation.decide(state, now_ms)
         # Last: nobody who came at the same time needs their jobs, which the state then adds once the commit has landed.
         for operation in admissions:
@@ -324,7 +325,8 @@ class GroupCommit:
 
     def _park(self, operation: _Waiting) -> None:
         assert isinstance(operation.command, Dequeue)
-        self._parked.setdefault(operation.command.entrypoints, deque()).append(operation)
+        command = operation.command
+        self._parked.setdefault((command.entrypoints, command.zones), deque()).append(operation)
 
     def _return_claims(self, operation: Operation) -> None:
         """The caller left without its claims: nobody would work on these jobs."""
@@ -370,7 +372,7 @@ class GroupCommit:
         """Its time is over. If it is in a batch just now, that batch still decides."""
         operation.timed_out = True
         assert isinstance(operation.command, Dequeue)
-        waiting = self._parked.get(operation.command.entrypoints)
+        waiting = self._parked.get((operation.command.entrypoints, operation.command.zones))
         if waiting is not None and operation in waiting:
             waiting.remove(operation)
             operation.answer = []

@@ -56,6 +56,8 @@ from casque.types import (
     Progress,
     ScheduleSpec,
     StagedPart,
+    ZoneRules,
+    ZoneStanding,
 )
 
 Reach: TypeAlias = Callable[[Host], AbstractAsyncContextManager[QueueService]]
@@ -1172,6 +1174,64 @@ class ServiceSuite:
         assert (await service.stats()).gates == Gates()
         with pytest.raises(InvalidInputError):
             await service.purge(request_id="gate-1")
+
+    # --- Zones ---
+
+    async def test_zones_take_turns_and_can_be_claimed_by_name(
+        self, service: QueueService, other: QueueService
+    ) -> None:
+        await service.enqueue([a_job(b"%d" % n, zone="giant") for n in range(50)])
+        await other.enqueue([a_job(b"small", zone="small"), a_job(b"nobody's")])
+
+        first = await service.dequeue(entrypoints=None, limit=4)
+        assert {job.spec.zone for job in first[:3]} == {"giant", "small", None}
+        [named] = await other.dequeue(entrypoints=("task",), limit=1, zones=("small", "giant"))
+        assert named.spec.zone == "giant"
+        assert await service.dequeue(entrypoints=None, limit=5, zones=("small", "nowhere")) == []
+        waiting = asyncio.ensure_future(other.dequeue(entrypoints=None, limit=1, wait_s=LONG_S, zones=("late",)))
+        await service.enqueue([a_job(b"other", zone="small"), a_job(b"awaited", zone="late")])
+        assert [job.spec.payload for job in await waiting] == [b"awaited"]
+
+    async def test_the_rules_of_a_zone_hold_and_are_shown(self, service: QueueService, other: QueueService) -> None:
+        rules = ZoneRules(weight=2.5, running_max=2, per_second=500.0)
+        await service.set_zone("acme", rules, request_id="rules-1")
+        await service.enqueue([a_job(b"%d" % n, zone="acme") for n in range(5)])
+        await service.enqueue([a_job(b"later", zone="zeta", run_at_ms=YEAR_9999_MS)])
+
+        claimed = await other.dequeue(entrypoints=None, limit=10)
+        assert len(claimed) == 2
+        [acme, zeta] = await other.zones()
+        assert acme == ZoneStanding("acme", ready=3, running=2, next_ms=claimed[0].due_ms, rules=rules)
+        assert zeta == ZoneStanding("zeta", delayed=1, next_ms=YEAR_9999_MS)
+        assert await service.zones(names=frozenset({"zeta", "nobody"})) == [zeta]
+        assert await service.zones(limit=1) == [acme]
+
+        await service.set_zone("acme", ZoneRules(paused=True))
+        await other.set_zone("acme", rules, request_id="rules-1")  # it was asked for before, and changes nothing
+        for job in claimed:
+            await service.ack(job.id, token=job.token)
+        assert await service.dequeue(entrypoints=None, limit=10) == []
+        await service.set_zone("acme", ZoneRules())
+        assert len(await service.dequeue(entrypoints=None, limit=10)) == 3
+
+    async def test_a_fifo_zone_hands_out_one_job_after_the_other(self, service: QueueService) -> None:
+        first, second = a_job(b"1", zone="line", fifo=True, priority=5), a_job(b"2", zone="line", fifo=True)
+        [added, _] = await service.enqueue([first, second])
+        assert added.spec == first
+        [job] = await service.dequeue(entrypoints=None, limit=10)
+        assert (job.id, job.spec.fifo) == (first.id, True)
+        await service.nack(job.id, token=job.token)
+        [job] = await service.dequeue(entrypoints=None, limit=10, wait_s=LONG_S)
+        assert job.id == first.id
+        await service.ack(job.id, token=job.token)
+        [job] = await service.dequeue(entrypoints=None, limit=10)
+        assert job.id == second.id
+        with pytest.raises(InvalidInputError, match="is FIFO"):
+            await service.enqueue([a_job(b"3", zone="line")])
+        with pytest.raises(InvalidInputError, match="delayed"):
+            await service.enqueue([a_job(b"3", zone="line", fifo=True, run_at_ms=YEAR_9999_MS)])
+        [line] = await service.zones()
+        assert line == ZoneStanding("line", running=1, fifo=True)
 
     # --- Neither done nor simply failed ---
 

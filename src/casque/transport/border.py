@@ -41,6 +41,8 @@ from casque.types import (
     ScheduleSpec,
     StagedPart,
     Totals,
+    ZoneRules,
+    ZoneStanding,
 )
 
 Wrapper: TypeAlias = Callable[[QueueService], QueueService]
@@ -53,6 +55,7 @@ _NO_LEASE = -1
 _NO_FLAGS = (False, False, False, False)
 _ASKED_FOR = (
     "id", "entrypoint", "payload", "priority", "run_at_ms", "attempts_max", "key", "headers", "zone", "max_crashes",
+    "fifo",
 )  # fmt: skip
 _NOT_ASKED_FOR = tuple(
     (field.name, field.default) for field in msgspec.structs.fields(JobSpec) if field.name not in _ASKED_FOR
@@ -221,7 +224,9 @@ class Border:
                     raise InvalidInputError(f"headers must map str to str, not be a {type(spec.headers).__name__}")
                 checks.few_headers(spec.headers)
             if spec.zone is not None:
-                checks.name("zone", spec.zone, checks.NAME_MAX)
+                checks.zone(spec.zone)
+            if spec.fifo is not False:
+                checks.flag("fifo", spec.fifo)
             for name, default in _NOT_ASKED_FOR:
                 if getattr(spec, name) != default:
                     raise InvalidInputError(f"{name} is for the queue to set, not for its callers")
@@ -244,6 +249,7 @@ class Border:
         worker: str | None = None,
         wait_s: float = 0.0,
         request_id: str | None = None,
+        zones: tuple[str, ...] | None = None,
     ) -> list[JobRecord]:
         if not self._may_work:
             raise NotAllowedError(Scope.WORK.value, "dequeue")
@@ -258,8 +264,11 @@ class Border:
         if request_id is not None:
             checks.name("request_id", request_id, checks.NAME_MAX)
         checks.number("wait_s", wait_s, 0, limits.wait_s)
+        if zones is not None:
+            self._check_zones(zones)
         if self._limited:
             entrypoints = self._own_entrypoints(entrypoints)
+            zones = self._own_zones("dequeue", zones)
         claimed = await self.service.dequeue(
             entrypoints=entrypoints,
             limit=limit,
@@ -267,6 +276,7 @@ class Border:
             worker=worker,
             wait_s=wait_s,
             request_id=request_id,
+            zones=zones,
         )
         if claimed and wait_s > 0 and self._book is not None:
             await self._take_back_if_revoked(self._book, claimed)
@@ -290,13 +300,19 @@ class Border:
         for entrypoint in entrypoints:
             checks.entrypoint(entrypoint)
 
+    @staticmethod
+    def _check_zones(zones: Any) -> None:
+        if not isinstance(zones, tuple) or not 1 <= len(zones) <= checks.ZONES_MAX:
+            raise InvalidInputError(f"zones must be a tuple of 1 to {checks.ZONES_MAX} names, or None for all")
+        for zone in zones:
+            checks.zone(zone)
+
     def _own_entrypoints(self, asked: tuple[str, ...] | None) -> tuple[str, ...] | None:
         """What a limited worker may claim of what it asked for; any is all of its own."""
         principal = self.principal
-        if principal.zones is not None:
-            # To claim first and look at the zone afterwards would take jobs away from those whose they are.
-            raise _beyond(Scope.WORK, "dequeue", "every zone, because a queue does not claim by zone yet")
         if asked is None:
+            if principal.entrypoints is None:
+                return None
             exact = principal.exact()
             if exact is None:
                 raise _beyond(Scope.WORK, "dequeue", "every entrypoint, or the names of those that it wants")
@@ -304,6 +320,16 @@ class Border:
         for entrypoint in asked:
             if not principal.reaches_entrypoint(entrypoint):
                 raise _beyond(Scope.WORK, "dequeue", f"the entrypoint {entrypoint!r}")
+        return asked
+
+    def _own_zones(self, verb: str, asked: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        """The same for zones."""
+        own = self.principal.zones
+        if own is None or asked is None:
+            return asked if own is None else tuple(sorted(own))
+        for zone in asked:
+            if zone not in own:
+                raise _beyond(Scope.WORK, verb, f"the zone {zone!r}")
         return asked
 
     async def ack(
@@ -462,6 +488,18 @@ class Border:
         self._check_managed_all("set_gate", entrypoint, request_id)
         await self.service.set_gate(checked, entrypoint=entrypoint, request_id=request_id)
 
+    async def set_zone(self, zone: str, rules: ZoneRules, *, request_id: str | None = None) -> None:
+        """Shares and limits are for whoever manages all zones: one of them would give itself everything."""
+        if not self._may_admin:
+            raise NotAllowedError(Scope.ADMIN.value, "set_zone")
+        checks.zone(zone)
+        checks.zone_rules(rules)
+        if request_id is not None:
+            checks.name("request_id", request_id, checks.NAME_MAX)
+        if self._limited:
+            raise _beyond(Scope.ADMIN, "set_zone", "every entrypoint and every zone")
+        await self.service.set_zone(zone, rules, request_id=request_id)
+
     def _check_managed_all(self, verb: str, entrypoint: str | None, request_id: str | None) -> None:
         """That the caller may do this to all jobs of the entrypoint, or to all there are."""
         if entrypoint is not None:
@@ -544,6 +582,24 @@ class Border:
             raise NotAllowedError(Scope.READ.value, "find")
         _check_job_id(job_id)
         return self._own_or_none(await self.service.find(job_id))
+
+    async def zones(self, *, names: frozenset[str] | None = None, limit: int = 100) -> list[ZoneStanding]:
+        if not self._may_read:
+            raise NotAllowedError(Scope.READ.value, "zones")
+        checks.whole("limit", limit, 1, checks.ZONES_SHOWN_MAX)
+        if names is not None:
+            names = self._checked_zones(names)
+        if self.principal.entrypoints is not None:
+            raise _beyond(Scope.READ, "zones", "every entrypoint")
+        if (own := self.principal.zones) is not None:
+            names = own if names is None else names & own
+        return await self.service.zones(names=names, limit=limit)
+
+    @staticmethod
+    def _checked_zones(names: Any) -> frozenset[str]:
+        if not isinstance(names, frozenset) or len(names) > checks.ZONES_MAX:
+            raise InvalidInputError(f"names must be a frozenset of at most {checks.ZONES_MAX} zones, or None")
+        return frozenset(checks.zone(name) for name in names)
 
     async def jobs(
         self,

@@ -23,6 +23,8 @@ from casque.types import (
     Schedule,
     ScheduleSpec,
     StagedPart,
+    ZoneRules,
+    ZoneStanding,
 )
 
 T = TypeVar("T")
@@ -123,6 +125,7 @@ class Measured:
         worker: str | None = None,
         wait_s: float = 0.0,
         request_id: str | None = None,
+        zones: tuple[str, ...] | None = None,
     ) -> list[JobRecord]:
         call = self._service.dequeue(
             entrypoints=entrypoints,
@@ -131,6 +134,7 @@ class Measured:
             worker=worker,
             wait_s=wait_s,
             request_id=request_id,
+            zones=zones,
         )
         waiting = self._numbers.waiting
         waiting.add(1 if wait_s > 0 else 0)
@@ -184,6 +188,12 @@ class Measured:
     async def set_gate(self, gate: Gate, *, entrypoint: str | None = None, request_id: str | None = None) -> None:
         call = self._service.set_gate(gate, entrypoint=entrypoint, request_id=request_id)
         await self._counted("set_gate", call)
+
+    async def set_zone(self, zone: str, rules: ZoneRules, *, request_id: str | None = None) -> None:
+        await self._counted("set_zone", self._service.set_zone(zone, rules, request_id=request_id))
+
+    async def zones(self, *, names: frozenset[str] | None = None, limit: int = 100) -> list[ZoneStanding]:
+        return await self._counted("zones", self._service.zones(names=names, limit=limit))
 
     async def find(self, job_id: str) -> JobRecord | None:
         return await self._counted("find", self._service.find(job_id))

@@ -27,7 +27,6 @@ ID_BYTES = 6
 SECRET_BYTES = 32
 TOKEN = re.compile(r"casque_([0-9a-f]{12})_([0-9a-f]{64})")
 FILE_BYTES_MAX = 16 * 1024 * 1024
-TOGETHER = "a token that is limited to zones cannot have the scope work: a queue does not claim by zone yet"
 
 Entropy: TypeAlias = Callable[[int], bytes]
 _Hex: TypeAlias = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{12}$")]
@@ -60,8 +59,6 @@ class StoredToken(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknow
             raise InvalidInputError(
                 f"the token {self.name!r} is limited to no entrypoint or zone at all; leave the field out to allow all"
             )
-        if self.zones is not None and Scope.WORK in self.scopes:
-            raise InvalidInputError(f"the token {self.name!r}: {TOGETHER}")
         for moment in (self.created, self.expires):
             if moment is not None and moment.tzinfo is None:
                 raise InvalidInputError(f"the token {self.name!r}: times must name their time zone")

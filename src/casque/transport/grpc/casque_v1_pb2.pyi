@@ -58,7 +58,7 @@ MISSED_ONE: Missed
 MISSED_ALL: Missed
 
 class NewJob(_message.Message):
-    __slots__ = ("id", "entrypoint", "payload", "priority", "run_at_ms", "delay_ms", "max_attempts", "key", "headers", "zone", "max_crashes")
+    __slots__ = ("id", "entrypoint", "payload", "priority", "run_at_ms", "delay_ms", "max_attempts", "key", "headers", "zone", "max_crashes", "fifo")
     class HeadersEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -77,6 +77,7 @@ class NewJob(_message.Message):
     HEADERS_FIELD_NUMBER: _ClassVar[int]
     ZONE_FIELD_NUMBER: _ClassVar[int]
     MAX_CRASHES_FIELD_NUMBER: _ClassVar[int]
+    FIFO_FIELD_NUMBER: _ClassVar[int]
     id: str
     entrypoint: str
     payload: bytes
@@ -88,10 +89,11 @@ class NewJob(_message.Message):
     headers: _containers.ScalarMap[str, str]
     zone: str
     max_crashes: int
-    def __init__(self, id: _Optional[str] = ..., entrypoint: _Optional[str] = ..., payload: _Optional[bytes] = ..., priority: _Optional[int] = ..., run_at_ms: _Optional[int] = ..., delay_ms: _Optional[int] = ..., max_attempts: _Optional[int] = ..., key: _Optional[str] = ..., headers: _Optional[_Mapping[str, str]] = ..., zone: _Optional[str] = ..., max_crashes: _Optional[int] = ...) -> None: ...
+    fifo: bool
+    def __init__(self, id: _Optional[str] = ..., entrypoint: _Optional[str] = ..., payload: _Optional[bytes] = ..., priority: _Optional[int] = ..., run_at_ms: _Optional[int] = ..., delay_ms: _Optional[int] = ..., max_attempts: _Optional[int] = ..., key: _Optional[str] = ..., headers: _Optional[_Mapping[str, str]] = ..., zone: _Optional[str] = ..., max_crashes: _Optional[int] = ..., fifo: _Optional[bool] = ...) -> None: ...
 
 class Job(_message.Message):
-    __slots__ = ("id", "entrypoint", "payload", "priority", "state", "sequence", "created_at_ms", "due_at_ms", "token", "attempts", "max_attempts", "worker", "lease_ms", "claimed_at_ms", "beat_at_ms", "error", "run_at_ms", "key", "headers", "zone", "tries", "crashes", "max_crashes", "progress")
+    __slots__ = ("id", "entrypoint", "payload", "priority", "state", "sequence", "created_at_ms", "due_at_ms", "token", "attempts", "max_attempts", "worker", "lease_ms", "claimed_at_ms", "beat_at_ms", "error", "run_at_ms", "key", "headers", "zone", "tries", "crashes", "max_crashes", "progress", "fifo")
     class HeadersEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -123,6 +125,7 @@ class Job(_message.Message):
     CRASHES_FIELD_NUMBER: _ClassVar[int]
     MAX_CRASHES_FIELD_NUMBER: _ClassVar[int]
     PROGRESS_FIELD_NUMBER: _ClassVar[int]
+    FIFO_FIELD_NUMBER: _ClassVar[int]
     id: str
     entrypoint: str
     payload: bytes
@@ -147,7 +150,8 @@ class Job(_message.Message):
     crashes: int
     max_crashes: int
     progress: Progress
-    def __init__(self, id: _Optional[str] = ..., entrypoint: _Optional[str] = ..., payload: _Optional[bytes] = ..., priority: _Optional[int] = ..., state: _Optional[_Union[JobState, str]] = ..., sequence: _Optional[int] = ..., created_at_ms: _Optional[int] = ..., due_at_ms: _Optional[int] = ..., token: _Optional[int] = ..., attempts: _Optional[int] = ..., max_attempts: _Optional[int] = ..., worker: _Optional[str] = ..., lease_ms: _Optional[int] = ..., claimed_at_ms: _Optional[int] = ..., beat_at_ms: _Optional[int] = ..., error: _Optional[str] = ..., run_at_ms: _Optional[int] = ..., key: _Optional[str] = ..., headers: _Optional[_Mapping[str, str]] = ..., zone: _Optional[str] = ..., tries: _Optional[_Iterable[_Union[Attempt, _Mapping]]] = ..., crashes: _Optional[int] = ..., max_crashes: _Optional[int] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ...) -> None: ...
+    fifo: bool
+    def __init__(self, id: _Optional[str] = ..., entrypoint: _Optional[str] = ..., payload: _Optional[bytes] = ..., priority: _Optional[int] = ..., state: _Optional[_Union[JobState, str]] = ..., sequence: _Optional[int] = ..., created_at_ms: _Optional[int] = ..., due_at_ms: _Optional[int] = ..., token: _Optional[int] = ..., attempts: _Optional[int] = ..., max_attempts: _Optional[int] = ..., worker: _Optional[str] = ..., lease_ms: _Optional[int] = ..., claimed_at_ms: _Optional[int] = ..., beat_at_ms: _Optional[int] = ..., error: _Optional[str] = ..., run_at_ms: _Optional[int] = ..., key: _Optional[str] = ..., headers: _Optional[_Mapping[str, str]] = ..., zone: _Optional[str] = ..., tries: _Optional[_Iterable[_Union[Attempt, _Mapping]]] = ..., crashes: _Optional[int] = ..., max_crashes: _Optional[int] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., fifo: _Optional[bool] = ...) -> None: ...
 
 class Progress(_message.Message):
     __slots__ = ("done", "total", "note")
@@ -236,20 +240,22 @@ class AdmitResponse(_message.Message):
     def __init__(self, jobs: _Optional[int] = ..., skipped: _Optional[int] = ..., repeated: _Optional[bool] = ..., position: _Optional[int] = ...) -> None: ...
 
 class DequeueRequest(_message.Message):
-    __slots__ = ("entrypoints", "limit", "wait_ms", "lease_ms", "worker", "request_id")
+    __slots__ = ("entrypoints", "limit", "wait_ms", "lease_ms", "worker", "request_id", "zones")
     ENTRYPOINTS_FIELD_NUMBER: _ClassVar[int]
     LIMIT_FIELD_NUMBER: _ClassVar[int]
     WAIT_MS_FIELD_NUMBER: _ClassVar[int]
     LEASE_MS_FIELD_NUMBER: _ClassVar[int]
     WORKER_FIELD_NUMBER: _ClassVar[int]
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    ZONES_FIELD_NUMBER: _ClassVar[int]
     entrypoints: _containers.RepeatedScalarFieldContainer[str]
     limit: int
     wait_ms: int
     lease_ms: int
     worker: str
     request_id: str
-    def __init__(self, entrypoints: _Optional[_Iterable[str]] = ..., limit: _Optional[int] = ..., wait_ms: _Optional[int] = ..., lease_ms: _Optional[int] = ..., worker: _Optional[str] = ..., request_id: _Optional[str] = ...) -> None: ...
+    zones: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, entrypoints: _Optional[_Iterable[str]] = ..., limit: _Optional[int] = ..., wait_ms: _Optional[int] = ..., lease_ms: _Optional[int] = ..., worker: _Optional[str] = ..., request_id: _Optional[str] = ..., zones: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class DequeueResponse(_message.Message):
     __slots__ = ("jobs",)
@@ -444,6 +450,65 @@ class SetGateRequest(_message.Message):
 class SetGateResponse(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
+
+class ZoneRules(_message.Message):
+    __slots__ = ("weight", "running_max", "per_second", "paused")
+    WEIGHT_FIELD_NUMBER: _ClassVar[int]
+    RUNNING_MAX_FIELD_NUMBER: _ClassVar[int]
+    PER_SECOND_FIELD_NUMBER: _ClassVar[int]
+    PAUSED_FIELD_NUMBER: _ClassVar[int]
+    weight: float
+    running_max: int
+    per_second: float
+    paused: bool
+    def __init__(self, weight: _Optional[float] = ..., running_max: _Optional[int] = ..., per_second: _Optional[float] = ..., paused: _Optional[bool] = ...) -> None: ...
+
+class SetZoneRequest(_message.Message):
+    __slots__ = ("zone", "rules", "request_id")
+    ZONE_FIELD_NUMBER: _ClassVar[int]
+    RULES_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    zone: str
+    rules: ZoneRules
+    request_id: str
+    def __init__(self, zone: _Optional[str] = ..., rules: _Optional[_Union[ZoneRules, _Mapping]] = ..., request_id: _Optional[str] = ...) -> None: ...
+
+class SetZoneResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ZonesRequest(_message.Message):
+    __slots__ = ("names", "limit")
+    NAMES_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    names: _containers.RepeatedScalarFieldContainer[str]
+    limit: int
+    def __init__(self, names: _Optional[_Iterable[str]] = ..., limit: _Optional[int] = ...) -> None: ...
+
+class ZonesResponse(_message.Message):
+    __slots__ = ("zones",)
+    class Zone(_message.Message):
+        __slots__ = ("zone", "ready", "delayed", "running", "dead", "next_at_ms", "fifo", "rules")
+        ZONE_FIELD_NUMBER: _ClassVar[int]
+        READY_FIELD_NUMBER: _ClassVar[int]
+        DELAYED_FIELD_NUMBER: _ClassVar[int]
+        RUNNING_FIELD_NUMBER: _ClassVar[int]
+        DEAD_FIELD_NUMBER: _ClassVar[int]
+        NEXT_AT_MS_FIELD_NUMBER: _ClassVar[int]
+        FIFO_FIELD_NUMBER: _ClassVar[int]
+        RULES_FIELD_NUMBER: _ClassVar[int]
+        zone: str
+        ready: int
+        delayed: int
+        running: int
+        dead: int
+        next_at_ms: int
+        fifo: bool
+        rules: ZoneRules
+        def __init__(self, zone: _Optional[str] = ..., ready: _Optional[int] = ..., delayed: _Optional[int] = ..., running: _Optional[int] = ..., dead: _Optional[int] = ..., next_at_ms: _Optional[int] = ..., fifo: _Optional[bool] = ..., rules: _Optional[_Union[ZoneRules, _Mapping]] = ...) -> None: ...
+    ZONES_FIELD_NUMBER: _ClassVar[int]
+    zones: _containers.RepeatedCompositeFieldContainer[ZonesResponse.Zone]
+    def __init__(self, zones: _Optional[_Iterable[_Union[ZonesResponse.Zone, _Mapping]]] = ...) -> None: ...
 
 class FindRequest(_message.Message):
     __slots__ = ("job_id",)

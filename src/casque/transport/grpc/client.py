@@ -43,6 +43,8 @@ from casque.transport.grpc.packets import (
     SetScheduleCall,
     SettleCall,
     StatsCall,
+    ZoneCall,
+    ZonesCall,
 )
 from casque.transport.grpc.refusals import typed
 from casque.transport.settling import answers_to
@@ -56,6 +58,8 @@ from casque.types import (
     Schedule,
     ScheduleSpec,
     StagedPart,
+    ZoneRules,
+    ZoneStanding,
 )
 
 __all__ = ["ClientTls", "GrpcService"]
@@ -149,12 +153,13 @@ class GrpcService:
         worker: str | None = None,
         wait_s: float = 0.0,
         request_id: str | None = None,
+        zones: tuple[str, ...] | None = None,
     ) -> list[JobRecord]:
         until_ms = self._clock.monotonic_ms() + wait_s * 1000
         while True:
             line = self._open_line()
             at_once_s = min(wait_s, WAIT_AT_ONCE_S)
-            call = DequeueCall(line.next_number(), entrypoints, limit, lease_ms, worker, at_once_s, request_id)
+            call = DequeueCall(line.next_number(), entrypoints, limit, lease_ms, worker, at_once_s, request_id, zones)
             jobs = await line.claim(call)
             if jobs or wait_s <= WAIT_AT_ONCE_S:
                 return jobs
@@ -227,6 +232,18 @@ class GrpcService:
     async def set_gate(self, gate: Gate, *, entrypoint: str | None = None, request_id: str | None = None) -> None:
         line = self._open_line()
         await line.ask(GateCall(line.next_number(), gate, entrypoint, request_id))
+
+    async def set_zone(self, zone: str, rules: ZoneRules, *, request_id: str | None = None) -> None:
+        line = self._open_line()
+        await line.ask(ZoneCall(line.next_number(), zone, rules, request_id))
+
+    async def zones(self, *, names: frozenset[str] | None = None, limit: int = 100) -> list[ZoneStanding]:
+        if names is not None and not names:
+            return []
+        line = self._open_line()
+        answer = await line.ask(ZonesCall(line.next_number(), names, limit))
+        found: list[ZoneStanding] = answer.zones
+        return found
 
     async def find(self, job_id: str) -> JobRecord | None:
         line = self._open_line()

@@ -131,6 +131,7 @@ async def _dequeue(service: QueueService, ask: DequeueCall, *, wait_s: float) ->
         worker=ask.worker,
         wait_s=wait_s,
         request_id=ask.request_id,
+        zones=ask.zones,
     )
 
 

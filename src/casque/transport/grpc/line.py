@@ -34,6 +34,7 @@ from casque.transport.grpc.packets import (
     Planned,
     SettleCall,
     Verb,
+    Zones,
 )
 from casque.transport.grpc.refusals import typed
 from casque.types import JobRecord
@@ -77,7 +78,7 @@ class Line:
         """The last call that the server has looked at, if it said farewell."""
         self._outbox: list[Call] = []
         self._pending: dict[int, asyncio.Future[Any]] = {}
-        self._collected: dict[int, list[Jobs | Beats | Planned]] = {}
+        self._collected: dict[int, list[Jobs | Beats | Planned | Zones]] = {}
         """The first parts of answers that come in several."""
         self._patient: dict[int, float] = {}
         """Calls that wait on purpose, and until when."""
@@ -255,8 +256,8 @@ class Line:
 
     def _answered(self, answer: Answer) -> None:
         kind = type(answer)
-        if kind is Jobs or kind is Beats or kind is Planned:
-            assert isinstance(answer, Jobs | Beats | Planned)
+        if kind is Jobs or kind is Beats or kind is Planned or kind is Zones:
+            assert isinstance(answer, Jobs | Beats | Planned | Zones)
             if answer.more:
                 self._collected.setdefault(answer.number, []).append(answer)
                 return
@@ -356,8 +357,10 @@ def _another(error: CasqueError) -> CasqueError:
     return from_wire(to_wire(error))
 
 
-def _joined(parts: list[Jobs | Beats | Planned]) -> Jobs | Beats | Planned:
+def _joined(parts: list[Jobs | Beats | Planned | Zones]) -> Jobs | Beats | Planned | Zones:
     number = parts[0].number
+    if isinstance(parts[0], Zones):
+        return Zones(number, [one for part in parts if isinstance(part, Zones) for one in part.zones])
     if isinstance(parts[0], Planned):
         return Planned(number, [one for part in parts if isinstance(part, Planned) for one in part.schedules])
     if isinstance(parts[0], Beats):

@@ -27,6 +27,8 @@ from casque.types import (
     Missed,
     Schedule,
     ScheduleSpec,
+    ZoneRules,
+    ZoneStanding,
 )
 
 _STATES = {
@@ -86,6 +88,7 @@ def spec(new: pb.NewJob, *, attempts_max: int | None, clock: Clock, rng: Random)
         dict(new.headers) or None,
         given(new, "zone"),
         max_crashes=given(new, "max_crashes"),
+        fifo=new.fifo,
     )
 
 
@@ -125,6 +128,10 @@ def gate(number: int) -> Gate:
         known = ", ".join(pb.Gate.Name(one) for one in _GATES.values())
         raise InvalidInputError(f"gate must be one of {known}, not {number}")
     return _FROM_GATES[number]
+
+
+def zone_rules(message: pb.ZoneRules) -> ZoneRules:
+    return ZoneRules(message.weight or 1.0, given(message, "running_max"), given(message, "per_second"), message.paused)
 
 
 def state_numbers(chosen: frozenset[JobState] | None) -> list[pb.JobState]:
@@ -203,6 +210,7 @@ def outline(record: JobRecord) -> pb.Job:
         crashes=record.crashes,
         max_crashes=asked.max_crashes,
         progress=None if record.progress is None else pb.Progress(**msgspec.structs.asdict(record.progress)),
+        fifo=asked.fifo,
     )
 
 
@@ -233,6 +241,7 @@ def schedule(found: Schedule) -> pb.Schedule:
             headers=asked.job.headers,
             zone=asked.job.zone,
             max_crashes=asked.job.max_crashes,
+            fifo=asked.job.fifo,
         ),
         origin=asked.origin,
         paused=found.paused,
@@ -248,6 +257,19 @@ def stats(found: Stats) -> pb.StatsResponse:
         **msgspec.structs.asdict(found.totals),
         gate=_GATES[gates.queue],
         gates={name: _GATES[gate] for name, gate in gates.entrypoints.items()},
+    )
+
+
+def zone(found: ZoneStanding) -> pb.ZonesResponse.Zone:
+    return pb.ZonesResponse.Zone(
+        zone=found.zone,
+        ready=found.ready,
+        delayed=found.delayed,
+        running=found.running,
+        dead=found.dead,
+        next_at_ms=found.next_ms,
+        fifo=found.fifo,
+        rules=pb.ZoneRules(**msgspec.structs.asdict(found.rules)),
     )
 
 

@@ -25,6 +25,8 @@ from casque.types import (
     Schedule,
     ScheduleSpec,
     StagedPart,
+    ZoneRules,
+    ZoneStanding,
 )
 
 T = TypeVar("T")
@@ -69,6 +71,7 @@ class DequeueCall(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="d
     worker: str | None = None
     wait_s: float = 0.0
     request_id: str | None = None
+    zones: tuple[str, ...] | None = None
 
 
 class AckCall(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="ack"):
@@ -137,6 +140,19 @@ class GateCall(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="gate
     request_id: str | None = None
 
 
+class ZoneCall(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="zone"):
+    number: int
+    zone: str
+    rules: ZoneRules
+    request_id: str | None = None
+
+
+class ZonesCall(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="zones"):
+    number: int
+    names: frozenset[str] | None = None
+    limit: int = 100
+
+
 class FindCall(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="find"):
     number: int
     job_id: str
@@ -186,6 +202,8 @@ Verb: TypeAlias = (
     | RetryCall
     | PurgeCall
     | GateCall
+    | ZoneCall
+    | ZonesCall
     | FindCall
     | StatsCall
     | SetScheduleCall
@@ -286,6 +304,14 @@ class Planned(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="sched
     more: bool = False
 
 
+class Zones(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="zones"):
+    """In several, like jobs, if they do not fit into one packet."""
+
+    number: int
+    zones: list[ZoneStanding]
+    more: bool = False
+
+
 class Failed(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="failed"):
     number: int
     error: WireError
@@ -298,7 +324,20 @@ class Farewell(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="fare
 
 
 Answer: TypeAlias = (
-    Done | Job | Jobs | Added | AddedRun | Taken | Beats | Settled | Count | Counted | Planned | Failed | Farewell
+    Done
+    | Job
+    | Jobs
+    | Added
+    | AddedRun
+    | Taken
+    | Beats
+    | Settled
+    | Count
+    | Counted
+    | Planned
+    | Zones
+    | Failed
+    | Farewell
 )
 
 HELLO = ("casque-exchange", "1")
@@ -380,6 +419,9 @@ def parts(answer: Answer, bytes_max: int) -> Sequence[Answer]:
         case Planned(number, schedules):
             schedules_cut = _cut(schedules, _schedule_weight, bytes_max)
             return [Planned(number, piece, more) for piece, more in schedules_cut]
+        case Zones(number, zones):
+            zones_cut = _cut(zones, _zone_weight, bytes_max)
+            return [Zones(number, piece, more) for piece, more in zones_cut]
         case _:
             return (answer,)
 
@@ -420,11 +462,17 @@ def answer_weight(answer: Answer) -> int:
         return sum([_beat_weight(beat) for beat in answer.beats])
     if type(answer) is Planned:
         return sum(map(_schedule_weight, answer.schedules))
+    if type(answer) is Zones:
+        return sum(map(_zone_weight, answer.zones))
     return 256
 
 
 def _schedule_weight(schedule: Schedule) -> int:
     return len(schedule.spec.job.payload) + 512
+
+
+def _zone_weight(zone: ZoneStanding) -> int:
+    return 4 * len(zone.zone) + 128
 
 
 def _beat_weight(beat: Beat) -> int:

@@ -142,6 +142,8 @@ class GrpcServer:
             "Admit": unary(door, calls.admit),
             "Purge": unary(door, calls.purge),
             "SetGate": unary(door, calls.set_gate),
+            "SetZone": unary(door, calls.set_zone),
+            "Zones": unary(door, calls.zones),
             "Find": unary(door, calls.find),
             "Stats": unary(door, calls.stats),
             "SetSchedule": unary(door, calls.set_schedule),

@@ -53,6 +53,9 @@ from casque.transport.grpc.packets import (
     Taken,
     Unreadable,
     Verb,
+    ZoneCall,
+    Zones,
+    ZonesCall,
 )
 from casque.transport.grpc.refusals import as_refusal
 from casque.transport.grpc.requests import sound
@@ -312,6 +315,15 @@ async def _set_gate(service: QueueService, c: GateCall) -> Answer:
     return Done(c.number)
 
 
+async def _set_zone(service: QueueService, c: ZoneCall) -> Answer:
+    await service.set_zone(c.zone, c.rules, request_id=c.request_id)
+    return Done(c.number)
+
+
+async def _zones(service: QueueService, c: ZonesCall) -> Answer:
+    return Zones(c.number, await service.zones(names=c.names, limit=c.limit))
+
+
 async def _find(service: QueueService, c: FindCall) -> Answer:
     return Job(c.number, await service.find(c.job_id))
 
@@ -350,6 +362,8 @@ _VERBS: dict[type, Callable[[QueueService, Any], Awaitable[Answer]]] = {
     RetryCall: _retry,
     PurgeCall: _purge,
     GateCall: _set_gate,
+    ZoneCall: _set_zone,
+    ZonesCall: _zones,
     FindCall: _find,
     StatsCall: _stats,
     SetScheduleCall: _set_schedule,

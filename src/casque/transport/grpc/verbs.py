@@ -51,6 +51,7 @@ class Verbs:
             given(request, "worker"),
             request.wait_ms / 1000,
             request.request_id or None,
+            tuple(request.zones) or None,
         )
         jobs = await self._door.wait_for_jobs(service, ask)
         return pb.DequeueResponse(jobs=map(messages.job, self._fitting(service, jobs)))
@@ -117,6 +118,15 @@ class Verbs:
         gate = messages.gate(request.gate)
         await service.set_gate(gate, entrypoint=given(request, "entrypoint"), request_id=request.request_id or None)
         return pb.SetGateResponse()
+
+    async def set_zone(self, service: QueueService, request: pb.SetZoneRequest, _context: Any) -> pb.SetZoneResponse:
+        rules = messages.zone_rules(request.rules)
+        await service.set_zone(request.zone, rules, request_id=request.request_id or None)
+        return pb.SetZoneResponse()
+
+    async def zones(self, service: QueueService, request: pb.ZonesRequest, _context: Any) -> pb.ZonesResponse:
+        found = await service.zones(names=frozenset(request.names) or None, limit=request.limit or 100)
+        return pb.ZonesResponse(zones=map(messages.zone, found))
 
     async def find(self, service: QueueService, request: pb.FindRequest, _context: Any) -> pb.FindResponse:
         job = await service.find(request.job_id)

@@ -53,12 +53,15 @@ from casque.transport.http.messages import (
     Schedules,
     Settled,
     SettleRequest,
+    ZoneRequest,
+    Zones,
     from_backoff,
     from_job,
     from_progress,
     from_schedule,
     from_schedule_spec,
     from_spec,
+    from_zone,
 )
 from casque.transport.http.sse import Reader, to_event
 from casque.transport.settling import answers_to
@@ -72,6 +75,8 @@ from casque.types import (
     Schedule,
     ScheduleSpec,
     StagedPart,
+    ZoneRules,
+    ZoneStanding,
 )
 
 T = TypeVar("T")
@@ -146,13 +151,14 @@ class HttpService:
         worker: str | None = None,
         wait_s: float = 0.0,
         request_id: str | None = None,
+        zones: tuple[str, ...] | None = None,
     ) -> list[JobRecord]:
         names = None if entrypoints is None else list(entrypoints)
         lease = None if lease_ms is None else lease_ms / 1000
         loop = asyncio.get_running_loop()
         ends = loop.time() + wait_s
         while True:
-            claim = Claim(names, limit, max(wait_s, 0.0), lease, worker)
+            claim = Claim(names, limit, max(wait_s, 0.0), lease, worker, None if zones is None else list(zones))
             # With a request id, whoever repeats the request gets the claims that this caller did not hear of.
             unheard = self._give_all_back if request_id is None else None
             answer = await self._post("/v1/jobs/claim", claim, Jobs, request_id, wait_s=claim.wait, unheard=unheard)
@@ -242,7 +248,17 @@ class HttpService:
     async def set_gate(self, gate: Gate, *, entrypoint: str | None = None, request_id: str | None = None) -> None:
         await self._post("/v1/gate", GateRequest(gate, entrypoint), None, request_id)
 
+    async def set_zone(self, zone: str, rules: ZoneRules, *, request_id: str | None = None) -> None:
+        body = ZoneRequest(zone, rules.weight, rules.running_max, rules.per_second, rules.paused)
+        await self._post("/v1/zones", body, None, request_id)
+
     # --- Looking ---
+
+    async def zones(self, *, names: frozenset[str] | None = None, limit: int = 100) -> list[ZoneStanding]:
+        if names is not None and not names:
+            return []  # on the wire, no names are all of them
+        query = [("limit", str(limit)), *(("name", name) for name in sorted(names or ()))]
+        return [from_zone(one) for one in (await self._get("/v1/zones", Zones, query)).zones]
 
     async def find(self, job_id: str) -> JobRecord | None:
         try:

@@ -32,6 +32,8 @@ from casque.types import (
     Progress,
     Schedule,
     ScheduleSpec,
+    ZoneRules,
+    ZoneStanding,
 )
 
 INT64_MAX = 2**63 - 1
@@ -73,6 +75,8 @@ class NewJob(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True
     zone: Name | None = None
     max_crashes: Annotated[int, Meta(ge=1, le=INT64_MAX)] | None = None
     """Dead after its workers died of it so often; null: crashes count as attempts."""
+    fifo: bool = False
+    """Its zone hands out its jobs strictly in enqueue order, one at a time. All jobs of a zone agree about this."""
 
 
 class Part(Struct, frozen=True, forbid_unknown_fields=True):
@@ -105,6 +109,8 @@ class Claim(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True)
     """How long to wait for a first job. A broker may answer earlier, with none."""
     lease: Seconds | None = None
     worker: Name | None = None
+    zones: Annotated[list[Name], Meta(min_length=1, max_length=checks.ZONES_MAX)] | None = None
+    """Left out: all, and jobs without a zone, which take turns."""
 
 
 class AckRequest(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -212,6 +218,7 @@ class NewSchedule(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults
     origin: Name | None = None
     """What declared it."""
     max_crashes: Annotated[int, Meta(ge=1, le=INT64_MAX)] | None = None
+    fifo: bool = False
 
 
 class GateRequest(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -219,6 +226,20 @@ class GateRequest(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults
 
     gate: Gate
     entrypoint: Name | None = None
+
+
+class ZoneRequest(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What share of the turns a zone has, and what holds it back. What is left out is not limited."""
+
+    zone: Name
+    weight: Annotated[float, Meta(ge=checks.ZONE_WEIGHTS[0], le=checks.ZONE_WEIGHTS[1])] = 1.0
+    """Twice the weight, twice the jobs."""
+    running_max: Annotated[int, Meta(ge=1, le=INT64_MAX)] | None = None
+    """So many of its jobs run at a time."""
+    per_second: Annotated[float, Meta(ge=checks.ZONE_RATES[0], le=checks.ZONE_RATES[1])] | None = None
+    """So many of its jobs are claimed in a second."""
+    paused: bool = False
+    """None of its jobs are claimed."""
 
 
 # --- What is asked in a query. Values are texts there, so that nothing may be null. ---
@@ -230,6 +251,12 @@ class JobsQuery(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=T
     limit: Annotated[int, Meta(ge=1, le=PAGE_MAX)] = PAGE
     after: Natural = 0
     """The `next` of the page before."""
+
+
+class ZonesQuery(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    name: list[Name] | UnsetType = UNSET
+    """Only these; may be repeated."""
+    limit: Annotated[int, Meta(ge=1, le=checks.ZONES_SHOWN_MAX)] = 100
 
 
 class EventsQuery(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -282,6 +309,28 @@ class Job(Struct, frozen=True, omit_defaults=True):
     max_crashes: int | None = None
     progress: ProgressOf | None = None
     """Of the attempt that is under way, as its worker last said with a heartbeat."""
+    fifo: bool = False
+
+
+class ZoneOf(Struct, frozen=True, omit_defaults=True):
+    """How a zone stands, and what was set for it."""
+
+    zone: str
+    ready: int
+    delayed: int
+    running: int
+    dead: int
+    next_at: datetime | None = None
+    """When the first of its waiting jobs became, or will become, due."""
+    fifo: bool = False
+    weight: float = 1.0
+    running_max: int | None = None
+    per_second: float | None = None
+    paused: bool = False
+
+
+class Zones(Struct, frozen=True):
+    zones: list[ZoneOf]
 
 
 class Jobs(Struct, frozen=True):
@@ -342,6 +391,7 @@ class ScheduleOf(Struct, frozen=True, omit_defaults=True):
     zone: str | None = None
     origin: str | None = None
     max_crashes: int | None = None
+    fifo: bool = False
 
 
 class Schedules(Struct, frozen=True):
@@ -389,6 +439,7 @@ def to_job(record: JobRecord) -> Job:
         crashes=record.crashes,
         max_crashes=spec.max_crashes,
         progress=from_progress(record.progress),
+        fifo=spec.fifo,
     )
 
 
@@ -412,6 +463,7 @@ def from_job(job: Job) -> JobRecord:
         job.headers,
         job.zone,
         max_crashes=job.max_crashes,
+        fifo=job.fifo,
     )
     return JobRecord(
         spec,
@@ -448,7 +500,31 @@ def from_spec(spec: JobSpec) -> NewJob:
         headers=spec.headers,
         zone=spec.zone,
         max_crashes=spec.max_crashes,
+        fifo=spec.fifo,
     )
+
+
+def to_zone(found: ZoneStanding) -> ZoneOf:
+    rules = found.rules
+    return ZoneOf(
+        found.zone,
+        found.ready,
+        found.delayed,
+        found.running,
+        found.dead,
+        found.next_at,
+        found.fifo,
+        rules.weight,
+        rules.running_max,
+        rules.per_second,
+        rules.paused,
+    )
+
+
+def from_zone(told: ZoneOf) -> ZoneStanding:
+    rules = ZoneRules(told.weight, told.running_max, told.per_second, told.paused)
+    next_ms = _ms(told.next_at)
+    return ZoneStanding(told.zone, told.ready, told.delayed, told.running, told.dead, next_ms, told.fifo, rules)
 
 
 def from_schedule_spec(spec: ScheduleSpec) -> NewSchedule:
@@ -467,6 +543,7 @@ def from_schedule_spec(spec: ScheduleSpec) -> NewSchedule:
         zone=job.zone,
         origin=spec.origin,
         max_crashes=job.max_crashes,
+        fifo=job.fifo,
     )
 
 
@@ -489,6 +566,7 @@ def to_schedule(found: Schedule) -> ScheduleOf:
         job.zone,
         spec.origin,
         job.max_crashes,
+        job.fifo,
     )
 
 
@@ -504,6 +582,7 @@ def from_schedule(told: ScheduleOf) -> Schedule:
         told.headers,
         told.zone,
         max_crashes=told.max_crashes,
+        fifo=told.fifo,
     )
     spec = ScheduleSpec(told.name, told.cron, job, told.tz, told.missed, told.origin)
     return Schedule(spec, to_ms(told.next_at), told.paused, _ms(told.last_at))

@@ -37,6 +37,9 @@ from casque.transport.http.messages import (
     Schedules,
     Settled,
     SettleRequest,
+    ZoneRequest,
+    Zones,
+    ZonesQuery,
 )
 from casque.types import Admission
 
@@ -222,6 +225,22 @@ ROUTES = (
         summary="Pause, drain or open the queue, or one entrypoint",
         body=GateRequest,
         repeatable=True,
+    ),
+    Route(
+        method="POST",
+        path="/v1/zones",
+        verb="set_zone",
+        summary="Say what share of the turns a zone has, and what holds it back",
+        body=ZoneRequest,
+        repeatable=True,
+    ),
+    Route(
+        method="GET",
+        path="/v1/zones",
+        verb="zones",
+        summary="The zones that have jobs or rules, those whose jobs have been due longest first",
+        query=ZonesQuery,
+        answer=Zones,
     ),
     Route(
         method="GET",

@@ -43,14 +43,26 @@ from casque.transport.http.messages import (
     Schedules,
     Settled,
     SettleRequest,
+    ZoneRequest,
+    Zones,
+    ZonesQuery,
     given_bytes,
     to_backoff,
     to_job,
     to_progress,
     to_schedule,
+    to_zone,
 )
 from casque.transport.settling import refused_among
-from casque.types import Admission, Backoff, JobRecord, JobSpec, ScheduleSpec, StagedPart
+from casque.types import (
+    Admission,
+    Backoff,
+    JobRecord,
+    JobSpec,
+    ScheduleSpec,
+    StagedPart,
+    ZoneRules,
+)
 
 
 class Call(msgspec.Struct, frozen=True):
@@ -108,6 +120,7 @@ class Verbs:
             None if new.headers is None else checks.headers(new.headers),
             None if new.zone is None else checks.name("zone", new.zone, checks.NAME_MAX),
             max_crashes=new.max_crashes,
+            fifo=new.fifo,
         )
 
     # --- Working ---
@@ -122,6 +135,7 @@ class Verbs:
                 worker=None if asked.worker is None else checks.name("worker", asked.worker, checks.NAME_MAX),
                 wait_s=min(asked.wait, self._wait_max_s),
                 request_id=call.request_id,
+                zones=checks.zones(asked.zones),
             )
         )
         try:
@@ -246,6 +260,7 @@ class Verbs:
             None if asked.headers is None else checks.headers(asked.headers),
             asked.zone,
             max_crashes=asked.max_crashes,
+            fifo=asked.fifo,
         )
         spec = ScheduleSpec(asked.name, asked.cron, job, asked.tz, asked.missed, asked.origin)
         return to_schedule(await call.service.set_schedule(spec))
@@ -267,7 +282,17 @@ class Verbs:
         entrypoint = None if asked.entrypoint is None else checks.entrypoint(asked.entrypoint)
         await call.service.set_gate(asked.gate, entrypoint=entrypoint, request_id=call.request_id)
 
+    async def set_zone(self, call: Call) -> None:
+        asked: ZoneRequest = call.body
+        rules = ZoneRules(asked.weight, asked.running_max, asked.per_second, asked.paused)
+        await call.service.set_zone(checks.zone(asked.zone), rules, request_id=call.request_id)
+
     # --- Looking ---
+
+    async def zones(self, call: Call) -> Zones:
+        asked: ZonesQuery = call.query
+        names = None if asked.name is UNSET else frozenset(checks.zones(asked.name) or ())
+        return Zones([to_zone(one) for one in await call.service.zones(names=names, limit=asked.limit)])
 
     async def find(self, call: Call) -> Job:
         record = await call.service.find(call.job_id)
