@@ -27,6 +27,7 @@ from benchmarks import (
     spark_work,
     spark_write,
     state,
+    zones,
 )
 from benchmarks.field import section as field
 from benchmarks.report import Section, Steps, print_section, print_targets
@@ -38,6 +39,7 @@ SECTIONS: dict[str, Callable[[Scale, Steps], Section]] = {
     "log": log.measure,
     "deep": deep.measure,
     "bulk": bulk.measure,
+    "zones": zones.measure,
     "latency": latency.measure,
     "cost": cost.measure,
     "grpc": over_grpc.measure,

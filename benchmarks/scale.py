@@ -31,6 +31,7 @@ class Scale:
     spark_batches: int = 20
     spark_read_jobs: int = 300_000
     bulk_jobs: int = 200_000
+    zone_jobs: int = 100_000
     with_jqueue: bool = True
     with_field: bool = True
     field_repetitions: int = 3
@@ -63,6 +64,7 @@ QUICK = Scale(
     spark_batches=10,
     spark_read_jobs=60_000,
     bulk_jobs=50_000,
+    zone_jobs=20_000,
     field_repetitions=1,
     field_jobs=10_000,
     field_depth=20_000,
@@ -97,4 +99,5 @@ TINY = Scale(
     field_depth=300,
     field_idle=3,
     bulk_jobs=2_000,
+    zone_jobs=1_000,
 )

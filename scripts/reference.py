@@ -38,6 +38,7 @@ PARTS = {
     ],
     "Workers": ["casque.worker.Worker", "casque.worker.Summary", "casque.worker.Handler", "casque.worker.Retry"],
     "Queues": ["casque.Queue", "casque.SyncQueue", "casque.NewJob", "casque.Outcome", "casque.Gate"],
+    "Zones": ["casque.ZoneRules", "casque.ZoneStanding"],
     "Schedules": ["casque.Schedule", "casque.Missed"],
     "Jobs": ["casque.Job", "casque.SyncJob", "casque.JobState", "casque.Attempt", "casque.Ending"],
     "History": ["casque.QueueEvent", "casque.EventKind", "casque.ArchivedJob", "casque.ArchivedAttempt"],

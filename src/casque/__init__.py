@@ -60,6 +60,8 @@ from casque.types import (
     Missed,
     Progress,
     Schedule,
+    ZoneRules,
+    ZoneStanding,
 )
 
 __version__ = "0.1.0"
@@ -138,6 +140,8 @@ __all__ = [
     "UnknownOutcomeError",
     "UnsafeStoreError",
     "WorkFailedError",
+    "ZoneRules",
+    "ZoneStanding",
 ]
 
 _HOMES = {

@@ -103,6 +103,12 @@ PRINTED = {
         r"drained: \['1', '2'\]",
         r"3 done, 0 left",
     ],
+    "tenants": [
+        r"in turns: \['giant', 'small', 'giant', 'giant'\]",
+        r"at most two at a time: \['giant', 'giant'\]",
+        r"one after the other: \['0', '1', '2'\]",
+        r"giant: 995 waiting, 2 running",
+    ],
     "quickstart": [r"enqueued greet as [0-9a-f-]{36}", r"hello world", r"1 done, 0 waiting"],
     "request_ids": [
         r"attempt 1: nobody knows",
