@@ -16,7 +16,7 @@ from heapq import heapify, heappop, heappush, heapreplace
 from typing import TypeAlias
 
 from casque.state.lane import Key, Lane, key_of
-from casque.types import JobRecord, ZoneRules
+from casque.types import JobRecord, JobState, ZoneRules
 
 Turn: TypeAlias = tuple[int, float, int, int, str]
 """Priority, start, due time and enqueue order of the job that is first in its zone, and the zone."""
@@ -26,6 +26,7 @@ NO_ZONE = ""
 FEW = 16
 """So many jobs of a zone lie in a plain list: a million zones with a job or two each are ordinary."""
 LEVELS_MAX = 1_024
+SWEPT = 64
 FIFO_PRIORITY = 0
 
 
@@ -130,30 +131,29 @@ class FifoLine(Line):
 class Level:
     """The clock of one priority."""
 
-    __slots__ = ("_ahead", "_ends", "now")
+    __slots__ = ("_ends", "_room", "now")
 
     def __init__(self) -> None:
         self.now = 0.0
         self._ends: dict[str, float] = {}
-        """Where the last turns ended of the zones that are ahead of the clock."""
-        self._ahead: list[tuple[float, int, str]] = []
+        """Where the last turns ended of the zones that are ahead of the clock, and of some that were."""
+        self._room = SWEPT
 
-    def start_of(self, zone: str, earliest: float = 0.0) -> float:
-        return max(self.now, earliest, self._ends.get(zone, 0.0))
+    def start_of(self, zone: str) -> float:
+        return max(self.now, self._ends.get(zone, 0.0))
 
     def end_of(self, zone: str) -> float:
         """Before this no turn of it starts."""
         return self._ends.get(zone, 0.0)
 
-    def give(self, zone: str, start: float, cost: float, stamp: int) -> None:
-        now = self.now = max(self.now, start)
-        ends, ahead = self._ends, self._ahead
-        end = ends[zone] = start + cost
-        heappush(ahead, (end, stamp, zone))
-        while ahead and ahead[0][0] <= now:
-            end, _, past = heappop(ahead)
-            if ends.get(past) == end:
-                del ends[past]
+    def give(self, zone: str, start: float, cost: float) -> None:
+        if start > self.now:
+            self.now = start
+        ends = self._ends
+        ends[zone] = start + cost
+        if len(ends) > self._room:
+            self._ends = {one: end for one, end in ends.items() if end > self.now}
+            self._room = 2 * len(self._ends) + SWEPT
 
 
 class Board:
@@ -180,7 +180,7 @@ class FairIndex:
         self.fifos: dict[str, FifoLine] = {}
         """The FIFO zones that have jobs, dead ones included."""
         self.running: dict[str, int] = {}
-        """Jobs at work, of the other zones that have any."""
+        """Jobs at work, of the zones whose rules limit them; see `limit`."""
         self.rules: dict[str, ZoneRules] = {}
         self._zoned = 0
         """Lines of zones on all boards."""
@@ -253,13 +253,20 @@ class FairIndex:
             fifo.running += by
             self._list_fifo(zone, fifo)
             return
-        running = self.running.get(zone, 0) + by
-        if running:
-            self.running[zone] = running
-        else:
-            del self.running[zone]
-        if by < 0 and zone in self._parked:
-            self.unpark(zone)
+        if (running := self.running.get(zone)) is not None:
+            self.running[zone] = running + by
+            if by < 0 and zone in self._parked:
+                self.unpark(zone)
+
+    def limit(self, zone: str) -> None:
+        """Its rules have changed: count its leases if they are limited, and look whether it may go on."""
+        rules = self.rules.get(zone)
+        if rules is None or rules.running_max is None:
+            self.running.pop(zone, None)
+        elif zone not in self.running:
+            leases = (job for job in self._jobs.values() if job.spec.zone == zone)
+            self.running[zone] = sum(job.state is JobState.RUNNING for job in leases)
+        self.unpark(zone)
 
     def promote(self, now_ms: int) -> None:
         """Zones whose rate lets them go on come back."""
@@ -319,6 +326,18 @@ class FairIndex:
                 heappop(tops)
             else:
                 heapreplace(tops, (turn, n))
+
+    def take_many(self, entrypoints: Iterable[str] | None, most: int, now_ms: int) -> list[JobRecord] | None:
+        """The same, many at once, if nothing depends on what becomes of each: no rules, no FIFO zones and one board.
+        None if something does."""
+        if self.rules or self.fifos or len(boards := self._boards(entrypoints)) != 1:
+            return None
+        board = boards[0]
+        found: dict[str, JobRecord] = {}  # an undone batch lists again what may be listed still
+        while len(found) < most and (turn := self._top(board, now_ms)) is not None:
+            record = self._take(board, board.lines[turn[4]], turn)
+            found[record.spec.id] = record
+        return list(found.values())
 
     def has_due(self, entrypoints: Iterable[str] | None, zones: tuple[str, ...] | None, now_ms: int) -> bool:
         boards = self._boards(entrypoints)
@@ -395,7 +414,7 @@ class FairIndex:
         rules = self.rules.get(zone) if self.rules else None
         cost = 1.0 if rules is None else 1.0 / rules.weight
         level = self._levels[turn[0]]
-        level.give(zone, turn[1], cost, next(self._stamps))
+        level.give(zone, turn[1], cost)
         if rules is not None and rules.per_second is not None:
             self._paced_ms[zone] = self._paced_ms.get(zone, 0.0) + 1000 / rules.per_second
         head = None if isinstance(line, FifoLine) else line.head(self._jobs)

@@ -51,10 +51,10 @@ class ReadyIndex:
             self.fair.pushed_plain(name, lane, record)
 
     def push_run(self, records: list[JobRecord]) -> None:
-        """Jobs of one entrypoint, one priority and one zone that are due now, in their order."""
-        if records[0].spec.zone is not None:
+        """Jobs of one entrypoint and one priority that are due now, in their order."""
+        if any(record.spec.zone is not None for record in records):
             for record in records:
-                self.fair.push(record)
+                self.push(record)
             return
         self.push(records[0])
         if len(records) > 1:
@@ -117,6 +117,14 @@ class ReadyIndex:
         if fair.on and fair.idle:
             fair.switch_off()
         return fair.on
+
+    def take_many(self, entrypoints: tuple[str, ...] | None, most: int, now_ms: int) -> list[JobRecord] | None:
+        """Many at once, if nothing depends on what becomes of each; None if something does."""
+        records = self.fair.take_many(entrypoints, most, now_ms)
+        if records and self._lanes:
+            for name in {record.spec.entrypoint for record in records if record.spec.zone is None}:
+                self._left(name, self._lanes[name])
+        return records
 
     def claims(
         self, entrypoints: tuple[str, ...] | None, zones: tuple[str, ...] | None, now_ms: int
