@@ -184,8 +184,12 @@ async def test_many_jobs_keep_what_each_was_given(q: Queue[bytes]) -> None:
             NewJob("task", b"6", priority=6, headers=headers, zone="a", max_crashes=2, delay=60),
             NewJob("task", b"7", priority=6, headers=headers, zone="b", max_crashes=2),
             NewJob("task", b"8", priority=6, zone="b", max_attempts=9),
+            NewJob("task", b"9", zone="line", fifo=True),
+            NewJob("task", b"10", zone="line", fifo=True),
         ]
     )
+    assert [job.record.spec.fifo for job in jobs] == [False] * 9 + [True] * 2
+    del jobs[9:]
     found = [job.record.spec for job in jobs]
     assert [spec.payload for spec in found] == [b"%d" % number for number in range(9)]
     assert [spec.priority for spec in found] == [5, 5, 0, 5, 6, 6, 6, 6, 6]

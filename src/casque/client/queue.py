@@ -676,6 +676,7 @@ class Queue(LeaseVerbs, Generic[T]):
                         same.headers,
                         same.zone,
                         max_crashes=same.max_crashes,
+                        fifo=same.fifo,
                     )
                 )
                 continue
@@ -725,6 +726,7 @@ def _differs_in_payload_only(one: NewJob[Any], other: NewJob[Any]) -> bool:
         and one.headers is other.headers
         and one.zone is other.zone
         and one.max_crashes is other.max_crashes
+        and one.fifo is other.fifo
         and other.key is None
         and other.delay is None
         and other.run_at is None

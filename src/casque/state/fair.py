@@ -210,11 +210,18 @@ class FairIndex:
             return
         board = self._board(record.spec.entrypoint)
         line = board.lines.get(zone)
-        if line is None:
-            line = board.lines[zone] = Line()
-            self._one_more()
-        line.push(record, self._jobs, self._stamps)
-        self._came(board, zone, line, record)
+        if line is not None:
+            line.push(record, self._jobs, self._stamps)
+            self._came(board, zone, line, record)
+            return
+        # The first of its zone, as most are where there are many zones: without asking what is known.
+        line = board.lines[zone] = Line()
+        line.records = [record]
+        self._one_more()
+        priority = record.spec.priority
+        level = self._levels.get(priority) or self._level(priority)
+        line.turn = priority, level.start_of(zone), record.due_ms, record.sequence, zone
+        self._enter(board, line.turn)
 
     def pushed_plain(self, name: str, lane: Lane, record: JobRecord) -> None:
         """A job without a zone came to its lane: those are a zone like others."""
@@ -408,17 +415,24 @@ class FairIndex:
         return None if best is None else (best[1], best[2], best[0])
 
     def _take(self, board: Board, line: Line, turn: Turn) -> JobRecord:
+        """The first job of the line, which was looked at just now."""
         zone = turn[4]
-        record = line.take(self._jobs)
-        assert record is not None
         rules = self.rules.get(zone) if self.rules else None
         cost = 1.0 if rules is None else 1.0 / rules.weight
         level = self._levels[turn[0]]
         level.give(zone, turn[1], cost)
         if rules is not None and rules.per_second is not None:
             self._paced_ms[zone] = self._paced_ms.get(zone, 0.0) + 1000 / rules.per_second
-        head = None if isinstance(line, FifoLine) else line.head(self._jobs)
         on_top = board.heap and board.heap[0] is line.turn
+        if type(line.records) is list and len(line.records) == 1:
+            # The only one of its zone, as most are where there are many zones.
+            if on_top:
+                heappop(board.heap)
+            self._drop(board, zone)
+            return line.records[0]
+        record = line.take(self._jobs)
+        assert record is not None
+        head = None if isinstance(line, FifoLine) else line.head(self._jobs)
         if head is None:
             if on_top:
                 heappop(board.heap)
@@ -500,6 +514,14 @@ class FairIndex:
     def _turn(self, line: Line, head: JobRecord, zone: str, before: Turn | None) -> Turn:
         """How this job of it is listed. One that was listed with the same priority keeps its start."""
         priority = line.priority_of(head)
+        level = self._levels.get(priority) or self._level(priority)
+        if before is not None and before[0] == priority:
+            start = max(before[1], level.end_of(zone))
+        else:
+            start = level.start_of(zone)
+        return priority, start, head.due_ms, head.sequence, zone
+
+    def _level(self, priority: int) -> Level:
         level = self._levels.get(priority)
         if level is None:
             if len(self._levels) >= self._levels_max:
@@ -508,11 +530,7 @@ class FairIndex:
                 self._levels = {known: clock for known, clock in self._levels.items() if known in used}
                 self._levels_max = max(LEVELS_MAX, 2 * len(used))
             level = self._levels[priority] = Level()
-        if before is not None and before[0] == priority:
-            start = max(before[1], level.end_of(zone))
-        else:
-            start = level.start_of(zone)
-        return priority, start, head.due_ms, head.sequence, zone
+        return level
 
     def _list_fifo(self, zone: str, fifo: FifoLine) -> None:
         """It stands on the board of its first job, if that may be had."""
