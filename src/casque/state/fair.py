@@ -11,7 +11,7 @@ recognised when it surfaces, because its zone's line names another one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from heapq import heapify, heappop, heappush, heapreplace
 from typing import TypeAlias
 
@@ -265,15 +265,22 @@ class FairIndex:
             if by < 0 and zone in self._parked:
                 self.unpark(zone)
 
-    def limit(self, zone: str) -> None:
-        """Its rules have changed: count its leases if they are limited, and look whether it may go on."""
-        rules = self.rules.get(zone)
-        if rules is None or rules.running_max is None:
-            self.running.pop(zone, None)
-        elif zone not in self.running:
-            leases = (job for job in self._jobs.values() if job.spec.zone == zone)
-            self.running[zone] = sum(job.state is JobState.RUNNING for job in leases)
-        self.unpark(zone)
+    def limit(self, zones: Collection[str]) -> None:
+        """Their rules have changed: count their leases if those are limited now, and look whether they may go on."""
+        uncounted: dict[str, int] = {}
+        for zone in zones:
+            rules = self.rules.get(zone)
+            if rules is None or rules.running_max is None:
+                self.running.pop(zone, None)
+            elif zone not in self.running:
+                uncounted[zone] = 0
+        if uncounted:
+            for job in self._jobs.values():
+                if job.state is JobState.RUNNING and job.spec.zone in uncounted:
+                    uncounted[job.spec.zone] += 1
+            self.running |= uncounted
+        for zone in zones:
+            self.unpark(zone)
 
     def promote(self, now_ms: int) -> None:
         """Zones whose rate lets them go on come back."""

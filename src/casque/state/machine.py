@@ -450,8 +450,7 @@ class State:
     def set_rules(self, rules: dict[str, ZoneRules]) -> None:
         """As a journal kept them."""
         before, self._ready.fair.rules = self._ready.fair.rules, rules
-        for zone in {**before, **rules}:
-            self._ready.fair.limit(zone)
+        self._ready.fair.limit({**before, **rules})
 
     def is_fifo(self, zone: str) -> bool:
         """Whether it has jobs, and hands them out strictly in enqueue order."""
@@ -1160,7 +1159,7 @@ class State:
             self.rules.pop(event.zone, None)
         else:
             self.rules[event.zone] = event.rules
-        self._ready.fair.limit(event.zone)
+        self._ready.fair.limit((event.zone,))
 
     def _apply_remembered(self, event: Remembered, at_ms: int) -> None:
         self.requests[event.request_id] = Answered(at_ms, event.verb, event.jobs, event.count)
