@@ -59,8 +59,8 @@ def test_an_unknown_section_is_refused_with_the_names_there_are() -> None:
         [sys.executable, "-m", "benchmarks", "--only", "speed"], cwd=ROOT, capture_output=True, text=True
     )
     assert done.returncode == 2
-    names = "state, document, log, deep, bulk, latency, cost, grpc, field, spark-read, spark-write, spark-pipeline"
-    assert f"{names}, spark-work" in done.stderr
+    names = "state, document, log, deep, bulk, zones, latency, cost, grpc, field, spark-read, spark-write"
+    assert f"{names}, spark-pipeline, spark-work" in done.stderr
 
 
 def test_a_side_of_the_field_enqueues_and_works(tmp_path: Path) -> None:

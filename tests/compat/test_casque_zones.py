@@ -1,0 +1,71 @@
+"""Events about zones, their rules and jobs of FIFO zones: read and written as they were."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from casque.codec.document import DocumentCodec
+from casque.codec.log import SnapshotRef, Tip, View, digest
+from casque.codec.snapshot import decode_snapshot, encode_jobs, encode_snapshot
+from casque.state import Added, Event, Limits, State, Zoned
+from casque.types import JobRecord, JobSpec, JobState, ZoneRules
+
+SPEC = JobSpec("j", "mail", b"hello", zone="acme", fifo=True)
+EVENTS: dict[bytes, Event] = {
+    b'["zoned","acme",{"weight":2.5,"running_max":3,"per_second":10.0,"paused":true}]': Zoned(
+        "acme", ZoneRules(2.5, 3, 10.0, True)
+    ),
+    b'["zoned","acme",{}]': Zoned("acme", ZoneRules()),
+    b'["added",{"id":"j","entrypoint":"mail","payload":"aGVsbG8=","zone":"acme","fifo":true},1,1771149600000,false]': (
+        Added(SPEC, 1, 1771149600000)
+    ),
+}
+JOB = JobRecord(SPEC, 1, 1_771_149_600_000, JobState.READY, 1_771_149_600_000)
+LINE = (
+    b'{"id":"j","entrypoint":"mail","payload":"aGVsbG8=","status":"queued","priority":0,'
+    b'"created_at":"2026-02-15T10:00:00Z","heartbeat_at":null,"sequence":1,"zone":"acme","fifo":true}'
+)
+ZONES = b'"zones": {"acme":{"weight":2.0,"running_max":5}},\n'
+
+
+def zoned() -> State:
+    state = State()
+    state.counters.enqueued = state.counters.sequence = 1
+    state.restore([JOB], state.counters, 3)
+    state.set_rules({"acme": ZoneRules(2.0, 5)})
+    return state
+
+
+@pytest.mark.parametrize("stored", EVENTS)
+def test_an_event_is_read_and_written_as_it_was(stored: bytes) -> None:
+    assert msgspec.json.decode(stored, type=Event) == EVENTS[stored]
+    assert msgspec.json.encode(EVENTS[stored]) == stored
+
+
+def test_a_document_keeps_rules_and_order() -> None:
+    codec = DocumentCodec("queue.json", "q")
+    codec.touch(["j"])
+    body = codec.encode(zoned(), version=3, writers={})
+
+    assert ZONES in body
+    assert LINE in body
+    again = DocumentCodec("queue.json", "q").decode(body, Limits())
+    assert (again.rules, again.jobs, again.is_fifo("acme")) == (zoned().rules, {"j": JOB}, True)
+
+
+def test_a_snapshot_keeps_rules_and_order() -> None:
+    body = encode_snapshot("q", View.of(zoned(), Tip()), list(encode_jobs([JOB])))
+
+    assert ZONES in body
+    assert LINE in body
+    ref = SnapshotRef(3, "snapshots/3", digest(body), len(body))
+    again, _ = decode_snapshot(ref, body, queue_id="q", limits=Limits())
+    assert (again.rules, again.jobs, again.is_fifo("acme")) == (zoned().rules, {"j": JOB}, True)
+
+
+def test_a_queue_without_rules_says_nothing_about_them() -> None:
+    state = zoned()
+    state.set_rules({})
+    assert b'"zones"' not in DocumentCodec("queue.json", "q").encode(state, version=3, writers={})
+    assert b'"zones"' not in encode_snapshot("q", View.of(state, Tip()), [])
