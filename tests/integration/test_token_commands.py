@@ -90,6 +90,12 @@ def test_a_token_ends_at_a_moment(file: str, text: str, ends: str) -> None:
     assert datetime.fromisoformat(str(token["expires"])) == datetime.fromisoformat(ends)
 
 
+def test_a_token_of_a_zone_may_work(file: str) -> None:
+    token = casque("token", "new", "-f", file, "-n", "acme", "-s", "work", "-z", "acme").stdout.strip()
+    principal = TokenBook(file).principal_for(f"Bearer {token}")
+    assert (principal.scopes, principal.zones) == ({Scope.WORK}, {"acme"})
+
+
 def test_a_token_that_is_over_is_listed_as_such(file: str) -> None:
     casque("token", "new", "-f", file, "-n", "t", "-s", "read", "--expires", "1m")
     path = Path(file)
@@ -118,7 +124,6 @@ def test_a_revoked_token_is_gone(file: str) -> None:
         (["new", "-n", "t", "-s", "write"], "write"),
         (["new", "-n", "t"], "--scope"),
         (["new", "-n", "t", "-s", "read", "-e", "*"], "leave it out"),
-        (["new", "-n", "t", "-s", "work", "-z", "acme"], "by zone"),
         (["new", "-n", "t", "-s", "read", "--expires", "soon"], "90d"),
         (["new", "-n", "t", "-s", "read", "--expires", "0d"], "more than nothing"),
         (["new", "-n", "t", "-s", "read", "--expires", "999999w"], "hundred years"),

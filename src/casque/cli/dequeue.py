@@ -22,6 +22,8 @@ EXAMPLES = """
 
   casque dequeue s3://bucket/orders --batch 100 --wait 30s --json
 
+  casque dequeue --zone acme --zone umbrella
+
   casque dequeue --entrypoint send --ack --json | jq -r .text
 """
 COLUMNS = (
@@ -38,6 +40,10 @@ def dequeue(
     url: OptionalUrl = None,
     entrypoint: Annotated[
         list[str] | None, typer.Option("--entrypoint", "-e", help="Only jobs of this entrypoint; may be repeated.")
+    ] = None,
+    zone: Annotated[
+        list[str] | None,
+        typer.Option("--zone", "-z", help="Only jobs of this zone; may be repeated. All take turns unless set."),
     ] = None,
     batch: Annotated[int, typer.Option("--batch", "-n", min=1, help="How many to claim at the most.")] = 1,
     wait: Annotated[
@@ -70,7 +76,7 @@ def dequeue(
         place = find_place(url, queue, option)
 
     async def work(q: Queue[bytes]) -> int:
-        jobs = await q.dequeue(entrypoint or None, batch_size=batch, wait=waiting, lease=holding)
+        jobs = await q.dequeue(entrypoint or None, batch_size=batch, wait=waiting, lease=holding, zone=zone or None)
         try:
             _print(jobs, json)
         except BaseException:

@@ -67,7 +67,13 @@ def enqueue(
     key: Annotated[
         str | None, typer.Option("--key", "-k", help="While an unfinished job holds this key, nothing is added.")
     ] = None,
-    zone: Annotated[str | None, typer.Option("--zone", "-z", help="Whose job it is.")] = None,
+    zone: Annotated[
+        str | None, typer.Option("--zone", "-z", help="Whose job it is: zones take turns, see `casque zones`.")
+    ] = None,
+    fifo: Annotated[
+        bool,
+        typer.Option("--fifo", help="The zone's jobs run strictly in the order they came, one at a time."),
+    ] = False,
     header: Annotated[
         list[str] | None, typer.Option("--header", "-H", metavar="NAME=VALUE", help="Goes along; may be repeated.")
     ] = None,
@@ -108,6 +114,7 @@ def enqueue(
             headers=headers_of(header or []),
             zone=zone,
             max_crashes=max_crashes,
+            fifo=fifo,
         )
         _check(job, count=count, lines=lines, request_id=request_id)
         place = find_place(address, queue, option)
@@ -134,6 +141,10 @@ def span(name: str, text: str) -> timedelta:
 def _check(job: NewJob[bytes], *, count: int, lines: bool, request_id: str | None) -> None:
     if job.delay is not None and job.run_at is not None:
         raise InvalidInputError("give either --delay or --at, not both")
+    if job.fifo and job.zone is None:
+        raise InvalidInputError("--fifo is about the order within a zone: say which one with --zone")
+    if job.fifo and (job.delay is not None or job.run_at is not None):
+        raise InvalidInputError("--fifo does not go together with --delay or --at: jobs come one after the other")
     if job.key is not None and (lines or count > 1):
         raise InvalidInputError("--key is for one job: of many that have the same key, only the first is added")
     if lines and (request_id is not None or count > 1):

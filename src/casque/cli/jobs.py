@@ -254,19 +254,27 @@ async def _each(ids: list[str], verb: Callable[[str], Awaitable[None]], done: st
     """Carry it out on every one; what one of them refuses does not keep it from the others. Whether none did."""
     console = Console(stderr=True)
     refused = 0
-    with progress(len(ids), "jobs", wanted=len(ids) > AT_ONCE) as (bar, task):
-        for start in range(0, len(ids), AT_ONCE):
-            some = ids[start : start + AT_ONCE]
-            for one, answer in zip(some, await asyncio.gather(*map(_tried(verb), some)), strict=True):
-                if answer is not None:
-                    refused += 1
-                    console.print(str(answer), markup=False, style="red", highlight=False, soft_wrap=True)
-                if json:
-                    print_json({"id": one, "done": answer is None, "error": None if answer is None else str(answer)})
-            bar.update(task, completed=start + len(some))
+    async for one, answer in answers(ids, verb):
+        if answer is not None:
+            refused += 1
+            console.print(str(answer), markup=False, style="red", highlight=False, soft_wrap=True)
+        if json:
+            print_json({"id": one, "done": answer is None, "error": None if answer is None else str(answer)})
     if not json:
         typer.echo(f"{len(ids) - refused:,} {'job' if len(ids) - refused == 1 else 'jobs'} {done}")
     return not refused
+
+
+async def answers(
+    ids: list[str], verb: Callable[[str], Awaitable[None]]
+) -> AsyncIterator[tuple[str, CasqueError | None]]:
+    """Carry it out on many at a time, and say of each what kept it from being done, if anything."""
+    with progress(len(ids), "jobs", wanted=len(ids) > AT_ONCE) as (bar, task):
+        for start in range(0, len(ids), AT_ONCE):
+            some = ids[start : start + AT_ONCE]
+            for answered in zip(some, await asyncio.gather(*map(_tried(verb), some)), strict=True):
+                yield answered
+            bar.update(task, completed=start + len(some))
 
 
 def _tried(verb: Callable[[str], Awaitable[None]]) -> Callable[[str], Awaitable[CasqueError | None]]:

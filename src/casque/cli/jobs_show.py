@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from shlex import quote
 from typing import Annotated
 
 import msgspec
@@ -31,9 +32,9 @@ from casque.cli.shown import (
 from casque.client.job import Job
 from casque.client.queue import Queue
 from casque.codec.stored import from_ms
-from casque.errors import InvalidInputError, JobNotFoundError
+from casque.errors import InvalidInputError, JobNotFoundError, NotAllowedError
 from casque.service import ArchivedJob
-from casque.types import Gate, JobState, Progress
+from casque.types import Gate, JobState, Progress, ZoneStanding
 
 EXAMPLES = """
 [bold]Examples[/]
@@ -44,6 +45,7 @@ EXAMPLES = """
 """
 AHEAD_MAX = 10_000
 """So many others are counted before it says: at least."""
+FIFO_WAITS_FOR = frozenset({JobState.READY, JobState.DELAYED, JobState.RUNNING})
 
 
 class Story(msgspec.Struct, frozen=True):
@@ -135,16 +137,19 @@ async def _story(q: Queue[bytes], job_id: str, since: datetime | None) -> Story:
 
 async def _why(q: Queue[bytes], job: Job[bytes]) -> str:
     shown = show(job)
+    zone = None
     if shown.state in (JobState.READY, JobState.DELAYED):
         gates = (await q.stats()).gates
         if gates.pauses(job.entrypoint):
             whole = gates.queue is Gate.PAUSED
             what, where = ("the queue", "") if whole else (repr(job.entrypoint), f" --entrypoint {job.entrypoint}")
-            late = "" if shown.state is JobState.READY else f" It is due at {clock_time(shown.due_at)} UTC."
-            return f"It waits because {what} is paused. `casque queue resume{where}` lets workers go on.{late}"
+            return f"It waits because {what} is paused. `casque queue resume{where}` lets workers go on.{_due(shown)}"
+        zone = await _standing(q, job.zone)
+        if zone is not None and (held := await _held_by(zone, q, job)) is not None:
+            return held + _due(shown)
     match shown.state:
         case JobState.READY:
-            return await _why_ready(q, job)
+            return await _why_ready(q, job, zone)
         case JobState.DELAYED:
             until = f"at {clock_time(shown.due_at)} UTC, in {length(max(shown.due_at - now(), timedelta(0)))}"
             if not shown.token:
@@ -171,6 +176,46 @@ async def _why(q: Queue[bytes], job: Job[bytes]) -> str:
             )
 
 
+def _due(job: ShownJob) -> str:
+    return "" if job.state is JobState.READY else f" It is due at {clock_time(job.due_at)} UTC."
+
+
+async def _standing(q: Queue[bytes], zone: str | None) -> ZoneStanding | None:
+    if zone is None:
+        return None
+    try:
+        found = await q.zones(zone)
+    except NotAllowedError:
+        return None  # a token that is for some entrypoints only does not see how zones stand
+    return found[0] if found else None
+
+
+async def _held_by(standing: ZoneStanding, q: Queue[bytes], job: Job[bytes]) -> str | None:
+    """What keeps all jobs of the zone from being claimed, or this one behind its neighbours; None if nothing does."""
+    zone, rules = standing.zone, standing.rules
+    if rules.paused:
+        return f"It waits because its zone {zone!r} is paused. `casque zones resume {quote(zone)}` lets workers go on."
+    if rules.running_max is not None and standing.running >= rules.running_max:
+        return (
+            f"It waits because {standing.running:,} of the jobs of its zone {zone!r} run, and more may not at a time. "
+            f"`casque zones set {quote(zone)} --running-max N` allows more."
+        )
+    if not standing.fifo:
+        return None
+    first, ahead = None, 0
+    async for other in Chosen(FIFO_WAITS_FOR, zone=zone).among(q, AHEAD_MAX):
+        if other.record.sequence >= job.record.sequence:
+            break
+        first, ahead = first or other, ahead + 1
+    if first is None:
+        return None
+    least = "at least " if ahead == AHEAD_MAX else ""
+    return (
+        f"It waits because its zone {zone!r} is FIFO, and {least}{ahead:,} "
+        f"{'job' if ahead == 1 else 'jobs'} of it came before. The first of them is {first.id}: {show(first).state}."
+    )
+
+
 def _progress(job: ShownJob | ArchivedJob) -> str:
     if isinstance(job, ArchivedJob) or (far := job.progress) is None:
         return ""
@@ -189,13 +234,18 @@ def _who_is_at_it(job: ShownJob) -> str:
     return f"{said}After {length(lease)} of silence somebody else gets it."
 
 
-async def _why_ready(q: Queue[bytes], job: Job[bytes]) -> str:
-    """Workers take jobs by priority, then by when they became due, then as they were enqueued."""
+async def _why_ready(q: Queue[bytes], job: Job[bytes], zone: ZoneStanding | None) -> str:
+    """Workers take jobs by priority; then zones take turns, those without one as if they were one; within a zone it is
+    by when they became due, then as they were enqueued."""
     place = _order(job)
     ahead = seen = 0
+    neighbours: set[str | None] = set()
     async for other in Chosen(frozenset({JobState.READY}), job.entrypoint).among(q, AHEAD_MAX):
         seen += 1
-        ahead += _order(other) < place
+        if other.zone == job.zone or other.priority < job.priority:
+            ahead += _order(other) < place
+        elif other.priority == job.priority:
+            neighbours.add(other.zone)
     running = len(await q.jobs(states=[JobState.RUNNING], entrypoint=job.entrypoint, limit=AHEAD_MAX))
     least = "at least " if seen == AHEAD_MAX else ""
     due = from_ms(job.record.due_ms)
@@ -203,6 +253,10 @@ async def _why_ready(q: Queue[bytes], job: Job[bytes]) -> str:
         f"It is due since {clock_time(due)} UTC ({length(max(now() - due, timedelta(0)))}), and nobody has claimed it. "
     )
     said += f"Jobs of {job.entrypoint!r} that come before it: {least}{ahead:,}; being worked on: {running:,}."
+    if neighbours:
+        said += f" It takes turns with {least}{len(neighbours):,} other {'zone' if len(neighbours) == 1 else 'zones'}."
+    if zone is not None and zone.rules.per_second is not None:
+        said += f" Of its zone {zone.zone!r} at most {zone.rules.per_second:g} are claimed in a second."
     if not running:
         said += f" Is there a worker for {job.entrypoint!r}?"
     return said

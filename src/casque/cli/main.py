@@ -30,6 +30,7 @@ from casque.cli import (
     token,
     verify,
     worker,
+    zones,
 )
 from casque.cli.bench import command as bench
 from casque.cli.cost import command as cost
@@ -69,6 +70,12 @@ crons.command(help=help_of(cron.pause), epilog=cron.EXAMPLES_PAUSE)(cron.pause)
 crons.command(help=help_of(cron.resume), epilog=cron.EXAMPLES_RESUME)(cron.resume)
 crons.command(help=help_of(cron.trigger), epilog=cron.EXAMPLES_TRIGGER)(cron.trigger)
 crons.command(help=help_of(cron.drop), epilog=cron.EXAMPLES_DROP)(cron.drop)
+tenants = typer.Typer(name="zones", help="The tenants of a queue.", no_args_is_help=True, rich_markup_mode="rich")
+tenants.command(help=help_of(zones.ls), epilog=zones.EXAMPLES_LS)(zones.ls)
+tenants.command("show", help=help_of(zones.show_), epilog=zones.EXAMPLES_SHOW)(zones.show_)
+tenants.command("set", help=help_of(zones.set_), epilog=zones.EXAMPLES_SET)(zones.set_)
+tenants.command(help=help_of(zones.pause), epilog=zones.EXAMPLES_PAUSE)(zones.pause)
+tenants.command(help=help_of(zones.resume), epilog=zones.EXAMPLES_RESUME)(zones.resume)
 tokens = typer.Typer(name="token", help="Who may call a broker.", no_args_is_help=True, rich_markup_mode="rich")
 tokens.command(help=help_of(token.new), epilog=token.EXAMPLES_NEW)(token.new)
 tokens.command("list", help=help_of(token.list_))(token.list_)
@@ -107,6 +114,7 @@ app.add_typer(job)
 app.add_typer(queue)
 app.add_typer(archives)
 app.add_typer(crons)
+app.add_typer(tenants)
 app.add_typer(tokens)
 app.add_typer(pipelines)
 app.add_typer(sparks)

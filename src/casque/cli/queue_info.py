@@ -68,6 +68,9 @@ class Info(msgspec.Struct, frozen=True):
     entrypoints: tuple[Depth, ...] | None = None
     gates: Gates = ALL_OPEN
     """What is paused or being drained."""
+    zones: int | None = None
+    """That have jobs; None if only a broker was asked."""
+    zones_with_rules: int | None = None
 
 
 def info(
@@ -122,6 +125,8 @@ async def _read(place: Place) -> Info:
         leader=leader,
         entrypoints=depths(state.jobs.values(), now_ms),
         gates=state.gates,
+        zones=len(state.zone_jobs),
+        zones_with_rules=len(state.rules),
     )
 
 
@@ -154,6 +159,7 @@ def _show(found: Info, console: Console) -> None:
         "layout": found.layout or "",
         "leader": found.leader or ("" if found.layout is None else "none: whoever opens it writes it"),
         "gates": gates_told(found.gates),
+        "zones": _zones_told(found),
         "position": f"{found.position:,}",
         "enqueued": f"{found.enqueued:,}",
     }
@@ -178,6 +184,12 @@ def gates_told(gates: Gates) -> str:
     """What is not open, in words."""
     whole = [] if gates.queue is Gate.OPEN else [f"the queue is {gates.queue.value}"]
     return "; ".join(whole + [f"{name} is {gate.value}" for name, gate in sorted(gates.entrypoints.items())])
+
+
+def _zones_told(found: Info) -> str:
+    if not found.zones and not found.zones_with_rules:
+        return ""
+    return f"{found.zones:,} with jobs, {found.zones_with_rules:,} with rules; `casque zones ls` shows them"
 
 
 def _counted(name: str) -> Callable[[Depth], str]:

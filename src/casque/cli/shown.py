@@ -75,6 +75,7 @@ class ShownJob(msgspec.Struct, frozen=True):
     crashes: int
     max_crashes: int | None
     progress: ShownProgress | None
+    fifo: bool
 
 
 class Out(Console):
@@ -128,6 +129,7 @@ def show(job: Job[bytes]) -> ShownJob:
         crashes=record.crashes,
         max_crashes=spec.max_crashes,
         progress=None if (far := record.progress) is None else ShownProgress(far.done, far.total, far.note),
+        fifo=spec.fifo,
     )
 
 

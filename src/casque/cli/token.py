@@ -30,6 +30,8 @@ EXAMPLES_NEW = """
   casque token new --file tokens.json --name billing --scope produce --entrypoint 'mail.*'
 
   casque token new --file tokens.json --name mailer --scope work --scope read --expires 90d
+
+  casque token new --file tokens.json --name acme --scope produce --scope work --zone acme
 """
 FOREVER_DAYS = 365 * 100
 
@@ -71,7 +73,8 @@ def new(
     """Make a token and print it. This is the only time that it is shown: the file keeps a hash.
 
     A running broker knows it within a second. Scopes: produce (enqueue), work (dequeue, ack, nack, heartbeat), read
-    (look, list, count, watch), admin (all of that, and cancel, retry, purge).
+    (look, list, count, watch), admin (all of that, and cancel, retry, purge). With --zone, work is to claim jobs of these
+    zones only.
 
     Exit code 0: made. 2: nothing was changed.
     """

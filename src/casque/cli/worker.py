@@ -28,6 +28,8 @@ EXAMPLES = """
 
   casque worker shop.jobs:app --entrypoint send_mail --lease 30 -v
 
+  casque worker shop.jobs:app --zone acme --zone umbrella
+
   casque worker shop.jobs:app --url grpc://broker:7700 --token $TOKEN
 
   casque worker shop.jobs:app --burst
@@ -47,6 +49,10 @@ def worker(
     concurrency: Annotated[int, typer.Option("--concurrency", "-c", help="Jobs that are worked on at once.")] = 16,
     entrypoint: Annotated[
         list[str] | None, typer.Option("--entrypoint", "-e", help="Only jobs of this entrypoint; may be repeated.")
+    ] = None,
+    zone: Annotated[
+        list[str] | None,
+        typer.Option("--zone", "-z", help="Only jobs of this zone; may be repeated. All take turns unless set."),
     ] = None,
     lease: Annotated[
         float, typer.Option("--lease", metavar="SECONDS", help="How soon its jobs come back if this worker dies.")
@@ -111,6 +117,7 @@ def worker(
             app_named(app),
             concurrency=concurrency,
             entrypoints=entrypoint,
+            zones=zone or None,
             lease=lease,
             drain=drain,
             burst=burst,
@@ -144,7 +151,8 @@ async def _run(working: Worker, console: Console, *, quiet: bool) -> Summary:
         loop.add_signal_handler(number, stop, number)
     if not quiet:
         names = ", ".join(working.entrypoints)
-        console.print(f"{working.name} works on {names}", highlight=False, markup=False, soft_wrap=True)
+        whose = f" of {', '.join(working.zones)}" if working.zones is not None else ""
+        console.print(f"{working.name} works on {names}{whose}", highlight=False, markup=False, soft_wrap=True)
     return await working.run()
 
 

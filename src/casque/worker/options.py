@@ -21,6 +21,8 @@ class WorkerOptions:
     """Jobs that are worked on at once."""
     entrypoints: tuple[str, ...] | None = None
     """Only these of the handlers that there are; None for all."""
+    zones: tuple[str, ...] | None = None
+    """Only jobs of these zones; None for all, which take turns, and for jobs without a zone."""
     lease_s: float = 60.0
     """How long after this worker has died its jobs are given to another."""
     drain_s: float = 30.0

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
+from casque import checks
 from casque.client.queue import Queue
 from casque.clock import SystemClock, new_nonce, system_random, yield_once
 from casque.errors import CasqueError
@@ -63,6 +64,7 @@ class Worker:
         *,
         concurrency: int = 16,
         entrypoints: Sequence[str] | None = None,
+        zones: str | Sequence[str] | None = None,
         lease: float = 60.0,
         drain: float = 30.0,
         burst: bool = False,
@@ -71,8 +73,9 @@ class Worker:
         url: str | None = None,
         opening: Mapping[str, Any] | None = None,
     ) -> None:
-        """`url` and `opening` take the place of what the app says about its queue. `recycle_after` (jobs) and
-        `recycle_memory` (MiB) are for functions that run in processes: one that has done or holds more is replaced.
+        """`url` and `opening` take the place of what the app says about its queue. `zones`: it
+        claims only jobs of these, instead of serving all in turns. `recycle_after` (jobs) and `recycle_memory` (MiB) are
+        for functions that run in processes: one that has done or holds more is replaced.
 
         Raises:
             InvalidInputError: there is nothing to run, or something that cannot be run.
@@ -80,6 +83,7 @@ class Worker:
         self._options = WorkerOptions(
             concurrency=concurrency,
             entrypoints=None if entrypoints is None else tuple(entrypoints),
+            zones=checks.zones(zones),
             lease_s=lease,
             drain_s=drain,
             burst=burst,
@@ -100,6 +104,11 @@ class Worker:
     @property
     def entrypoints(self) -> tuple[str, ...]:
         return tuple(self._handlers)
+
+    @property
+    def zones(self) -> tuple[str, ...] | None:
+        """Those that it claims from; None for all."""
+        return self._options.zones
 
     @property
     def preparing(self) -> Callable[[Queue[bytes]], Awaitable[None]] | None:
@@ -258,6 +267,7 @@ class _Shift:
                     batch_size=wanted,
                     wait=0 if self._options.burst else POLL_S,
                     lease=self._options.lease_s,
+                    zone=self._options.zones,
                 )
             except CasqueError as error:
                 if patience.is_hopeless(error):
