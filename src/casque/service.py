@@ -309,7 +309,11 @@ class QueueService(Protocol):
 
     async def retry(self, job_id: str, *, request_id: str | None = None) -> JobRecord | None: ...
 
-    async def purge(self, *, entrypoint: str | None = None, request_id: str | None = None) -> int: ...
+    async def purge(
+        self, *, entrypoint: str | None = None, request_id: str | None = None, zone: str | None = None
+    ) -> int:
+        """Remove dead jobs for good: all, or only those of an entrypoint, of a zone, or of both."""
+        ...
 
     async def set_gate(self, gate: Gate, *, entrypoint: str | None = None, request_id: str | None = None) -> None:
         """Pause, drain or open the whole queue, or one entrypoint. One that stands so already is left alone."""

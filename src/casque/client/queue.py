@@ -364,10 +364,15 @@ class Queue(LeaseVerbs, Generic[T]):
         """Give a dead job a fresh set of attempts."""
         await self._service.retry(checks.job_id(job_id), request_id=checks.request_id(request_id))
 
-    async def purge(self, entrypoint: str | None = None, *, request_id: str | None = None) -> int:
-        """Remove dead jobs for good, of one entrypoint or all; answers how many."""
-        chosen = None if entrypoint is None else checks.entrypoint(entrypoint)
-        return await self._service.purge(entrypoint=chosen, request_id=checks.request_id(request_id))
+    async def purge(
+        self, entrypoint: str | None = None, *, zone: str | None = None, request_id: str | None = None
+    ) -> int:
+        """Remove dead jobs for good, of one entrypoint, of one zone, or all; answers how many."""
+        return await self._service.purge(
+            entrypoint=None if entrypoint is None else checks.entrypoint(entrypoint),
+            request_id=checks.request_id(request_id),
+            zone=None if zone is None else checks.zone(zone),
+        )
 
     async def pause(self, entrypoint: str | None = None, *, request_id: str | None = None) -> None:
         """Nothing of the queue, or of one entrypoint, is claimed until it is resumed. What runs goes on, and jobs may

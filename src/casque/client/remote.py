@@ -236,9 +236,11 @@ class RemoteQueue:
         request_id = request_id or new_id(self._rng)
         return await self._ask(lambda broker: broker.retry(job_id, request_id=request_id))
 
-    async def purge(self, *, entrypoint: str | None = None, request_id: str | None = None) -> int:
+    async def purge(
+        self, *, entrypoint: str | None = None, request_id: str | None = None, zone: str | None = None
+    ) -> int:
         request_id = request_id or new_id(self._rng)
-        return await self._ask(lambda broker: broker.purge(entrypoint=entrypoint, request_id=request_id))
+        return await self._ask(lambda broker: broker.purge(entrypoint=entrypoint, request_id=request_id, zone=zone))
 
     async def set_gate(self, gate: Gate, *, entrypoint: str | None = None, request_id: str | None = None) -> None:
         request_id = request_id or new_id(self._rng)

@@ -206,8 +206,8 @@ class SyncQueue(Generic[T]):
     def retry(self, job_id: str, *, request_id: str | None = None) -> None:
         self._wait(self._queue.retry(job_id, request_id=request_id))
 
-    def purge(self, entrypoint: str | None = None, *, request_id: str | None = None) -> int:
-        return self._wait(self._queue.purge(entrypoint, request_id=request_id))
+    def purge(self, entrypoint: str | None = None, *, zone: str | None = None, request_id: str | None = None) -> int:
+        return self._wait(self._queue.purge(entrypoint, zone=zone, request_id=request_id))
 
     def set_schedule(
         self,

@@ -262,9 +262,12 @@ class EmbeddedService:
     async def retry(self, job_id: str, *, request_id: str | None = None) -> JobRecord | None:
         return cast(JobRecord | None, await self._executor.execute(Retry(job_id, request_id)))
 
-    async def purge(self, *, entrypoint: str | None = None, request_id: str | None = None) -> int:
-        blobs = await self._blobs_of_dead(entrypoint)
-        purged = cast(int, await self._executor.execute(Purge(entrypoint, request_id)))
+    async def purge(
+        self, *, entrypoint: str | None = None, request_id: str | None = None, zone: str | None = None
+    ) -> int:
+        command = Purge(entrypoint, request_id, zone)
+        blobs = await self._blobs_of_dead(command)
+        purged = cast(int, await self._executor.execute(command))
         if blobs and self._blobs is not None:
             # One that was given fresh attempts meanwhile was not purged.
             await self._blobs.drop(blobs - await self._executor.look(_blobs_in))
@@ -282,10 +285,10 @@ class EmbeddedService:
 
         return cast(list[ZoneStanding], await self._executor.look(standings))
 
-    async def _blobs_of_dead(self, entrypoint: str | None) -> set[str]:
+    async def _blobs_of_dead(self, command: Purge) -> set[str]:
         def found(state: State, _now_ms: int) -> set[str]:
             dead = (state.jobs[job_id].spec for job_id in state.dead)
-            return {spec.blob for spec in dead if spec.blob is not None and entrypoint in (None, spec.entrypoint)}
+            return {spec.blob for spec in dead if spec.blob is not None and command.takes(spec)}
 
         return cast("set[str]", await self._executor.look(found)) if self._blobs is not None else set()
 

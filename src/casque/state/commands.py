@@ -107,10 +107,15 @@ class Retry(msgspec.Struct, frozen=True, gc=False):
 
 
 class Purge(msgspec.Struct, frozen=True, gc=False):
-    """Remove dead jobs for good: of one entrypoint, or all."""
+    """Remove dead jobs for good: all, or only those of an entrypoint, of a zone, or of both."""
 
     entrypoint: str | None = None
     request_id: str | None = None
+    zone: str | None = None
+
+    def takes(self, spec: JobSpec) -> bool:
+        """If it is dead."""
+        return self.entrypoint in (None, spec.entrypoint) and self.zone in (None, spec.zone)
 
 
 class SetGate(msgspec.Struct, frozen=True, gc=False):

@@ -814,7 +814,7 @@ class State:
     def _purge(self, c: Purge, now_ms: int) -> int:
         if (seen := self._answered(c, "purge")) is not None:
             return seen.count
-        doomed = [i for i in self.dead if c.entrypoint in (None, self.jobs[i].spec.entrypoint)]
+        doomed = [job_id for job_id in self.dead if c.takes(self.jobs[job_id].spec)]
         for job_id in doomed:
             self._happen(Purged(job_id), now_ms)
         if c.request_id is not None and doomed:

@@ -867,6 +867,17 @@ class ServiceSuite:
         assert await service.purge() == 0
         assert await service.jobs() == [waits]
 
+    async def test_purging_may_be_for_one_zone(self, service: QueueService) -> None:
+        await a_dead_job(service, zone="acme")
+        await a_dead_job(service, zone="acme", entrypoint="other")
+        others = [await a_dead_job(service, zone="umbrella"), await a_dead_job(service)]
+
+        assert await service.purge(zone="nobody") == 0
+        assert await service.purge(zone="acme", entrypoint="other") == 1
+        assert await service.purge(zone="acme", request_id="purge-acme") == 1
+        assert await service.purge(zone="acme", request_id="purge-acme") == 1
+        assert await service.jobs() == others
+
     async def test_a_schedule_is_set_changed_paused_and_dropped(self, service: QueueService) -> None:
         job = JobSpec("", "report", b"\x00all", 3, None, 2, "k", {"a": UNICODE}, "north", max_crashes=4)
         spec = ScheduleSpec("näctly/1", "0 0 1 1 *", job, "Europe/Berlin", Missed.ALL, "shop.jobs")

@@ -475,11 +475,15 @@ class Border:
         await self._check_managed("retry", job_id, request_id)
         return self._own_or_none(await self.service.retry(job_id, request_id=request_id))
 
-    async def purge(self, *, entrypoint: str | None = None, request_id: str | None = None) -> int:
+    async def purge(
+        self, *, entrypoint: str | None = None, request_id: str | None = None, zone: str | None = None
+    ) -> int:
         if not self._may_admin:
             raise NotAllowedError(Scope.ADMIN.value, "purge")
-        self._check_managed_all("purge", entrypoint, request_id)
-        return await self.service.purge(entrypoint=entrypoint, request_id=request_id)
+        if zone is not None:
+            checks.zone(zone)
+        self._check_managed_all("purge", entrypoint, request_id, zone)
+        return await self.service.purge(entrypoint=entrypoint, request_id=request_id, zone=zone)
 
     async def set_gate(self, gate: Gate, *, entrypoint: str | None = None, request_id: str | None = None) -> None:
         if not self._may_admin:
@@ -500,18 +504,21 @@ class Border:
             raise _beyond(Scope.ADMIN, "set_zone", "every entrypoint and every zone")
         await self.service.set_zone(zone, rules, request_id=request_id)
 
-    def _check_managed_all(self, verb: str, entrypoint: str | None, request_id: str | None) -> None:
-        """That the caller may do this to all jobs of the entrypoint, or to all there are."""
+    def _check_managed_all(
+        self, verb: str, entrypoint: str | None, request_id: str | None, zone: str | None = None
+    ) -> None:
+        """That the caller may do this to all jobs of the entrypoint, of the zone, or to all there are."""
         if entrypoint is not None:
             checks.entrypoint(entrypoint)
         if request_id is not None:
             checks.name("request_id", request_id, checks.NAME_MAX)
         if self._limited:
-            if self.principal.zones is not None:
-                raise _beyond(Scope.ADMIN, verb, "every zone")
+            if (own := self.principal.zones) is not None and zone not in own:
+                raise _beyond(Scope.ADMIN, verb, "every zone" if zone is None else f"the zone {zone!r}")
             if entrypoint is None:
-                raise _beyond(Scope.ADMIN, verb, "every entrypoint, or the name of one")
-            if not self.principal.reaches_entrypoint(entrypoint):
+                if self.principal.entrypoints is not None:
+                    raise _beyond(Scope.ADMIN, verb, "every entrypoint, or the name of one")
+            elif not self.principal.reaches_entrypoint(entrypoint):
                 raise _beyond(Scope.ADMIN, verb, f"the entrypoint {entrypoint!r}")
 
     # --- schedules: to set one is to produce, to end one is for those who manage ---

@@ -182,8 +182,12 @@ class Measured:
     async def retry(self, job_id: str, *, request_id: str | None = None) -> JobRecord | None:
         return await self._counted("retry", self._service.retry(job_id, request_id=request_id))
 
-    async def purge(self, *, entrypoint: str | None = None, request_id: str | None = None) -> int:
-        return await self._counted("purge", self._service.purge(entrypoint=entrypoint, request_id=request_id))
+    async def purge(
+        self, *, entrypoint: str | None = None, request_id: str | None = None, zone: str | None = None
+    ) -> int:
+        return await self._counted(
+            "purge", self._service.purge(entrypoint=entrypoint, request_id=request_id, zone=zone)
+        )
 
     async def set_gate(self, gate: Gate, *, entrypoint: str | None = None, request_id: str | None = None) -> None:
         call = self._service.set_gate(gate, entrypoint=entrypoint, request_id=request_id)

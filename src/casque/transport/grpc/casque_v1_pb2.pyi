@@ -424,12 +424,14 @@ class RetryResponse(_message.Message):
     def __init__(self, job: _Optional[_Union[Job, _Mapping]] = ...) -> None: ...
 
 class PurgeRequest(_message.Message):
-    __slots__ = ("entrypoint", "request_id")
+    __slots__ = ("entrypoint", "request_id", "zone")
     ENTRYPOINT_FIELD_NUMBER: _ClassVar[int]
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    ZONE_FIELD_NUMBER: _ClassVar[int]
     entrypoint: str
     request_id: str
-    def __init__(self, entrypoint: _Optional[str] = ..., request_id: _Optional[str] = ...) -> None: ...
+    zone: str
+    def __init__(self, entrypoint: _Optional[str] = ..., request_id: _Optional[str] = ..., zone: _Optional[str] = ...) -> None: ...
 
 class PurgeResponse(_message.Message):
     __slots__ = ("purged",)

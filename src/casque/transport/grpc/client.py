@@ -223,9 +223,11 @@ class GrpcService:
         job: JobRecord | None = answer.job
         return job
 
-    async def purge(self, *, entrypoint: str | None = None, request_id: str | None = None) -> int:
+    async def purge(
+        self, *, entrypoint: str | None = None, request_id: str | None = None, zone: str | None = None
+    ) -> int:
         line = self._open_line()
-        answer = await line.ask(PurgeCall(line.next_number(), entrypoint, request_id))
+        answer = await line.ask(PurgeCall(line.next_number(), entrypoint, request_id, zone))
         count: int = answer.count
         return count
 

@@ -131,6 +131,7 @@ class PurgeCall(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="pur
     number: int
     entrypoint: str | None = None
     request_id: str | None = None
+    zone: str | None = None
 
 
 class GateCall(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="gate"):

@@ -307,7 +307,7 @@ async def _retry(service: QueueService, c: RetryCall) -> Answer:
 
 
 async def _purge(service: QueueService, c: PurgeCall) -> Answer:
-    return Count(c.number, await service.purge(entrypoint=c.entrypoint, request_id=c.request_id))
+    return Count(c.number, await service.purge(entrypoint=c.entrypoint, request_id=c.request_id, zone=c.zone))
 
 
 async def _set_gate(service: QueueService, c: GateCall) -> Answer:

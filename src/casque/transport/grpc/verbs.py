@@ -111,7 +111,11 @@ class Verbs:
         )
 
     async def purge(self, service: QueueService, request: pb.PurgeRequest, _context: Any) -> pb.PurgeResponse:
-        purged = await service.purge(entrypoint=given(request, "entrypoint"), request_id=request.request_id or None)
+        purged = await service.purge(
+            entrypoint=given(request, "entrypoint"),
+            request_id=request.request_id or None,
+            zone=given(request, "zone"),
+        )
         return pb.PurgeResponse(purged=purged)
 
     async def set_gate(self, service: QueueService, request: pb.SetGateRequest, _context: Any) -> pb.SetGateResponse:

@@ -227,8 +227,10 @@ class HttpService:
     async def retry(self, job_id: str, *, request_id: str | None = None) -> JobRecord | None:
         return _maybe(await self._post(_of(job_id, "retry"), Nothing(), MaybeJob, request_id))
 
-    async def purge(self, *, entrypoint: str | None = None, request_id: str | None = None) -> int:
-        return (await self._post("/v1/purge", PurgeRequest(entrypoint), Purged, request_id)).purged
+    async def purge(
+        self, *, entrypoint: str | None = None, request_id: str | None = None, zone: str | None = None
+    ) -> int:
+        return (await self._post("/v1/purge", PurgeRequest(entrypoint, zone), Purged, request_id)).purged
 
     # --- Schedules ---
 

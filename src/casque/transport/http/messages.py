@@ -194,6 +194,8 @@ class Nothing(Struct, frozen=True, forbid_unknown_fields=True):
 
 class PurgeRequest(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     entrypoint: Name | None = None
+    zone: Name | None = None
+    """Left out: of all zones, and of none."""
 
 
 class NewSchedule(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

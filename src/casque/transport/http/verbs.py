@@ -242,7 +242,8 @@ class Verbs:
     async def purge(self, call: Call) -> Purged:
         asked: PurgeRequest = call.body
         entrypoint = None if asked.entrypoint is None else checks.entrypoint(asked.entrypoint)
-        return Purged(await call.service.purge(entrypoint=entrypoint, request_id=call.request_id))
+        zone = None if asked.zone is None else checks.zone(asked.zone)
+        return Purged(await call.service.purge(entrypoint=entrypoint, request_id=call.request_id, zone=zone))
 
     # --- Schedules ---
 
