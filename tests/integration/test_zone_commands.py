@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 from pathlib import Path
 
 import pytest
@@ -170,3 +172,63 @@ def test_a_job_that_waits_because_of_its_zone_says_so(url: str) -> None:
     assert f"FIFO, and 2 jobs of it came before. The first of them is {first['id']}: ready." in why("steps", 2)
     casque("dequeue", url, "--zone", "steps")
     assert f"FIFO, and 1 job of it came before. The first of them is {first['id']}: running." in why("steps", 1)
+
+
+def test_a_zone_is_purged_and_others_are_left_alone(url: str) -> None:
+    [dead] = lines_of(casque("dequeue", url, "--zone", "giant", "--json"))
+    casque("nack", url, dead["id"], str(dead["token"]), "--final")
+    casque("dequeue", url, "--zone", "giant")
+    refused = casque("zones", "purge", url, "giant", ends=2)
+    assert "cancel 3 waiting jobs and remove 1 dead job for good?" in refused.stderr
+    assert "say --yes" in refused.stderr
+    assert "nothing was done" in casque("zones", "purge", url, "giant", told="n\n", ends=1).stderr
+
+    [told] = lines_of(casque("zones", "purge", url, "giant", "--yes", "--json"))
+    assert told == {"zone": "giant", "cancelled": 3, "purged": 1, "kept": 0, "running": 1}
+    left = {zone["zone"]: zone for zone in lines_of(casque("zones", "ls", url, "--json"))}
+    assert (left["giant"]["ready"], left["giant"]["running"], left["giant"]["dead"]) == (0, 1, 0)
+    assert (left["small"]["ready"], left["small"]["delayed"], left["steps"]["ready"]) == (1, 1, 3)
+    again = casque("zones", "purge", url, "giant", "--yes")
+    assert again.stdout == "0 waiting jobs cancelled, 0 dead jobs removed\n"
+    assert "left alone: 1" in again.stderr
+
+
+def test_only_what_is_dead_is_purged_of_a_zone(url: str) -> None:
+    [dead] = lines_of(casque("dequeue", url, "--zone", "small", "--json"))
+    casque("nack", url, dead["id"], str(dead["token"]), "--final")
+    assert casque("zones", "purge", url, "small", "--dead-only", "--yes").stdout == "1 dead job removed\n"
+    [story] = lines_of(casque("zones", "show", url, "small", "--json"))
+    assert (story["zone"]["delayed"], story["zone"]["dead"]) == (1, 0)
+    assert casque("zones", "purge", url, "nobody").stdout == "0 waiting jobs cancelled, 0 dead jobs removed\n"
+
+
+def test_all_of_a_zone_is_exported(url: str, tmp_path: Path) -> None:
+    casque("dequeue", url, "--zone", "giant", "--batch", "2", "--ack")
+    casque("dequeue", url, "--zone", "small", "--ack")
+
+    told = casque("zones", "export", url, "giant")
+    lines = lines_of(told)
+    assert [(line["where"], line["state"], line["zone"]) for line in lines] == [
+        *[("queue", "ready", "giant")] * 3,
+        *[("archive", "done", "giant")] * 2,
+    ]
+    assert [base64.b64decode(line["payload"]) for line in lines] == [b"giant %d" % n for n in (2, 3, 4, 0, 1)]
+    assert told.stderr == "3 jobs of 'giant' in the queue, 2 in the archive\n"
+
+    file = tmp_path / "giant.jsonl"
+    [counted] = lines_of(casque("zones", "export", url, "giant", "--output", str(file), "--json"))
+    assert counted == {"zone": "giant", "jobs": 3, "finished": 2}
+    assert [json.loads(line) for line in file.read_text().splitlines()] == lines
+    missing = casque("zones", "export", url, "giant", "--output", str(tmp_path / "no" / "file"), ends=2)
+    assert "cannot be written" in missing.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["giant.jsonl", "queue"]
+
+
+def test_a_queue_says_how_many_zones_it_has(url: str, tmp_path: Path) -> None:
+    casque("zones", "set", url, "giant", "--weight", "2")
+    assert "3 with jobs, 1 with rules" in casque("queue", "info", url).stdout
+    [told] = lines_of(casque("queue", "info", url, "--json"))
+    assert (told["zones"], told["zones_with_rules"]) == (3, 1)
+    bare = (tmp_path / "bare").as_uri()
+    casque("queue", "create", bare)
+    assert "zones" not in casque("queue", "info", bare).stdout

@@ -31,6 +31,7 @@ from casque.cli import (
     verify,
     worker,
     zones,
+    zones_data,
 )
 from casque.cli.bench import command as bench
 from casque.cli.cost import command as cost
@@ -76,6 +77,8 @@ tenants.command("show", help=help_of(zones.show_), epilog=zones.EXAMPLES_SHOW)(z
 tenants.command("set", help=help_of(zones.set_), epilog=zones.EXAMPLES_SET)(zones.set_)
 tenants.command(help=help_of(zones.pause), epilog=zones.EXAMPLES_PAUSE)(zones.pause)
 tenants.command(help=help_of(zones.resume), epilog=zones.EXAMPLES_RESUME)(zones.resume)
+tenants.command(help=help_of(zones_data.purge), epilog=zones_data.EXAMPLES_PURGE)(zones_data.purge)
+tenants.command(help=help_of(zones_data.export), epilog=zones_data.EXAMPLES_EXPORT)(zones_data.export)
 tokens = typer.Typer(name="token", help="Who may call a broker.", no_args_is_help=True, rich_markup_mode="rich")
 tokens.command(help=help_of(token.new), epilog=token.EXAMPLES_NEW)(token.new)
 tokens.command("list", help=help_of(token.list_))(token.list_)

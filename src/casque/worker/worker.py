@@ -73,9 +73,9 @@ class Worker:
         url: str | None = None,
         opening: Mapping[str, Any] | None = None,
     ) -> None:
-        """`url` and `opening` take the place of what the app says about its queue. `zones`: it
-        claims only jobs of these, instead of serving all in turns. `recycle_after` (jobs) and `recycle_memory` (MiB) are
-        for functions that run in processes: one that has done or holds more is replaced.
+        """`url` and `opening` take the place of what the app says about its queue. `zones`: it claims only jobs of
+        these, instead of serving all in turns. `recycle_after` (jobs) and `recycle_memory` (MiB) are for functions that
+        run in processes: one that has done or holds more is replaced.
 
         Raises:
             InvalidInputError: there is nothing to run, or something that cannot be run.
