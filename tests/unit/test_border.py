@@ -752,9 +752,24 @@ async def test_a_purge_or_a_gate_beyond_the_limit_is_refused(principal: Principa
     await Border(queue, limited("mail.*")).purge(entrypoint="mail.a")
     await Border(queue, limited("mail.*")).set_gate(Gate.PAUSED, entrypoint="mail.a")
     assert queue.asked == [
-        ("purge", {"entrypoint": "mail.a", "request_id": None}),
+        ("purge", {"entrypoint": "mail.a", "request_id": None, "zone": None}),
         ("set_gate", {"gate": Gate.PAUSED, "entrypoint": "mail.a", "request_id": None}),
     ]
+
+
+async def test_whoever_manages_a_zone_purges_it_and_no_other() -> None:
+    queue = Recorder()
+    tenant = Border(queue, limited(zones=("acme",)))
+    for zone in (None, "umbrella"):
+        with pytest.raises(NotAllowedError, match="'admin' for"):
+            await tenant.purge(zone=zone)
+    with pytest.raises(NotAllowedError, match="'admin' for every entrypoint"):
+        await Border(queue, limited("mail.a", zones=("acme",))).purge(zone="acme")
+    with pytest.raises(InvalidInputError, match="zone must"):
+        await Border(queue).purge(zone="")
+    assert queue.asked == []
+    await tenant.purge(zone="acme")
+    assert queue.asked == [("purge", {"entrypoint": None, "request_id": None, "zone": "acme"})]
 
 
 async def test_a_limited_reader_sees_the_gates_of_its_own(queue: QueueService) -> None:

@@ -268,6 +268,65 @@ async def test_a_job_is_enqueued_as_its_function_says() -> None:
         assert (other.priority, other.zone, other.key) == (3, "acme", "bill:mine-7-False")
 
 
+async def test_jobs_have_the_zone_that_their_arguments_make() -> None:
+    shop = App("memory://")
+
+    @shop.job(zone="{tenant}-{kind}")
+    async def mail(tenant: str, kind: str = "news") -> None: ...
+
+    @shop.job(zone=lambda order: f"customer-{order.number % 2}")
+    async def pack(order: Order) -> None: ...
+
+    async with in_memory(shop) as (queue, _):
+        await mail.enqueue("acme")
+        await mail.using(zone="{tenant}").enqueue("acme")
+        await pack.enqueue(Order(number=7))
+        assert [job.zone for job in await queue.jobs()] == ["acme-news", "{tenant}", "customer-1"]
+        assert assert_enqueued(shop, pack).new.zone == "customer-1"
+        with pytest.raises(InvalidInputError, match="zone must"):
+            await mail.enqueue("two\nlines")
+
+
+def test_a_zone_that_cannot_be_made_is_refused() -> None:
+    shop = App("memory://")
+    for zone, says in (
+        ("{tenants}", "no argument"),
+        ("{", "no template"),
+        (7, "such as '{tenant}'"),
+        ("", "zone must"),
+    ):
+        with pytest.raises(InvalidInputError, match=says):
+
+            @shop.job(zone=zone)
+            async def mail(tenant: str) -> None: ...
+
+
+async def test_functions_of_a_fifo_zone_come_one_after_the_other() -> None:
+    shop = App("memory://")
+
+    @shop.job(zone="{account}", fifo=True)
+    async def book(account: str, amount: int) -> None: ...
+
+    @shop.job(fifo=True)
+    async def audit() -> None: ...
+
+    async with in_memory(shop) as (queue, _):
+        for amount in (1, 2):
+            await book.enqueue("a", amount)
+        await book.using(zone="free", fifo=False).delay(60).enqueue("b", 1)
+        await audit.using(zone="c").enqueue()
+        first = await queue.dequeue(batch_size=9)
+        assert [job.payload for job in first] == [b'{"account":"a","amount":1}', b"{}"]
+        await first[0].ack()
+        assert [job.payload for job in await queue.dequeue(batch_size=9)] == [b'{"account":"a","amount":2}']
+    with inline(shop):
+        await book.enqueue("a", 1)
+        with pytest.raises(InvalidInputError, match="cannot be delayed"):
+            await book.delay(1).enqueue("a", 2)
+        with pytest.raises(InvalidInputError, match="say which, zone="):
+            audit.enqueue_sync()
+
+
 async def test_delayed_and_scheduled_jobs_wait_for_their_time() -> None:
     clock = ManualClock(wall_ms=0)
     async with in_memory(app, clock=clock) as (queue, _):

@@ -62,6 +62,20 @@ async def test_what_a_handler_returns_is_the_result(url: str) -> None:
     assert await results(url) == [(JobState.DONE, b"0 do 1", None)]
 
 
+async def test_a_worker_of_some_zones_leaves_the_others_alone(url: str) -> None:
+    async def nothing(payload: bytes, context: JobContext) -> None: ...
+
+    async with Queue.open(url) as queue:
+        for zone in ("acme", "umbrella", "giant", None):
+            await queue.enqueue("do", b"", zone=zone)
+        worker = Worker(App(url, handler(nothing)), burst=True, zones=["acme", "umbrella"])
+        assert worker.zones == ("acme", "umbrella")
+        assert (await worker.run()).done == 2
+        assert [job.zone for job in await queue.jobs()] == ["giant", None]
+        assert (await Worker(App(url, handler(nothing)), burst=True, zones="giant").run()).done == 1
+        assert (await Worker(App(url, handler(nothing)), burst=True).run()).done == 1
+
+
 async def test_a_thousand_jobs_are_each_done_once(url: str) -> None:
     seen: list[bytes] = []
 
@@ -292,6 +306,8 @@ async def nothing(payload: bytes, context: JobContext) -> None: ...
         ([handler(nothing, timeout_s=0)], {}, "more than zero"),
         ([handler(nothing)], {"concurrency": 0}, "concurrency must be"),
         ([handler(nothing)], {"lease": 0.5}, "at least 1 s"),
+        ([handler(nothing)], {"zones": []}, "1 to 1000 zones"),
+        ([handler(nothing)], {"zones": "two\nlines"}, "zone must be"),
     ],
 )
 async def test_what_cannot_work_is_refused_before_anything_is_claimed(

@@ -145,7 +145,8 @@ class App:
         timeout: Span | None = None,
         priority: int = 0,
         key: Key | None = None,
-        zone: str | None = None,
+        zone: Key | None = None,
+        fifo: bool = False,
         executor: Literal["async", "thread", "process"] | None = None,
         result_ttl: Span | None = None,
     ) -> Decorator:
@@ -158,6 +159,8 @@ class App:
         `backoff_cap`; or the waits themselves, one after the other, the last of them ever after. `timeout`: a run that
         takes longer has failed. `priority`: lower runs first. `key`: while an unfinished job of this function has the
         same key, nothing is added; a template such as `"user-{user_id}"`, or a function of the same arguments.
+        `zone`: whose jobs they are, given in the same ways, such as `"{tenant}"`: zones take turns. `fifo`: those of a
+        zone run strictly in the order they came, one at a time.
         `executor`: where a plain function runs, in a `thread` unless it is so quick that it may run on the worker's
         loop, `async`, where coroutine functions run; with `process` either runs in a process of its own, for what
         computes, may crash, or must be killed when its time is up. `result_ttl`: how long after its end a result can be
@@ -169,8 +172,8 @@ class App:
         options = Options(
             priority=checks.priority(priority),
             max_attempts=None if max_attempts is None else checks.max_attempts(max_attempts),
-            zone=None if zone is None else checks.name("zone", zone, checks.NAME_MAX),
             max_crashes=None if max_crashes is None else checks.max_crashes(max_crashes),
+            fifo=checks.flag("fifo", fifo),
         )
         timeout_s = None if timeout is None else max(1, checks.span_ms("timeout", timeout)) / 1000
         ttl_ms = self._result_ttl_ms if result_ttl is None else checks.span_ms("result_ttl", result_ttl)
@@ -186,7 +189,14 @@ class App:
             definition = Definition(
                 function, entrypoint, retry=retry, timeout_s=timeout_s, executor=executor, result_ttl_ms=ttl_ms
             )
-            whole = msgspec.structs.replace(options, key=definition.checked_key(key))
+            zone_of = definition.checked_zone(zone)
+            plain = zone_of if isinstance(zone_of, str) and not {"{", "}"} & set(zone_of) else None
+            whole = msgspec.structs.replace(
+                options,
+                key=definition.checked_key(key),
+                zone=plain,
+                zone_of=zone_of if plain is None else None,  # a name that is always the same need not be made
+            )
             self._definitions[entrypoint] = definition
             return JobFunction[..., Any, Any](self, definition, whole)
 

@@ -36,7 +36,11 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     max_attempts: int | None = None
     headers: Mapping[str, str] | None = None
     zone: str | None = None
+    """A name as it is. What one call says is never a template: it may well be a name that a customer chose."""
+    zone_of: Key | None = None
+    """What makes the name, if the decorator says so."""
     max_crashes: int | None = None
+    fifo: bool = False
 
 
 class JobCall(msgspec.Struct, Generic[T], frozen=True, gc=False):
@@ -103,31 +107,47 @@ class Definition:
         """The unique key of one call. The entrypoint is part of it: a key is about jobs of one function."""
         if key is None:
             return None
-        whole = self.arguments.with_defaults(arguments)
-        try:
-            made = key.format(**whole.arguments) if isinstance(key, str) else key(*whole.args, **whole.kwargs)
-        except (AttributeError, LookupError, TypeError, ValueError) as error:
-            raise InvalidInputError(
-                f"{self.entrypoint}: no key can be made: {type(error).__name__}: {error}"
-            ) from error
-        return f"{self.entrypoint}:{checks.text('key', made, checks.KEY_MAX)}"
+        return f"{self.entrypoint}:{checks.text('key', self._made('key', key, arguments), checks.KEY_MAX)}"
+
+    def zone(self, zone: Key, arguments: Mapping[str, Any]) -> str:
+        """Whose job one call is."""
+        return checks.zone(self._made("zone", zone, arguments))
 
     def checked_key(self, key: Any) -> Key | None:
-        if key is None or callable(key):
-            return cast("Key | None", key)
-        if not isinstance(key, str):
-            raise InvalidInputError(f"key must be a template such as 'user-{{user_id}}' or a function, not {key!r}")
+        return self._checked("key", "user-{user_id}", key)
+
+    def checked_zone(self, zone: Any) -> Key | None:
+        checked = self._checked("zone", "{tenant}", zone)
+        return checks.zone(checked) if isinstance(checked, str) else checked
+
+    def _made(self, what: str, template: Key, arguments: Mapping[str, Any]) -> Any:
+        whole = self.arguments.with_defaults(arguments)
         try:
-            named = [name for _, name, _, _ in Formatter().parse(key) if name is not None]
+            if isinstance(template, str):
+                return template.format(**whole.arguments)
+            return template(*whole.args, **whole.kwargs)
+        except (AttributeError, LookupError, TypeError, ValueError) as error:
+            raise InvalidInputError(
+                f"{self.entrypoint}: no {what} can be made: {type(error).__name__}: {error}"
+            ) from error
+
+    def _checked(self, what: str, example: str, template: Any) -> Key | None:
+        if template is None or callable(template):
+            return cast("Key | None", template)
+        if not isinstance(template, str):
+            raise InvalidInputError(f"{what} must be a template such as {example!r} or a function, not {template!r}")
+        try:
+            named = [name for _, name, _, _ in Formatter().parse(template) if name is not None]
         except ValueError as error:
-            raise InvalidInputError(f"{self.entrypoint}: key {key!r} is no template: {error}") from error
+            raise InvalidInputError(f"{self.entrypoint}: {what} {template!r} is no template: {error}") from error
         known = self.arguments.names()
         for name in named:
             if name.replace("[", ".").split(".")[0] not in known:
                 raise InvalidInputError(
-                    f"{self.entrypoint}: key {key!r} names {name!r}, which is no argument; there are {', '.join(known)}"
+                    f"{self.entrypoint}: {what} {template!r} names {name!r}, which is no argument; there are "
+                    f"{', '.join(known)}"
                 )
-        return key
+        return template
 
 
 class Enqueuing(Generic[P, T]):
@@ -163,6 +183,11 @@ class Enqueuing(Generic[P, T]):
         arguments = self._arguments.bind(args, kwargs)
         payload = self._arguments.encode(arguments)
         options = self._options
+        zone = options.zone
+        if zone is None and options.zone_of is not None:
+            zone = self._definition.zone(options.zone_of, arguments)
+        if options.fifo:
+            _check_fifo(self._entrypoint, zone, options)
         new = NewJob(
             self._entrypoint,
             payload,
@@ -172,8 +197,9 @@ class Enqueuing(Generic[P, T]):
             None if options.key is None else self._definition.key(options.key, arguments),
             options.max_attempts,
             options.headers,
-            options.zone,
+            zone,
             options.max_crashes,
+            options.fifo,
         )
         return JobCall(self._definition, arguments, new)
 
@@ -205,6 +231,7 @@ class Enqueuing(Generic[P, T]):
         headers: Mapping[str, str] | None = None,
         zone: str | None = None,
         max_crashes: int | None = None,
+        fifo: bool | None = None,
     ) -> Enqueuing[P, T]:
         """The same function, with other settings than its decorator's for what is enqueued through this."""
         given: dict[str, Any] = {
@@ -212,8 +239,9 @@ class Enqueuing(Generic[P, T]):
             "key": self._definition.checked_key(key),
             "max_attempts": None if max_attempts is None else checks.max_attempts(max_attempts),
             "headers": None if headers is None else checks.headers(headers),
-            "zone": None if zone is None else checks.name("zone", zone, checks.NAME_MAX),
+            "zone": None if zone is None else checks.zone(zone),
             "max_crashes": None if max_crashes is None else checks.max_crashes(max_crashes),
+            "fifo": None if fifo is None else checks.flag("fifo", fifo),
         }
         return self._changed(**{name: value for name, value in given.items() if value is not None})
 
@@ -278,6 +306,14 @@ class Decorator(Protocol):
 
     @overload
     def __call__(self, function: Callable[P, R], /) -> JobFunction[P, R, R]: ...
+
+
+def _check_fifo(entrypoint: str, zone: str | None, options: Options) -> None:
+    """What a queue would refuse as well, said where the call is made, in tests that have no queue too."""
+    if zone is None:
+        raise InvalidInputError(f"{entrypoint}: fifo=True is about the order within a zone: say which, zone=...")
+    if options.delay is not None or options.run_at is not None:
+        raise InvalidInputError(f"{entrypoint}: jobs of a FIFO zone come one after the other, and cannot be delayed")
 
 
 def _executor(entrypoint: str, chosen: str | None, *, is_async: bool) -> Executor:
