@@ -331,6 +331,8 @@ def acceptable(verb: str, argument: str, value: Any) -> bool:
         return is_whole(value, 1, checks.BATCH_MAX) if verb == "dequeue" else value is None or is_whole(value, 1)
     if argument == "token":
         return is_whole(value, 0) or (value is None and verb != "give_back")
+    if argument == "zone" and verb == "purge" and value is None:
+        return True
     return ACCEPTABLE[argument](value)
 
 

@@ -11,15 +11,17 @@ import pytest
 from tests.integration.over_http.hosts import Leading, Refusing, ask, embedded, serving
 from tests.integration.over_http.prometheus import Scrape, scrape
 
-from casque.errors import NoLeaderError, NotAllowedError
+from casque.errors import NoLeaderError, NotAllowedError, NotAuthenticatedError
 from casque.service import QueueService, Role, Standing, Stats
 from casque.telemetry.metrics import Metrics
-from casque.transport.border import admit
-from casque.transport.http import monitoring
+from casque.testing import ManualClock
+from casque.transport.border import Border, Wrapper, admit
+from casque.transport.http import monitoring, zone_numbers
 from casque.transport.http.client import HttpService
 from casque.transport.http.server import HttpServer
 from casque.transport.measured import Measured, Numbers, measuring
-from casque.types import JobSpec
+from casque.transport.scopes import Principal, Scope
+from casque.types import JobSpec, ZoneRules
 
 REFERENCE = Path(__file__).parents[3] / "docs" / "reference" / "metrics.md"
 
@@ -35,6 +37,10 @@ async def scraped(server: HttpServer) -> Scrape:
     assert reply.status == 200
     assert reply.headers["Content-Type"].startswith("text/plain; version=0.0.4")
     return scrape(reply.body.decode())
+
+
+def zones_on(page: Scrape) -> set[str]:
+    return {dict(labels)["zone"] for labels in page.of("casque_zone_jobs")}
 
 
 async def test_jobs_calls_and_the_broker_are_counted(queue: QueueService) -> None:
@@ -98,6 +104,64 @@ async def test_a_broker_that_does_not_lead_tells_nothing_about_jobs(queue: Queue
     assert page.value("casque_queue_readable") == 0
     for name in ("casque_jobs", "casque_jobs_finished_total", "casque_jobs_enqueued_total"):
         assert not page.of(name)
+
+
+async def test_zones_with_much_to_do_or_with_rules_are_counted_and_no_others(queue: QueueService) -> None:
+    clock = ManualClock()
+    for n in range(25):
+        jobs = [JobSpec(f"{n}-{at}", "send", b"", zone=f"zone-{n}") for at in range(1 + n)]
+        await queue.enqueue(jobs)
+    await queue.set_zone("zone-0", ZoneRules(paused=True))
+    await queue.dequeue(entrypoints=None, limit=1, zones=("zone-24",))
+    async with serving(Leading(queue), clock=clock) as server:
+        page = await scraped(server)
+        await queue.enqueue([JobSpec("late", "send", b"", zone="zone-24")])
+        soon = await scraped(server)
+        await clock.advance(10)
+        later = await scraped(server)
+
+    assert zones_on(page) == {"zone-0", *(f"zone-{n}" for n in range(5, 25))}
+    assert page.value("casque_zone_jobs", zone="zone-24", state="ready") == 24
+    assert page.value("casque_zone_jobs", zone="zone-24", state="running") == 1
+    assert page.value("casque_zone_paused", zone="zone-0") == 1
+    assert page.value("casque_zone_paused", zone="zone-24") == 0
+    assert soon.value("casque_zone_jobs", zone="zone-24", state="ready") == 24, "it is not counted at every scrape"
+    assert later.value("casque_zone_jobs", zone="zone-24", state="ready") == 25
+
+
+async def test_zones_are_not_counted_while_that_would_take_long(
+    queue: QueueService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(zone_numbers, "JOBS_MAX", 1)
+    await queue.enqueue([JobSpec(name, "send", b"", zone="acme") for name in "ab"])
+    async with serving(Leading(queue)) as server:
+        assert not (await scraped(server)).of("casque_zone_jobs")
+
+
+async def test_a_tenant_sees_no_zones_but_its_own(queue: QueueService) -> None:
+    for zone in ("acme", "umbrella"):
+        await queue.enqueue([JobSpec(zone, "send", b"", zone=zone)])
+    doors = {
+        "all": Principal("all", frozenset({Scope.READ})),
+        "acme": Principal("acme", frozenset({Scope.READ}), zones=frozenset({"acme"})),
+        "worker": Principal("worker", frozenset({Scope.WORK})),
+    }
+
+    def admitted(authorization: str | None) -> Wrapper:
+        if authorization is None:
+            raise NotAuthenticatedError("who is there?")
+        return lambda service: Border(service, doors[authorization])
+
+    async def zones(server: HttpServer, authorization: str | None) -> set[str]:
+        headers = {} if authorization is None else {"Authorization": authorization}
+        reply = await ask(server, "GET", "/metrics", headers=headers)
+        assert reply.status == 200
+        return zones_on(scrape(reply.body.decode()))
+
+    async with serving(Leading(queue), admit=admitted) as server:
+        assert await zones(server, "all") == {"acme", "umbrella"}
+        assert await zones(server, "acme") == {"acme"}
+        assert await zones(server, "worker") == await zones(server, None) == set()
 
 
 async def test_a_standby_has_metrics_too() -> None:

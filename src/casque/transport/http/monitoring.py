@@ -38,7 +38,8 @@ class Gauges:
         )
         self._enqueued = metrics.counter("casque_jobs_enqueued_total", "Jobs added to the queue since it was made.")
 
-    async def take(self) -> None:
+    async def take(self) -> Stats | None:
+        """What the queue says of itself; None if it cannot be asked here, or not now."""
         standing = self._host.standing()
         for role in Role:
             self._role.of(role.value).value = role is standing.role
@@ -48,6 +49,7 @@ class Gauges:
         self._position.of().value = standing.position if stats is None else max(standing.position, stats.position)
         self._readable.of().value = stats is not None
         self._count(stats)
+        return stats
 
     async def _stats(self) -> Stats | None:
         try:

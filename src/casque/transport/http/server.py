@@ -20,7 +20,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from casque.clock import Clock, Random, SystemClock, system_random
 from casque.errors import CasqueError, InvalidInputError, NotAuthenticatedError, UnknownOutcomeError
-from casque.service import Host
+from casque.service import Host, Stats
 from casque.settings import QueueSettings
 from casque.telemetry import logger
 from casque.telemetry.metrics import CONTENT_TYPE, Metrics
@@ -41,6 +41,7 @@ from casque.transport.http.reading import (
 )
 from casque.transport.http.routes import EVENTS, JSON, ROUTES, Route
 from casque.transport.http.verbs import Call, Verbs
+from casque.transport.http.zone_numbers import ZoneNumbers
 from casque.transport.measured import Measured, Numbers
 from casque.transport.tls import Tls
 
@@ -113,6 +114,7 @@ class HttpServer:
         )
         self.metrics = metrics or Metrics()
         self._gauges = Gauges(host, self.metrics, _release())
+        self._zones = ZoneNumbers(self._clock)
         Numbers(self.metrics)
         self._requests = self.metrics.counter(
             "casque_http_requests_total", "HTTP requests that were answered.", ("method", "route", "status")
@@ -260,8 +262,18 @@ class HttpServer:
     async def _show_metrics(self, request: Request) -> Response:
         if (refused := self._kept_out(request)) is not None:
             return refused
-        await self._gauges.take()
-        return Response(self.metrics.text(), headers={"Content-Type": CONTENT_TYPE})
+        stats = await self._gauges.take()
+        text = self.metrics.text()
+        if stats is not None:
+            text += await self._zones_seen_by(request.headers.get("authorization"), stats)
+        return Response(text, headers={"Content-Type": CONTENT_TYPE})
+
+    async def _zones_seen_by(self, authorization: str | None, stats: Stats) -> str:
+        try:
+            service = self._admit(authorization)(self._host.service())
+        except CasqueError:
+            return ""
+        return await self._zones.text(authorization, service, stats)
 
     def _kept_out(self, request: Request) -> Response | None:
         if self._guarded:
