@@ -7,15 +7,20 @@ from casque.types import PLAIN_RULES, JobState, ZoneStanding
 
 
 def zone_standings(state: State, now_ms: int, names: frozenset[str] | None, limit: int) -> list[ZoneStanding]:
-    """Zones with jobs or rules, by vesting time: those that have nothing waiting last. Looks at every job."""
+    """Zones with jobs or rules, by vesting time: those that have nothing waiting last. Looks at every job,
+    until it has seen all of these zones."""
     known = state.zone_jobs.keys() | state.rules.keys()
     wanted = known if names is None else known & names
     counts: dict[str, list[int]] = {zone: [0, 0, 0, 0] for zone in wanted}
     due_ms: dict[str, int] = {}
+    left = sum(state.zone_jobs.get(zone, 0) for zone in wanted)
     for job in state.jobs.values():
+        if not left:
+            break
         zone = job.spec.zone
         if zone is None or (count := counts.get(zone)) is None:
             continue
+        left -= 1
         if job.state is JobState.RUNNING:
             count[2] += 1
         elif job.state is JobState.DEAD:
