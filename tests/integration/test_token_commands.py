@@ -93,7 +93,8 @@ def test_a_token_ends_at_a_moment(file: str, text: str, ends: str) -> None:
 def test_a_token_of_a_zone_may_work(file: str) -> None:
     token = casque("token", "new", "-f", file, "-n", "acme", "-s", "work", "-z", "acme").stdout.strip()
     principal = TokenBook(file).principal_for(f"Bearer {token}")
-    assert (principal.scopes, principal.zones) == ({Scope.WORK}, {"acme"})
+    assert principal.scopes == {Scope.WORK}
+    assert principal.zones == {"acme"}
 
 
 def test_a_token_that_is_over_is_listed_as_such(file: str) -> None:

@@ -289,12 +289,13 @@ async def test_jobs_have_the_zone_that_their_arguments_make() -> None:
 
 def test_a_zone_that_cannot_be_made_is_refused() -> None:
     shop = App("memory://")
-    for zone, says in (
+    wrong: list[tuple[Any, str]] = [
         ("{tenants}", "no argument"),
         ("{", "no template"),
         (7, "such as '{tenant}'"),
         ("", "zone must"),
-    ):
+    ]
+    for zone, says in wrong:
         with pytest.raises(InvalidInputError, match=says):
 
             @shop.job(zone=zone)
