@@ -94,7 +94,7 @@ def test_a_token_of_a_zone_may_work(file: str) -> None:
     token = casque("token", "new", "-f", file, "-n", "acme", "-s", "work", "-z", "acme").stdout.strip()
     principal = TokenBook(file).principal_for(f"Bearer {token}")
     assert principal.scopes == {Scope.WORK}
-    assert principal.zones == {"acme"}
+    assert principal.zones == frozenset({"acme"})
 
 
 def test_a_token_that_is_over_is_listed_as_such(file: str) -> None:
