@@ -41,12 +41,14 @@ from casque.errors import (
     QueueLedError,
     QueueReplacedError,
     ReadOnlyError,
+    RingError,
     ScheduleNotFoundError,
     StorageError,
     StoreAccessError,
     UnknownOutcomeError,
     UnsafeStoreError,
     WorkFailedError,
+    ZoneMovedError,
 )
 from casque.service import ArchivedAttempt, ArchivedJob, EventKind, Outcome, QueueEvent
 from casque.settings import QueueSettings
@@ -128,6 +130,7 @@ __all__ = [
     "QueueSettings",
     "QueueState",
     "ReadOnlyError",
+    "RingError",
     "S3Storage",
     "Schedule",
     "ScheduleNotFoundError",
@@ -140,6 +143,7 @@ __all__ = [
     "UnknownOutcomeError",
     "UnsafeStoreError",
     "WorkFailedError",
+    "ZoneMovedError",
     "ZoneRules",
     "ZoneStanding",
 ]

@@ -165,6 +165,26 @@ class QueueDrainingError(CasqueError):
         return type(self), (self.entrypoint,)
 
 
+class ZoneMovedError(CasqueError):
+    """This shard of a ring is not the one for these jobs: their `zone` is elsewhere, or the ring has changed since the
+    caller looked. `generation` is that of the ring the shard knows. Nothing was done.
+
+    Whoever opens the ring itself never sees it: the jobs are taken to the right shard.
+    """
+
+    def __init__(self, zone: str | None, generation: int) -> None:
+        what = "these jobs belong" if zone is None else f"the zone {zone!r} belongs"
+        super().__init__(
+            f"{what} to another shard of the ring (generation {generation}); nothing was done. Open the ring by its "
+            "own URL, not that of a shard"
+        )
+        self.zone = zone
+        self.generation = generation
+
+    def __reduce__(self) -> tuple[type[ZoneMovedError], tuple[str | None, int]]:
+        return type(self), (self.zone, self.generation)
+
+
 class BrokerUnreachableError(CasqueError):
     """No broker answers at `address`. Nothing was sent."""
 
@@ -263,6 +283,19 @@ class QueueLedError(CasqueError):
 
     def __reduce__(self) -> tuple[type[QueueLedError], tuple[str | None]]:
         return type(self), (self.address,)
+
+
+class RingError(CasqueError):
+    """This is a ring of shards, and what was asked for works on a single queue. `what` says what to do instead."""
+
+    def __init__(
+        self, what: str = "open it with Queue.open, or give the URL of one of its shards, URL/shards/0000"
+    ) -> None:
+        super().__init__(f"this queue is a ring of shards: {what}")
+        self.what = what
+
+    def __reduce__(self) -> tuple[type[RingError], tuple[str]]:
+        return type(self), (self.what,)
 
 
 class NotAuthenticatedError(CasqueError):

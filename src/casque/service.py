@@ -136,6 +136,7 @@ class EventKind(StrEnum):
     PURGED = "purged"
     GATED = "gated"
     ZONED = "zoned"
+    RINGED = "ringed"
     REMEMBERED = "remembered"
     SCHEDULED = "scheduled"
     UNSCHEDULED = "unscheduled"
@@ -169,7 +170,7 @@ class QueueEvent(msgspec.Struct, frozen=True):
     kind: EventKind
     job_id: str | None
     """None for `remembered`, which is about a request, for `admitted`, which is about a batch of jobs, and for what is
-    about a schedule or a gate."""
+    about a schedule, a gate or a ring."""
     fields: Mapping[str, Any]
     """Everything else that the event says, by name: see the log format in the reference."""
 

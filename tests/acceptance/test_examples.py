@@ -117,6 +117,11 @@ PRINTED = {
         r"the same claim: True",
         r"acknowledged twice, done: 1",
     ],
+    "ring": [
+        r"generation 2: 8 shards",
+        r"each in order: Counter\(\{'monday tuesday': 12\}\)",
+        r"done: 24",
+    ],
     "run_worker": [
         r"made a thumbnail of cat.png on attempt 1",
         r"charged 100 on attempt 2",

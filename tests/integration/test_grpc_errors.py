@@ -32,6 +32,8 @@ EXAMPLES: list[CasqueError] = [
     errors.DuplicateKeyError("key-1", "job-1"),
     errors.ScheduleNotFoundError("nightly"),
     errors.QueueDrainingError(),
+    errors.ZoneMovedError("acme", 3),
+    errors.RingError(),
     errors.NoResultError("job-1", "it is nowhere"),
     errors.ReadOnlyError(42),
     errors.NoHistoryError(),

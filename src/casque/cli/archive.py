@@ -18,9 +18,9 @@ from casque.cli.running import Json, OptionalBucket, StoreOptions, on_store
 from casque.cli.shown import Out, now, print_json, print_table
 from casque.client.queue import Queue
 from casque.codec.archive import ARCHIVE, hour_of, parse_key
-from casque.codec.head import KEY
+from casque.codec.head import KEY, RING, Head, read_layout
 from casque.codec.stored import to_ms
-from casque.errors import InvalidInputError
+from casque.errors import InvalidInputError, RingError
 from casque.service import ArchivedJob
 from casque.storage.port import Store, Stored
 from casque.types import JobState
@@ -138,7 +138,8 @@ def ls(
     """
 
     async def work(store: Store) -> None:
-        await _there(store)
+        if (await _there(store)).layout == RING:
+            raise RingError("each of its shards has an archive of its own: list that of URL/shards/0000 and so on")
         begin, end = (
             None if one is None else hour_of(to_ms(one)) for one in (moment("--since", since), moment("--until", until))
         )
@@ -157,9 +158,11 @@ def ls(
     on_store(url, option, work, queue=queue)
 
 
-async def _there(store: Store) -> None:
-    if not isinstance(await store.get(KEY), Stored):
+async def _there(store: Store) -> Head:
+    read = await store.get(KEY)
+    if not isinstance(read, Stored):
         raise InvalidInputError(f"there is no queue here: {KEY} is missing")
+    return read_layout(KEY, read.body)
 
 
 def moment(name: str, text: str | None) -> datetime | None:

@@ -19,6 +19,7 @@ from casque.cli import (
     queue_create,
     queue_gates,
     queue_info,
+    queue_resize,
     release,
     report,
     serve,
@@ -50,6 +51,7 @@ app = typer.Typer(
 queue = typer.Typer(name="queue", help="Look after one queue.", no_args_is_help=True, rich_markup_mode="rich")
 queue.command(help=help_of(queue_info.info), epilog=queue_info.EXAMPLES)(queue_info.info)
 queue.command(help=help_of(queue_create.create), epilog=queue_create.EXAMPLES)(queue_create.create)
+queue.command(help=help_of(queue_resize.resize), epilog=queue_resize.EXAMPLES)(queue_resize.resize)
 queue.command(help=help_of(queue_gates.pause), epilog=queue_gates.EXAMPLES_PAUSE)(queue_gates.pause)
 queue.command(help=help_of(queue_gates.resume), epilog=queue_gates.EXAMPLES_RESUME)(queue_gates.resume)
 queue.command(help=help_of(queue_gates.drain), epilog=queue_gates.EXAMPLES_DRAIN)(queue_gates.drain)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
+from typing import Any
 
 import msgspec
 import typer
@@ -19,11 +20,13 @@ from casque.client.opening import Parts, as_store
 from casque.client.queue import DEFAULTS, Queue
 from casque.client.reaching import is_address
 from casque.clock import SystemClock
-from casque.codec.head import KEY, read_layout
+from casque.codec.head import KEY, RING, read_layout
 from casque.codec.stored import from_ms
 from casque.engine.embedded import state_at
-from casque.errors import InvalidInputError
+from casque.errors import CorruptQueueError, InvalidInputError
 from casque.journal.discovery import find_leader
+from casque.ring.service import strictest, total
+from casque.state import State
 from casque.storage.port import Stored
 from casque.types import ALL_OPEN, Gate, Gates, JobRecord, JobState
 
@@ -46,6 +49,29 @@ class Depth(msgspec.Struct):
     dead: int = 0
     oldest_due_at: datetime | None = None
     """Since when the one that has waited longest is due."""
+
+
+class ShardInfo(msgspec.Struct, frozen=True):
+    """One shard of a ring."""
+
+    token: int
+    position: int
+    waiting: int
+    running: int
+    zones: int
+    """That have jobs here, dead ones included."""
+    misplaced: int
+    """Zones and keys that would be elsewhere if they were made now: they stay until they have run empty. Of a shard
+    that the ring has no use for any more, all of its jobs."""
+
+
+class Ring(msgspec.Struct, frozen=True):
+    """The shards of a ring."""
+
+    generation: int
+    sizes: tuple[int, ...]
+    """Newest last: of the past those that zones may still be found by."""
+    shards: tuple[ShardInfo, ...]
 
 
 class Info(msgspec.Struct, frozen=True):
@@ -71,6 +97,8 @@ class Info(msgspec.Struct, frozen=True):
     zones: int | None = None
     """That have jobs; None if only a broker was asked."""
     zones_with_rules: int | None = None
+    ring: Ring | None = None
+    """If it is a ring of shards."""
 
 
 def info(
@@ -111,6 +139,8 @@ async def _read(place: Place) -> Info:
         if not isinstance(read, Stored):
             raise InvalidInputError(f"there is no queue here: {KEY} is missing")
         head = read_layout(KEY, read.body)
+        if head.layout == RING:
+            return await _read_ring(place, Parts(store, DEFAULTS.with_changes(place.changes())), head.queue_id)
         leader = await find_leader(store)
         state = await Parts(store, DEFAULTS.with_changes(place.changes())).read()
     finally:
@@ -128,6 +158,33 @@ async def _read(place: Place) -> Info:
         zones=len(state.zone_jobs),
         zones_with_rules=len(state.rules),
     )
+
+
+async def _read_ring(place: Place, parts: Parts, queue_id: str | None) -> Info:
+    """All shards at once. Each is read as of a moment of its own."""
+    ring = await parts.root().read()
+    states = await asyncio.gather(*(parts.shard(token).read() for token in range(ring.shards)))
+    now_ms = SystemClock().wall_ms()
+    return Info(
+        place.url,
+        sum(state.position for state in states),
+        **msgspec.structs.asdict(total([state.totals(now_ms) for state in states])),
+        layout=RING,
+        queue_id=queue_id,
+        entrypoints=depths((job for state in states for job in state.jobs.values()), now_ms),
+        gates=strictest([state.gates for state in states]),
+        zones=len({zone for state in states for zone in state.zone_jobs}),
+        zones_with_rules=len({zone for state in states for zone in state.rules}),
+        ring=Ring(ring.generation, ring.sizes, tuple(map(_standing, states))),
+    )
+
+
+def _standing(state: State) -> ShardInfo:
+    ring = state.ring
+    if ring is None:
+        raise CorruptQueueError(KEY, "one of its shards is missing or no shard: it was deleted. Restore it")
+    elsewhere = state.places.misplaced(ring, len(state.jobs))
+    return ShardInfo(ring.token, state.position, state.waiting, state.running, len(state.places.zones), elsewhere)
 
 
 def depths(jobs: Iterable[JobRecord], now_ms: int) -> tuple[Depth, ...]:
@@ -157,6 +214,7 @@ def _show(found: Info, console: Console) -> None:
     facts = {
         "queue": found.url,
         "layout": found.layout or "",
+        "shards": "" if found.ring is None else _ring_told(found.ring),
         "leader": found.leader or ("" if found.layout is None else "none: whoever opens it writes it"),
         "gates": gates_told(found.gates),
         "zones": _zones_told(found),
@@ -168,6 +226,11 @@ def _show(found: Info, console: Console) -> None:
         if value:
             table.add_row(Text(name, "bold"), Text(value))
     console.print(table, soft_wrap=True)
+    if found.ring is not None:
+        console.print()
+        columns = ("position", "waiting", "running", "zones", "misplaced")
+        shard = ("shard", lambda shard: f"{shard.token:04d}")
+        print_table((shard, *((name, _counted(name)) for name in columns)), found.ring.shards)
     if found.entrypoints:
         console.print()
         print_table(
@@ -192,7 +255,12 @@ def _zones_told(found: Info) -> str:
     return f"{found.zones:,} with jobs, {found.zones_with_rules:,} with rules; `casque zones ls` shows them"
 
 
-def _counted(name: str) -> Callable[[Depth], str]:
+def _ring_told(ring: Ring) -> str:
+    older = f", and zones that were made with {', '.join(map(str, ring.sizes[:-1]))}" if len(ring.sizes) > 1 else ""
+    return f"{ring.sizes[-1]} (generation {ring.generation}{older})"
+
+
+def _counted(name: str) -> Callable[[Any], str]:
     return lambda depth: f"{getattr(depth, name):,}"
 
 

@@ -31,7 +31,8 @@ def verify(
 
     Replays the log from its oldest kept object to its end. Checks every checksum, every link of the chain, that every
     snapshot equals what the segments before it add up to, that no job appears or vanishes, and that every fence is
-    there. Names the first object that is wrong and says what to do. Never writes, and works beside a running queue.
+    there; of a ring, all of its shards. Names the first object that is wrong and says what to do. Never writes, and
+    works beside a running queue.
 
     Exit code 0: the queue is whole. 1: it is damaged. 2: cannot tell.
     """
@@ -62,7 +63,9 @@ def _show(verdict: Verdict, console: Console) -> None:
     table.add_row("layout", verdict.layout)
     table.add_row("position", f"{verdict.position:,}")
     table.add_row("jobs", f"{verdict.jobs:,}")
-    if verdict.layout == "log":
+    if verdict.shards:
+        table.add_row("shards", f"{verdict.shards}, all there")
+    if verdict.layout != "document":
         table.add_row("segments", f"{verdict.segments:,} in an unbroken chain")
         table.add_row("snapshots", f"{verdict.snapshots}, of which {verdict.replayed} equal a replay of the segments")
         table.add_row("fences", f"{verdict.fences}, all there")

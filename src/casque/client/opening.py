@@ -9,17 +9,25 @@ from typing import Any
 from casque.clock import Clock, Random, SystemClock, system_random
 from casque.codec.document import LAYOUT as DOCUMENT
 from casque.codec.log import LAYOUT as LOG
+from casque.codec.ring import shard_prefix
 from casque.engine.blobs import Blobs
 from casque.engine.committer import Committer
 from casque.engine.direct import DirectCommit
+from casque.engine.embedded import EmbeddedService
 from casque.engine.group import GroupCommit
 from casque.engine.history import History
+from casque.engine.operation import Executor
 from casque.engine.staging import Staging
 from casque.errors import InvalidInputError
 from casque.journal.chosen import JOURNALS, ChosenJournal
+from casque.ring.building import Builder
+from casque.ring.root import Root
+from casque.ring.service import RingService
+from casque.ring.shards import Shard, Shards
 from casque.settings import QueueSettings
 from casque.state import State
 from casque.storage.adapted import SingleObjectStore
+from casque.storage.below import StoreBelow
 from casque.storage.port import Store
 from casque.storage.single import ObjectStoragePort
 from casque.storage.url import open_store
@@ -87,6 +95,37 @@ class Parts(Surroundings):
         if isinstance(self.store, SingleObjectStore):
             return None
         return Staging(self.store, settings=self.settings, clock=self.clock, rng=self.rng)
+
+    def shard(self, token: int) -> Parts:
+        """The parts of a shard, if this is a ring of them."""
+        below = StoreBelow(self.store, shard_prefix(token))
+        return Parts(below, self.settings, layout=LOG, clock=self.clock, rng=self.rng)
+
+    def root(self) -> Root:
+        return Root(self.store, settings=self.settings, clock=self.clock, rng=self.rng)
+
+    def ring(self) -> RingService:
+        return RingService(Shards(self.root(), self._shard, clock=self.clock), clock=self.clock, rng=self.rng)
+
+    def builder(self) -> Builder:
+        """What makes a ring, and changes its size."""
+        if isinstance(self.store, SingleObjectStore):
+            raise InvalidInputError("a storage of one object has no room for shards; give a URL")
+        return Builder(self.root(), self._shard, clock=self.clock, rng=self.rng)
+
+    def _shard(self, token: int) -> Shard:
+        parts = self.shard(token)
+        group = parts.group()
+        return Shard(token, group, parts.service(group))
+
+    def service(self, executor: Executor, *, tolerant: bool = True) -> EmbeddedService:
+        return EmbeddedService(
+            executor,
+            self.settings,
+            self.history(),
+            blobs=self.blobs(tolerant=tolerant),
+            staging=self.staging(),
+        )
 
     def direct(self) -> DirectCommit:
         return DirectCommit(self.committer())

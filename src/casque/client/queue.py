@@ -22,12 +22,12 @@ from casque.client.remote import RemoteQueue
 from casque.client.verbs import LeaseVerbs
 from casque.clock import Clock, Random, new_id
 from casque.codec.staged import checked_parts
-from casque.engine.embedded import EmbeddedService
 from casque.engine.group import GroupCommit
 from casque.engine.history import History
-from casque.engine.operation import Executor
 from casque.engine.ticker import triggered
-from casque.errors import CasqueError, InvalidInputError, QueueClosedError, ScheduleNotFoundError
+from casque.errors import CasqueError, InvalidInputError, QueueClosedError, RingError, ScheduleNotFoundError
+from casque.ring.archives import merged
+from casque.ring.service import RingService
 from casque.service import ArchivedJob, Lease, QueueEvent, QueueService, Stats
 from casque.settings import QueueSettings, SettingsChanges
 from casque.types import (
@@ -104,6 +104,7 @@ class Queue(LeaseVerbs, Generic[T]):
         self._worker = worker or new_id(parts.rng)
         self._owns_store = owns_store
         self._group: GroupCommit | None = None
+        self._ring: RingService | None = None
         self._embedded: QueueService | None = None
 
     @overload
@@ -202,23 +203,21 @@ class Queue(LeaseVerbs, Generic[T]):
             assert self._remote is not None
             self._embedded = self._remote
             return self
-        executor: Executor
         try:
-            if self._as_of is None:
-                executor = self._group = self._local.group()
-                await self._group.start()
-            else:
-                executor = await open_past(self._local, self._as_of)
+            if self._as_of is not None:
+                self._embedded = self._local.service(await open_past(self._local, self._as_of))
+                return self
+            try:
+                group = self._local.group()
+                await group.start()
+                self._group, self._embedded = group, self._local.service(group)
+            except RingError:
+                ring = self._local.ring()
+                await ring.start()
+                self._ring = self._embedded = ring
         except BaseException:
             await self._let_go()
             raise
-        self._embedded = EmbeddedService(
-            executor,
-            self._parts.settings,
-            self._local.history(),
-            blobs=self._local.blobs(tolerant=True),
-            staging=self._local.staging(),
-        )
         return self
 
     async def __aexit__(
@@ -226,6 +225,8 @@ class Queue(LeaseVerbs, Generic[T]):
     ) -> None:
         if self._group is not None:
             await self._group.stop()
+        if self._ring is not None:
+            await self._ring.stop()
         await self._let_go()
 
     @property
@@ -611,16 +612,25 @@ class Queue(LeaseVerbs, Generic[T]):
         >>> asyncio.run(main())
         send done 1 b'sent'
         """
-        found = self._looking().archive(
-            since=None if since is None else checks.moment("since", since),
-            until=None if until is None else checks.moment("until", until),
-            entrypoint=None if entrypoint is None else checks.entrypoint(entrypoint),
-            states=checks.finished_states(states),
-        )
+        asked = {
+            "since": None if since is None else checks.moment("since", since),
+            "until": None if until is None else checks.moment("until", until),
+            "entrypoint": None if entrypoint is None else checks.entrypoint(entrypoint),
+            "states": checks.finished_states(states),
+        }
         try:
-            async with aclosing(found) as jobs:
-                async for job in jobs:
-                    yield job
+            try:
+                async with aclosing(self._looking().archive(**asked)) as jobs:  # type: ignore[arg-type]
+                    async for job in jobs:
+                        yield job
+            except RingError:
+                # Only of one that was not entered, before the first job.
+                assert self._local is not None
+                shards = range((await self._local.root().read()).shards)
+                archives = {token: self._local.shard(token).history().archive(**asked) for token in shards}  # type: ignore[arg-type]
+                async with aclosing(merged(archives)) as jobs:
+                    async for job in jobs:
+                        yield job
         finally:
             if self._embedded is None:
                 await self._let_go()

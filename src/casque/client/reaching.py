@@ -13,9 +13,10 @@ import msgspec
 
 from casque.client.opening import Surroundings
 from casque.client.remote import Finder, RemoteQueue, RemoteService
-from casque.errors import InvalidInputError, NoLeaderError
+from casque.codec.head import KEY, RING, read_layout
+from casque.errors import InvalidInputError, NoLeaderError, RingError
 from casque.journal.discovery import find_leader
-from casque.storage.port import Store
+from casque.storage.port import Store, Stored
 
 if TYPE_CHECKING:
     import ssl
@@ -67,6 +68,9 @@ class BucketFinder:
     async def find(self) -> str:
         address = await find_leader(self._store)
         if address is None:
+            read = await self._store.get(KEY)
+            if isinstance(read, Stored) and read_layout(KEY, read.body).layout == RING:
+                raise RingError("no broker leads it; open it without via")
             raise NoLeaderError("queue.json names none: start one with `casque serve`, or open the queue without via")
         return address
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import msgspec
 
-from casque.errors import CorruptQueueError, QueueReplacedError
+from casque.errors import CorruptQueueError, QueueReplacedError, RingError
 
 FORMAT = 1
 KEY = "queue.json"
+RING = "ring"
+"""The layout of a root that has no jobs of its own, only shards."""
 
 
 class Head(msgspec.Struct, frozen=True):
@@ -50,13 +52,24 @@ def check_format(key: str, head: Head) -> None:
         )
 
 
+def check_single(head: Head) -> Head:
+    """
+    Raises:
+        RingError: it is a ring of shards, and has no jobs and no history of its own.
+    """
+    if head.layout == RING:
+        raise RingError
+    return head
+
+
 def check_layout(head: Head, layout: str) -> None:
     """Asked by those who have seen this queue in `layout` before.
 
     Raises:
         QueueReplacedError: it was converted since.
+        RingError: it is a ring of shards.
     """
-    if head.layout != layout:
+    if check_single(head).layout != layout:
         raise QueueReplacedError(f"a queue in the layout {head.layout!r}")
 
 

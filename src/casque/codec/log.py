@@ -15,7 +15,7 @@ import msgspec
 
 from casque.codec.head import FORMAT, Head, Owner, check_format, check_layout, read_layout
 from casque.errors import CorruptQueueError
-from casque.state import Counters, Event, State
+from casque.state import Counters, Event, RingView, State
 from casque.state.machine import Answered, Named
 from casque.types import (
     ALL_OPEN,
@@ -145,6 +145,7 @@ class View(msgspec.Struct, frozen=True):
     gates: Gates = ALL_OPEN
     rules: dict[str, ZoneRules] = {}
     """Of the zones that have any."""
+    ring: RingView | None = None
 
     @classmethod
     def of(cls, state: State, tip: Tip) -> View:
@@ -162,6 +163,7 @@ class View(msgspec.Struct, frozen=True):
             list(state.schedules.values()),
             state.gates,
             dict(state.rules),
+            state.ring,
         )
 
 

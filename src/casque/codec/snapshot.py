@@ -23,7 +23,7 @@ from casque.codec.stored import (
     stored_requests,
 )
 from casque.errors import CorruptQueueError
-from casque.state import Counters, Limits, State
+from casque.state import Counters, Limits, RingView, State
 from casque.state.machine import Named
 from casque.types import (
     ALL_OPEN,
@@ -66,6 +66,7 @@ class _Snapshot(msgspec.Struct):
     gates: Gates = ALL_OPEN
     zones: dict[str, ZoneRules] = {}
     """The rules of those that have any."""
+    ring: RingView | None = None
 
 
 class _PartBody(msgspec.Struct):
@@ -121,6 +122,8 @@ def encode_snapshot(queue_id: str, view: View, jobs: Sequence[bytes], parts: Seq
         listed += b'"gates": %b,\n' % _encode(view.gates)
     if view.rules:
         listed += b'"zones": %b,\n' % _encode(view.rules)
+    if view.ring is not None:
+        listed += b'"ring": %b,\n' % _encode(view.ring)
     head = (
         b'{"format": %d, "queue_id": %b,\n"position": %d, "tip": %b,\n"counters": %b,\n"writers": %b,\n'
         b'"requests": %b,\n%b"jobs": [\n'
@@ -189,6 +192,7 @@ class Restoring:
         state.admissions, state.staged, state.gates = s.admissions, s.staged, s.gates
         state.schedules = {schedule.name: schedule for schedule in s.schedules}
         state.set_rules(s.zones)
+        state.join(s.ring)
         if limits.finished:
             state.finished = _finished(self._ref.key, s.finished)
         return state, s.tip

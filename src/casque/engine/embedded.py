@@ -95,23 +95,26 @@ class EmbeddedService:
         """Payloads of claimed jobs, where nobody else will delete them."""
         self._returning: set[asyncio.Future[None]] = set()
 
-    async def enqueue(self, specs: Sequence[JobSpec], *, request_id: str | None = None) -> Sequence[JobRecord]:
+    async def enqueue(
+        self, specs: Sequence[JobSpec], *, request_id: str | None = None, generation: int = 0
+    ) -> Sequence[JobRecord]:
+        """`generation`: of the ring that the caller knows, if this is a shard of one."""
         if not specs:
             return ()
         blobs = self._blobs
         if blobs is not None and blobs.concerns(specs):
-            return await self._enqueue_large(blobs, specs, request_id)
-        added = cast(Sequence[JobRecord], await self._executor.execute(Enqueue(tuple(specs), request_id)))
+            return await self._enqueue_large(blobs, specs, request_id, generation)
+        added = cast(Sequence[JobRecord], await self._executor.execute(Enqueue(tuple(specs), request_id, generation)))
         # One that was there already may be large.
         return await self._filled(added) if _any_blob(added) else added
 
     async def _enqueue_large(
-        self, blobs: Blobs, specs: Sequence[JobSpec], request_id: str | None
+        self, blobs: Blobs, specs: Sequence[JobSpec], request_id: str | None, generation: int
     ) -> Sequence[JobRecord]:
         """The payloads first, the jobs then. What turns out not to be needed goes at once."""
         put = await blobs.put(specs)
         try:
-            added = await self._executor.execute(Enqueue(put, request_id))
+            added = await self._executor.execute(Enqueue(put, request_id, generation))
         except UnknownOutcomeError:
             raise  # the jobs may be there
         except CasqueError:

@@ -7,6 +7,7 @@ from contextlib import aclosing
 from datetime import datetime
 
 from casque.clock import Clock, Random
+from casque.codec.head import KEY, check_single, read_layout
 from casque.codec.stored import to_ms
 from casque.engine import feed
 from casque.engine.archived import read_archive
@@ -14,7 +15,7 @@ from casque.engine.pulse import Pulse
 from casque.journal.patience import Patience
 from casque.service import ArchivedJob, QueueEvent
 from casque.settings import QueueSettings
-from casque.storage.port import Store
+from casque.storage.port import Store, Stored
 from casque.types import JobState
 
 
@@ -54,14 +55,28 @@ class History:
         states: frozenset[JobState] | None = None,
     ) -> AsyncGenerator[ArchivedJob]:
         jobs = read_archive(self._store, self._patience, since_ms=_ms(since), until_ms=_ms(until))
+        found = False
         async with aclosing(jobs):
             async for job in jobs:
+                found = True
                 if since is not None and job.finished_at < since:
                     continue
                 if until is not None and job.finished_at >= until:
                     continue
                 if entrypoint in (None, job.entrypoint) and (states is None or job.state in states):
                     yield job
+        if not found:
+            await self._check_single()
+
+    async def _check_single(self) -> None:
+        """A ring has no archive of its own, and must not look as if nothing had ever been finished.
+
+        Raises:
+            RingError: it is one.
+        """
+        read = await self._patience().insist(lambda: self._store.get(KEY))
+        if isinstance(read, Stored):
+            check_single(read_layout(KEY, read.body))
 
     def _patience(self) -> Patience:
         return Patience(self._settings, self._clock, self._rng)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from casque.clock import Clock, Random
 from casque.codec.document import LAYOUT as DOCUMENT
-from casque.codec.head import KEY, Head, Owner, check_layout, check_same_queue, read_layout
+from casque.codec.head import KEY, Head, Owner, check_layout, check_same_queue, check_single, read_layout
 from casque.codec.log import LAYOUT as LOG
 from casque.errors import CorruptQueueError, QueueReplacedError
 from casque.journal.document import DocumentJournal
@@ -61,7 +61,7 @@ class ChosenJournal:
                 )
         layout = self._layout
         if isinstance(read, Stored):
-            head = read_layout(KEY, read.body)
+            head = check_single(read_layout(KEY, read.body))
             if self._seen is not None:
                 # Whoever starts again after a failure goes on with this very queue, or not at all.
                 check_layout(head, self._seen.layout)

@@ -16,7 +16,7 @@ from casque.clock import Clock, Random, new_id, new_nonce
 from casque.codec.digest import state_digest
 from casque.codec.document import LAYOUT as DOCUMENT
 from casque.codec.document import DocumentCodec
-from casque.codec.head import FORMAT, KEY, Owner, read_layout
+from casque.codec.head import FORMAT, KEY, RING, Owner, read_layout
 from casque.codec.log import LAYOUT as LOG
 from casque.codec.log import (
     LogHead,
@@ -28,7 +28,14 @@ from casque.codec.log import (
     digest,
     encode_head,
 )
-from casque.errors import CASConflictError, CorruptQueueError, InvalidInputError, QueueLedError, StorageError
+from casque.errors import (
+    CASConflictError,
+    CorruptQueueError,
+    InvalidInputError,
+    QueueLedError,
+    RingError,
+    StorageError,
+)
 from casque.journal.leftovers import find_fences, sweep
 from casque.journal.log import LogJournal
 from casque.journal.log.reader import Reader
@@ -100,6 +107,8 @@ class Converter:
             return await self._to_log(found)
         if now == LOG:
             return await self._to_document(found)
+        if now == RING:
+            raise RingError("its shards are always logs, and it cannot be converted")
         raise CorruptQueueError(KEY, f"the layout {now!r} is none that this release knows. Upgrade casque")
 
     # --- From a document to a log ---
@@ -154,6 +163,8 @@ class Converter:
         self._say("reading the log")
         journal = LogJournal(self._store, settings=self._settings, clock=self._clock, rng=self._rng, limits=LIMITS)
         state = await self._patience().insist(journal.load)
+        if state.ring is not None:
+            raise InvalidInputError("a shard of a ring is always a log; nothing was changed")
         owner = Owner(new_nonce(self._rng), new_nonce(self._rng))
         # From here on nobody can commit without having changed the head first, and then the switch fails.
         self._say("closing the log with a fence")

@@ -6,6 +6,8 @@ Works beside processes that use the queue, and never writes.
 from __future__ import annotations
 
 import asyncio
+import hashlib
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 
 import msgspec
@@ -16,9 +18,10 @@ from casque.codec.blobs import BLOBS
 from casque.codec.digest import state_digest
 from casque.codec.document import LAYOUT as DOCUMENT
 from casque.codec.document import DocumentCodec
-from casque.codec.head import KEY, read_layout
+from casque.codec.head import KEY, RING, read_layout
 from casque.codec.log import LAYOUT as LOG
 from casque.codec.log import LogHead, Tip, segment_key
+from casque.codec.ring import RingHead, decode_ring, shard_prefix
 from casque.codec.snapshot import snapshot_of
 from casque.errors import CorruptQueueError, InvalidInputError, StorageError
 from casque.journal.archive_check import RESTORE, check_end, expected, ranges_of
@@ -29,6 +32,7 @@ from casque.journal.patience import Patience
 from casque.journal.walk import LIMITS, Walk, flaw
 from casque.settings import QueueSettings
 from casque.state import Limits, State
+from casque.storage.below import StoreBelow
 from casque.storage.port import Store, Stored
 
 Progress = Callable[[str, int, int], None]
@@ -54,6 +58,8 @@ class Verdict(msgspec.Struct, frozen=True):
     """Objects of the archive."""
     notes: tuple[str, ...] = ()
     """Harmless, and worth knowing."""
+    shards: int = 0
+    """Of a ring; all other numbers are their sums."""
 
 
 class Verifier:
@@ -69,6 +75,10 @@ class Verifier:
         self._progress = progress or (lambda _what, _done, _total: None)
         self._head = HeadRegister(store, self._patience)
         self._reader = Reader(store, self._patience)
+        self.shard_of: int | None = None
+        """Which shard of a ring this is, if it is one, once it is verified."""
+        self.zones: tuple[str, ...] = ()
+        """Those that have jobs in it."""
 
     async def verify(self) -> Verdict:
         """
@@ -87,6 +97,8 @@ class Verifier:
                 return await self._document(read.body)
             case "log":
                 return await self._log()
+            case "ring":
+                return await self._ring(decode_ring(read.body))
             case layout:
                 raise CorruptQueueError(KEY, f"the layout {layout!r} is none that this release knows. Upgrade casque")
 
@@ -105,6 +117,48 @@ class Verifier:
         check_end(ranges_of(archive), end)
         return Verdict(
             DOCUMENT, state.position, len(state.jobs), state_digest(state), archived=len(archive), notes=notes
+        )
+
+    async def _ring(self, ring: RingHead) -> Verdict:
+        """Every shard, one after the other, and that no zone is in two of them."""
+        verdicts: list[Verdict] = []
+        zones: Counter[str] = Counter()
+        for token in range(ring.shards):
+            prefix = shard_prefix(token)
+            verifier = Verifier(
+                StoreBelow(self._store, prefix), settings=self._settings, clock=self._clock, rng=self._rng
+            )
+            self._progress("checking the shards", token, ring.shards)
+            try:
+                verdict = await verifier.verify()
+            except InvalidInputError as error:
+                raise CorruptQueueError(f"{prefix}/{KEY}", "is missing: it was deleted. Restore it") from error
+            except CorruptQueueError as error:
+                raise CorruptQueueError(f"{prefix}/{error.key}", error.problem) from error
+            if verifier.shard_of != token:
+                raise CorruptQueueError(
+                    f"{prefix}/{KEY}", f"this is not shard {token} of a ring: it was moved or replaced"
+                )
+            verdicts.append(verdict)
+            zones.update(verifier.zones)
+        # A zone that ran empty here may have come back there between two looks.
+        twice = tuple(
+            f"the zone {zone!r} was seen in {count} shards, if it was not emptied meanwhile: look again"
+            for zone, count in zones.items()
+            if count > 1
+        )
+        return Verdict(
+            RING,
+            sum(one.position for one in verdicts),
+            sum(one.jobs for one in verdicts),
+            hashlib.sha256("".join(one.digest for one in verdicts).encode()).hexdigest(),
+            sum(one.segments for one in verdicts),
+            sum(one.snapshots for one in verdicts),
+            sum(one.replayed for one in verdicts),
+            sum(one.fences for one in verdicts),
+            sum(one.archived for one in verdicts),
+            tuple(f"{shard_prefix(token)}: {note}" for token, one in enumerate(verdicts) for note in one.notes) + twice,
+            ring.shards,
         )
 
     async def _log(self) -> Verdict:
@@ -146,6 +200,8 @@ class Verifier:
         await self._fences(head, tip)
         archive = await self._archive(head, walk)
         self._progress("done", total, total)
+        self.shard_of = None if state.ring is None else state.ring.token
+        self.zones = tuple(state.zone_jobs)
         return Verdict(
             LOG,
             state.position,

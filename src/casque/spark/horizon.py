@@ -16,7 +16,7 @@ from casque.client.scan.bucket import Bucket
 from casque.clock import SystemClock, system_random
 from casque.codec.archive import HOUR_MS
 from casque.codec.document import DocumentCodec
-from casque.codec.head import KEY, read_layout
+from casque.codec.head import KEY, check_single, read_layout
 from casque.codec.log import LAYOUT, decode_head, decode_segment, previous
 from casque.codec.stored import to_ms
 from casque.errors import InvalidInputError
@@ -57,7 +57,7 @@ async def look(store: Store, known: int) -> Horizon:
     body = await body_of(store, KEY)
     if body is None:
         raise InvalidInputError(f"there is no queue here: {KEY} is missing")
-    head = read_layout(KEY, body)
+    head = check_single(read_layout(KEY, body))
     if head.layout != LAYOUT:
         state = DocumentCodec(KEY, head.queue_id or "").decode(body, Limits(finished=True))
         waiting = [one.position for one in state.finished if one.position > state.archived]

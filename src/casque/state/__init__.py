@@ -12,6 +12,7 @@ from __future__ import annotations
 from casque.state.commands import (
     Ack,
     Admit,
+    AdoptRing,
     Cancel,
     Command,
     Dequeue,
@@ -50,6 +51,7 @@ from casque.state.events import (
     Remembered,
     Returned,
     Revived,
+    Ringed,
     Scheduled,
     Snoozed,
     Ticked,
@@ -58,6 +60,7 @@ from casque.state.events import (
     Zoned,
 )
 from casque.state.machine import Counters, Limits, State
+from casque.state.ring import RingView
 
 __all__ = [
     "Ack",
@@ -65,6 +68,7 @@ __all__ = [
     "Added",
     "Admit",
     "Admitted",
+    "AdoptRing",
     "Advanced",
     "Beaten",
     "Cancel",
@@ -95,6 +99,8 @@ __all__ = [
     "Retry",
     "Returned",
     "Revived",
+    "RingView",
+    "Ringed",
     "Scheduled",
     "SetGate",
     "SetSchedule",

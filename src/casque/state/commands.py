@@ -19,6 +19,8 @@ class Enqueue(msgspec.Struct, frozen=True, gc=False):
 
     specs: tuple[JobSpec, ...]
     request_id: str | None = None
+    generation: int = 0
+    """Of the ring that the caller knows, if the queue is a shard of one."""
 
 
 class Admit(msgspec.Struct, frozen=True):
@@ -134,6 +136,14 @@ class SetZone(msgspec.Struct, frozen=True, gc=False):
     request_id: str | None = None
 
 
+class AdoptRing(msgspec.Struct, frozen=True, gc=False):
+    """Tell a shard of the ring that it belongs to. Answers the ring it knows then, which may be a newer one."""
+
+    generation: int
+    size: int
+    token: int
+
+
 class Observed(msgspec.Struct, frozen=True, gc=False):
     """A lease as somebody saw it. If it still looks like this, it was not renewed in between."""
 
@@ -198,6 +208,7 @@ Command: TypeAlias = (
     | Purge
     | SetGate
     | SetZone
+    | AdoptRing
     | Expire
     | SetSchedule
     | PauseSchedule

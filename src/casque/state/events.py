@@ -146,6 +146,14 @@ class Zoned(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="zoned")
     rules: ZoneRules
 
 
+class Ringed(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="ringed"):
+    """The queue is this shard of a ring, of this size from now on."""
+
+    generation: int
+    size: int
+    token: int
+
+
 class Remembered(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="remembered"):
     """The answer to a request id: what was asked, the jobs it concerned with their tokens, or a count."""
 
@@ -197,6 +205,7 @@ Event: TypeAlias = (
     | Purged
     | Gated
     | Zoned
+    | Ringed
     | Remembered
     | Scheduled
     | Unscheduled
@@ -208,8 +217,5 @@ def subject(event: Event) -> str | None:
     """The id of the job that the event is about, if it is about one."""
     if isinstance(event, Added):
         return event.spec.id
-    return (
-        None
-        if isinstance(event, Remembered | Admitted | Gated | Zoned | Scheduled | Unscheduled | Ticked)
-        else event.job_id
-    )
+    about_none = Remembered | Admitted | Gated | Zoned | Ringed | Scheduled | Unscheduled | Ticked
+    return None if isinstance(event, about_none) else event.job_id

@@ -28,6 +28,7 @@ from casque.state.admission import added_run, admitted_specs, runs_of
 from casque.state.commands import (
     Ack,
     Admit,
+    AdoptRing,
     Cancel,
     Command,
     Dequeue,
@@ -65,6 +66,7 @@ from casque.state.events import (
     Remembered,
     Returned,
     Revived,
+    Ringed,
     Scheduled,
     Snoozed,
     Ticked,
@@ -74,6 +76,7 @@ from casque.state.events import (
 )
 from casque.state.fair import FifoLine
 from casque.state.ready import ReadyIndex
+from casque.state.ring import Places, RingView
 from casque.types import (
     ALL_OPEN,
     PLAIN_RULES,
@@ -194,6 +197,10 @@ class State:
         """What is paused or being drained."""
         self.zone_jobs: dict[str, int] = {}
         """How many jobs each zone has here, dead ones included; those without any are forgotten."""
+        self.ring: RingView | None = None
+        """The ring that this queue is a shard of, if it is one."""
+        self.places = Places(self.zone_jobs)
+        """What is at home in this shard, if it is one."""
         self.staged: list[Named] = []
         """What the commits name that can still be replayed, in order; see `unname`."""
         self.events: list[Event] = []
@@ -218,6 +225,7 @@ class State:
         """None when it has to be looked for again."""
         self._gates_before: Gates | None = None
         self._rules_before: dict[str, ZoneRules] | None = None
+        self._ring_before: tuple[RingView | None] | None = None
         self._handlers: dict[type, Callable[[Any, int], Any]] = {
             Enqueue: self._enqueue,
             Admit: self._admit,
@@ -232,6 +240,7 @@ class State:
             Purge: self._purge,
             SetGate: self._set_gate,
             SetZone: self._set_zone,
+            AdoptRing: self._adopt_ring,
             Expire: self._expire,
             SetSchedule: self._set_schedule,
             PauseSchedule: self._pause_schedule,
@@ -258,6 +267,7 @@ class State:
             Purged: self._apply_purged,
             Gated: self._apply_gated,
             Zoned: self._apply_zoned,
+            Ringed: self._apply_ringed,
             Remembered: self._apply_remembered,
             Scheduled: self._apply_scheduled,
             Unscheduled: self._apply_unscheduled,
@@ -292,6 +302,7 @@ class State:
         self._schedules_before = None
         self._gates_before = None
         self._rules_before = None
+        self._ring_before = None
         self._saved = None
         self._with_writer(self.writers, writer, batch)
         if self.requests:
@@ -311,6 +322,10 @@ class State:
         if self._rules_before is not None:
             self.set_rules(self._rules_before)
             self._rules_before = None
+        if self._ring_before is not None:
+            [self.ring], self._ring_before = self._ring_before, None
+            if self.ring is None:
+                self.places.keys.clear()
         while self.staged and self.staged[-1].position > self.position:
             self.staged.pop()
         for undo in reversed(self._undo):
@@ -325,12 +340,16 @@ class State:
                 self._forget_waiting(current)
                 if current.spec.zone is not None:
                     self._leave_zone(current.spec)
+                if self.ring is not None:
+                    self.places.drop(current.spec)
                 continue
             self.jobs[job_id] = old
             if current is None:
                 self._in_order = False  # it was taken out, and came back at the end
                 if old.spec.zone is not None:
                     self._join_zone(old.spec)
+                if self.ring is not None:
+                    self.places.add(old.spec)
             else:
                 self._forget_waiting(current)
             self._count(old)
@@ -485,11 +504,21 @@ class State:
         self.counters = counters
         self.position = position
 
+    def join(self, ring: RingView | None) -> None:
+        """The same for the ring that it belongs to."""
+        self.ring = ring
+        self.places.keys.clear()
+        if ring is not None:
+            for job in self.jobs.values():
+                self.places.add(job.spec)
+
     # --- Handlers: check, then make events ---
 
     def _enqueue(self, c: Enqueue, now_ms: int) -> tuple[JobRecord, ...]:
         if (seen := self._answered(c, "enqueue")) is not None:
             return self._enqueued_before(c, seen, now_ms)
+        if self.ring is not None:
+            self.places.check(self.ring, c.specs, request_id=c.request_id, generation=c.generation)
         self._check_new(c.specs)
         if self.gates:
             self._check_not_draining(c.specs)
@@ -562,6 +591,8 @@ class State:
     def _admit(self, c: Admit, now_ms: int) -> Admission:  # noqa: ARG002  one signature for all handlers
         if (repeated := self.admitted(c.source, c.batch)) is not None:
             return repeated
+        if self.ring is not None:
+            raise InvalidInputError("staged jobs cannot be admitted to a shard of a ring: enqueue them on the ring")
         skipped = self._not_admitted(c)
         if self.gates:
             passed_over = set(skipped)
@@ -840,6 +871,16 @@ class State:
         if c.request_id is not None:
             self._remember(c.request_id, "zone", now_ms)
 
+    def _adopt_ring(self, c: AdoptRing, now_ms: int) -> RingView:
+        if self.ring is not None and self.ring.token != c.token:
+            raise InvalidInputError(
+                f"this is shard {self.ring.token} of its ring, not {c.token}: it was moved or copied"
+            )
+        if self.ring is None or c.generation > self.ring.generation:
+            self._happen(Ringed(c.generation, c.size, c.token), now_ms)
+        assert self.ring is not None
+        return self.ring
+
     def _expire(self, c: Expire, now_ms: int) -> int:
         expired = 0
         for seen in c.leases:
@@ -959,6 +1000,8 @@ class State:
             self._ready.push_delayed(job)
         else:
             self._ready.push(job)
+        if self.ring is not None:
+            self.places.add(spec)
         return job
 
     def _apply_added_run(self, events: list[Added], at_ms: int) -> list[JobRecord]:
@@ -974,6 +1017,9 @@ class State:
             if job.spec.zone is not None:
                 self._join_zone(job.spec)
         self._ready.push_run(added)
+        if self.ring is not None:
+            for job in added:
+                self.places.add(job.spec)
         return added
 
     def _apply_added_all(self, events: list[Added], at_ms: int) -> None:
@@ -1007,6 +1053,9 @@ class State:
             run.append(job)
         for run in runs.values():
             self._ready.push_run(run)
+        if self.ring is not None:
+            for job in records:
+                self.places.add(job.spec)
 
     def _apply_admitted(self, event: Admitted, at_ms: int) -> None:  # noqa: ARG002
         if self._sources_before is None:
@@ -1146,6 +1195,8 @@ class State:
         self.counters.dead_purged += 1
         if job.spec.zone is not None:
             self._leave_zone(job.spec)
+        if self.ring is not None:
+            self.places.drop(job.spec)
 
     def _apply_gated(self, event: Gated, at_ms: int) -> None:  # noqa: ARG002
         if self._gates_before is None:
@@ -1160,6 +1211,15 @@ class State:
         else:
             self.rules[event.zone] = event.rules
         self._ready.fair.limit((event.zone,))
+
+    def _apply_ringed(self, event: Ringed, at_ms: int) -> None:  # noqa: ARG002
+        if self._ring_before is None:
+            self._ring_before = (self.ring,)
+        ring = RingView(event.generation, event.size, event.token)
+        if self.ring is None:
+            self.join(ring)
+        else:
+            self.ring = ring
 
     def _apply_remembered(self, event: Remembered, at_ms: int) -> None:
         self.requests[event.request_id] = Answered(at_ms, event.verb, event.jobs, event.count)
@@ -1245,6 +1305,8 @@ class State:
             del self.keys[job.spec.key]
         if job.spec.zone is not None:
             self._leave_zone(job.spec)
+        if self.ring is not None:
+            self.places.drop(job.spec)
         return job
 
     def _join_zone(self, spec: JobSpec) -> None:

@@ -25,6 +25,8 @@ TABLE: dict[type[CasqueError], tuple[str, int]] = {
     errors.DuplicateKeyError: ("ALREADY_EXISTS", 409),
     errors.ReadOnlyError: ("FAILED_PRECONDITION", 409),
     errors.QueueDrainingError: ("FAILED_PRECONDITION", 409),
+    errors.ZoneMovedError: ("FAILED_PRECONDITION", 409),
+    errors.RingError: ("FAILED_PRECONDITION", 409),
     errors.NoHistoryError: ("FAILED_PRECONDITION", 409),
     errors.HistoryGoneError: ("OUT_OF_RANGE", 410),
     errors.QueueLedError: ("FAILED_PRECONDITION", 421),

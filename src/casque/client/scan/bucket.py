@@ -14,7 +14,7 @@ import msgspec
 from casque.client.scan.splits import ArchiveObject, Extent
 from casque.clock import Clock, Random, yield_once
 from casque.codec.archive import ARCHIVE, hour_of, parse_key
-from casque.codec.head import KEY, Head, check_same_queue, not_a_queue, read_layout
+from casque.codec.head import KEY, Head, check_same_queue, check_single, not_a_queue, read_layout
 from casque.codec.log import LAYOUT, LogHead, previous, segment_key
 from casque.errors import HistoryGoneError, InvalidInputError, NoHistoryError
 from casque.journal.log.reader import READ_AHEAD, Bodies, Placed, Reader, linked, lost
@@ -77,14 +77,14 @@ class Bucket:
             QueueReplacedError: it is not the queue that was meant.
         """
         found = await self.find()
-        if (layout := read_layout(KEY, found.body)).layout != LAYOUT:
+        if (layout := check_single(read_layout(KEY, found.body))).layout != LAYOUT:
             raise NoHistoryError
         check_same_queue(layout, queue_id)
         return self.head.adopt(found)
 
     async def extent(self) -> Extent:
         found = await self.find()
-        layout = read_layout(KEY, found.body)
+        layout = check_single(read_layout(KEY, found.body))
         if layout.layout == LAYOUT:
             head = self.head.adopt(found)
             return Extent(head.queue_id, LAYOUT, head.floor, await self.end(head), head.archived_to)

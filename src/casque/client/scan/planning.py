@@ -16,7 +16,7 @@ from casque.client.scan.bucket import Bucket
 from casque.client.scan.splits import ArchiveObject, ArchiveSplit, DocumentSplit, EventsSplit, JobsSplit, Split
 from casque.client.scan.tables import Table
 from casque.codec.document import DocumentCodec
-from casque.codec.head import KEY, read_layout
+from casque.codec.head import KEY, check_single, read_layout
 from casque.codec.log import LAYOUT, START, LogHead, SnapshotRef
 from casque.codec.snapshot import Part, Restoring
 from casque.codec.stored import from_ms
@@ -174,7 +174,7 @@ def archive_splits(
 
 async def plan_jobs(bucket: Bucket, as_of: int | datetime | None, *, splits: int | None, skew_ms: int) -> list[Split]:
     found = await bucket.find()
-    if read_layout(KEY, found.body).layout != LAYOUT:
+    if check_single(read_layout(KEY, found.body)).layout != LAYOUT:
         return [_document(found, as_of, bucket.clock.wall_ms())]
     for _ in range(READS_MAX):
         head = await bucket.log_head()

@@ -8,7 +8,7 @@ below its floor.
 from __future__ import annotations
 
 from casque.clock import Clock, Random
-from casque.codec.head import KEY, read_layout
+from casque.codec.head import KEY, check_single, read_layout
 from casque.codec.log import LAYOUT, START, LogHead, Segment, digest, previous, segment_key
 from casque.errors import CorruptQueueError, HistoryGoneError, InvalidInputError, NoHistoryError, StorageError
 from casque.journal.log.reader import READ_AHEAD, Bodies, Reader, linked, lost
@@ -98,7 +98,7 @@ class Follower:
         read = await self._reader.get(KEY)
         if not isinstance(read, Stored):
             return False
-        if read_layout(KEY, read.body).layout != LAYOUT:
+        if check_single(read_layout(KEY, read.body)).layout != LAYOUT:
             raise NoHistoryError
         self._head.adopt(read)
         return True

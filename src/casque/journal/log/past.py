@@ -9,7 +9,7 @@ import msgspec
 
 from casque.clock import Clock, Random
 from casque.codec.admission import Staged
-from casque.codec.head import KEY, read_layout
+from casque.codec.head import KEY, check_single, read_layout
 from casque.codec.log import LAYOUT, LogHead, SnapshotRef, Tip, replay
 from casque.codec.stored import from_ms
 from casque.errors import HistoryGoneError, InvalidInputError, NoHistoryError, StorageError
@@ -101,7 +101,7 @@ class Past:
         read = await self._reader.get(KEY)
         if not isinstance(read, Stored):
             raise InvalidInputError(f"there is no queue here: {KEY} is missing")
-        if read_layout(KEY, read.body).layout != LAYOUT:
+        if check_single(read_layout(KEY, read.body)).layout != LAYOUT:
             raise NoHistoryError
         self._head.adopt(read)
 

@@ -1,0 +1,196 @@
+"""Takes jobs to the shard they belong to.
+
+After a resize a zone may still be where an older size put it. Whoever adds to it asks there first, having told that
+shard of the new ring; a shard that says "not here" under the newest ring will never make the zone again, so that the
+zone may be made at its new home. Where zones were found is remembered: an old pointer is refused by the shard, and
+looked up again.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from hashlib import blake2b
+from typing import TypeAlias
+
+from casque.clock import Random
+from casque.codec.head import KEY
+from casque.codec.ring import RingHead
+from casque.errors import CASConflictError, CorruptQueueError, UnknownOutcomeError, ZoneMovedError
+from casque.ring.numbers import record_of
+from casque.ring.shards import Shard, Shards, together
+from casque.state.ring import home, place_of
+from casque.types import JobRecord, JobSpec
+
+Parts: TypeAlias = dict[tuple[str | None, bool], list[int]]
+"""The rows of each zone, of each unique key outside all zones, and of what may be anywhere."""
+
+POINTERS_MAX = 65_536
+RESOLVED_MAX = 20
+"""How often the ring may change while one call is under way."""
+
+
+class Enqueuer:
+    """Adds jobs, those of each zone together."""
+
+    def __init__(self, shards: Shards, *, rng: Random) -> None:
+        self._shards = shards
+        self._turn = rng.getrandbits(32)
+        self._pointers: OrderedDict[str, int] = OrderedDict()
+        self._pointed = 0
+        """The generation that the pointers are of. What was true on another ring says nothing about this one."""
+
+    async def enqueue(self, specs: Sequence[JobSpec], request_id: str | None) -> list[JobRecord]:
+        """
+        Raises:
+            UnknownOutcomeError: some zones have their jobs, others do not.
+        """
+        parts = _parted(specs)
+        if len(parts) == 1:
+            return await self._add(list(specs), request_id)
+        head = self._shards.recent()
+        if request_id is None and len(head.sizes) == 1:
+            return await self._add_joined(specs, parts, head)
+        return await self._add_parts(specs, parts, request_id)
+
+    async def _add_joined(self, specs: Sequence[JobSpec], parts: Parts, head: RingHead) -> list[JobRecord]:
+        """What goes to the same shard anyway goes there together."""
+        anywhere = self._next(head)
+        joined: dict[int, list[int]] = {}
+        for (place, _), rows in parts.items():
+            joined.setdefault(anywhere if place is None else home(place, head.size), []).extend(rows)
+        calls = (self._add_to(token, [specs[row] for row in rows], head) for token, rows in joined.items())
+        return _in_order(len(specs), list(joined.values()), await together(calls))
+
+    async def _add_to(self, token: int, specs: list[JobSpec], head: RingHead) -> list[JobRecord]:
+        shard = await self._shards.told(token, head)
+        if shard is not None:
+            try:
+                return await _enqueue(shard, specs, None, head)
+            except ZoneMovedError:
+                await self._shards.refresh()
+        # The ring has changed: these may have several homes now.
+        return await self._add_parts(specs, _parted(specs), None)
+
+    async def _add_parts(self, specs: Sequence[JobSpec], parts: Parts, request_id: str | None) -> list[JobRecord]:
+        """Each zone by itself, each with an id of its own: where they are may have changed when they are repeated."""
+        calls = (
+            self._add([specs[row] for row in rows], None if request_id is None else _part_id(request_id, part))
+            for part, rows in parts.items()
+        )
+        return _in_order(len(specs), list(parts.values()), await together(calls))
+
+    async def _add(self, specs: list[JobSpec], request_id: str | None) -> list[JobRecord]:
+        """Jobs of one zone, or of none."""
+        place = place_of(specs[0], request_id)
+        return await (self._add_anywhere(specs) if place is None else self._add_at_home(place, specs, request_id))
+
+    async def _add_anywhere(self, specs: list[JobSpec]) -> list[JobRecord]:
+        for _ in range(RESOLVED_MAX):
+            head = self._shards.recent()
+            shard = await self._shards.told(self._next(head), head)
+            if shard is None:
+                continue
+            try:
+                return await _enqueue(shard, specs, None, head)
+            except ZoneMovedError:
+                await self._shards.refresh()
+        raise _restless()
+
+    async def _add_at_home(self, place: str, specs: list[JobSpec], request_id: str | None) -> list[JobRecord]:
+        for _ in range(RESOLVED_MAX):
+            head = self._shards.recent()
+            for token in await self._candidates(place, head, request_id):
+                shard = await self._shards.told(token, head)
+                if shard is None:
+                    break  # the ring has changed
+                try:
+                    added = await _enqueue(shard, specs, request_id, head)
+                except ZoneMovedError as error:
+                    self._pointers.pop(place, None)
+                    if error.generation > head.generation:
+                        await self._shards.refresh()
+                        break
+                    continue
+                if len(head.sizes) > 1:
+                    self._point(place, token, head)
+                return added
+            else:
+                raise CorruptQueueError(KEY, "its shards know another ring of this generation: it was edited by hand")
+        raise _restless()
+
+    async def _candidates(self, place: str, head: RingHead, request_id: str | None) -> list[int]:
+        """The shards that may have this, in the order in which they are asked."""
+        homes = head.homes(place)
+        if len(homes) == 1:
+            return homes
+        if self._pointed != head.generation:
+            self._pointers.clear()
+            self._pointed = head.generation
+        if request_id is not None:
+            # Its zone may have been elsewhere when it was asked first. All have to know the ring before they are
+            # asked: then none of them does it later.
+            told = [await self._shards.told(token, head) for token in homes]
+            for shard in told:
+                if shard is not None and await shard.answered(request_id):
+                    return [shard.token]
+            return homes
+        found = self._pointers.get(place)
+        if found is None or found not in homes:
+            return homes
+        self._pointers.move_to_end(place)
+        # At its newest home it stays as long as the ring does, and the older ones need not be asked again.
+        return [found] if found == homes[-1] else [found, *(token for token in homes if token != found)]
+
+    def _point(self, place: str, token: int, head: RingHead) -> None:
+        if self._pointed != head.generation:
+            return
+        self._pointers[place] = token
+        if len(self._pointers) > POINTERS_MAX:
+            self._pointers.popitem(last=False)
+
+    def _next(self, head: RingHead) -> int:
+        """Shards take turns."""
+        self._turn += 1
+        return self._turn % head.size
+
+
+async def _enqueue(shard: Shard, specs: list[JobSpec], request_id: str | None, head: RingHead) -> list[JobRecord]:
+    added = await shard.service.enqueue(specs, request_id=request_id, generation=head.generation)
+    return [record_of(job, shard.token) for job in added]
+
+
+def _in_order(count: int, rows: list[list[int]], answers: list[list[JobRecord] | BaseException]) -> list[JobRecord]:
+    added: dict[int, JobRecord] = {}
+    failures: list[BaseException] = []
+    for some, answer in zip(rows, answers, strict=True):
+        if isinstance(answer, BaseException):
+            failures.append(answer)
+        else:
+            added.update(zip(some, answer, strict=True))
+    if failures and added:
+        raise UnknownOutcomeError(
+            f"{len(added)} of {count} jobs were added, and others were not: {failures[0]}. On a ring jobs are added "
+            "together for each zone; repeat the call with the same request_id, or look first"
+        ) from failures[0]
+    if failures:
+        raise failures[0]
+    return [added[row] for row in range(count)]
+
+
+def _parted(specs: Sequence[JobSpec]) -> Parts:
+    parts: Parts = {}
+    for row, spec in enumerate(specs):
+        parts.setdefault((place_of(spec), spec.zone is not None), []).append(row)
+    return parts
+
+
+def _part_id(request_id: str, part: tuple[str | None, bool]) -> str:
+    """A request that is carried out in parts has an id for each, the same whenever it is repeated."""
+    place, is_zone = part
+    digest = blake2b(f"{is_zone}{place}".encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+    return f"{request_id}#{digest}"
+
+
+def _restless() -> CASConflictError:
+    return CASConflictError("the ring keeps changing; nothing was done. Try again")

@@ -1,0 +1,92 @@
+"""The root of a ring on its store: read, made, and changed by compare-and-set."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from casque.clock import Clock, Random, new_nonce
+from casque.codec.head import KEY, RING, gone, read_layout
+from casque.codec.ring import RingHead, decode_ring, encode_ring
+from casque.errors import CASConflictError, InvalidInputError, QueueReplacedError
+from casque.journal.patience import Patience
+from casque.journal.tries import Tries
+from casque.settings import QueueSettings
+from casque.storage.port import Store, Stored, Unchanged, Won
+
+CHANGES_MAX = 20
+
+
+class Root:
+    """`queue.json` of one ring."""
+
+    def __init__(self, store: Store, *, settings: QueueSettings, clock: Clock, rng: Random) -> None:
+        self.store = store
+        self._settings = settings
+        self._clock = clock
+        self._rng = rng
+        self._known: tuple[RingHead, str] | None = None
+
+    async def read(self) -> RingHead:
+        """The root as it is now.
+
+        Raises:
+            StorageError: the store did not answer.
+            InvalidInputError: there is none, or it is a queue of its own.
+            QueueReplacedError: it was one before.
+        """
+        known = self._known
+        read = await self._patience().insist(lambda: self.store.get(KEY, unless=known[1] if known else None))
+        if isinstance(read, Unchanged):
+            assert known is not None
+            return known[0]
+        if not isinstance(read, Stored):
+            raise gone() if known else InvalidInputError(f"there is no ring here: {KEY} is missing")
+        layout = read_layout(KEY, read.body).layout
+        if layout != RING:
+            if known:
+                raise QueueReplacedError(f"a queue in the layout {layout!r}")
+            raise InvalidInputError(f"this is no ring of shards but a queue of its own ({layout})")
+        head = decode_ring(read.body)
+        if known and known[0].queue_id != head.queue_id:
+            raise QueueReplacedError(f"the ring {head.queue_id} and not {known[0].queue_id}")
+        self._known = head, read.etag
+        return head
+
+    async def create(self, head: RingHead) -> bool:
+        """Put it there, if there is nothing; whether it is this very one that is there now."""
+        body = encode_ring(head)
+        tries = Tries("the ring", self._patience)
+        while (outcome := await tries.attempt(lambda: self.store.create(KEY, body))) is None:
+            pass
+        if isinstance(outcome, Won):
+            return True
+        read = await self._patience().insist(lambda: self.store.get(KEY))
+        return isinstance(read, Stored) and read.body == body
+
+    async def change(self, changed: Callable[[RingHead], RingHead | None]) -> RingHead:
+        """Replace it by what `changed` makes of it, or leave it if that is None. The version and the writer are added
+        here.
+
+        Raises:
+            CASConflictError: others changed it all the time.
+            UnknownOutcomeError: the store did not say whether the change landed.
+        """
+        for _ in range(CHANGES_MAX):
+            head = await self.read()
+            wanted = changed(head)
+            if wanted is None:
+                return head
+            assert self._known is not None
+            etag, nonce = self._known[1], new_nonce(self._rng)
+            body = encode_ring(wanted.next(nonce))
+            tries = Tries("the change of the ring", self._patience)
+            while (outcome := await tries.attempt(lambda: self.store.replace(KEY, body, expected=etag))) is None:  # noqa: B023
+                pass
+            now = await self.read()
+            # Lost, or our own success met again by a retry: whoever wrote it says which.
+            if isinstance(outcome, Won) or now.writer == nonce:
+                return now
+        raise CASConflictError("others keep changing the ring at the same time; nothing was changed. Try again")
+
+    def _patience(self) -> Patience:
+        return Patience(self._settings, self._clock, self._rng)

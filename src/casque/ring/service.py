@@ -1,0 +1,424 @@
+"""A ring of shards behind the same verbs as a single queue."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+from contextlib import aclosing
+from datetime import datetime
+from itertools import islice
+from typing import TypeVar, cast
+
+import msgspec
+
+from casque.clock import Clock, Random
+from casque.engine.embedded import EmbeddedService
+from casque.errors import (
+    CasqueError,
+    InvalidInputError,
+    JobNotFoundError,
+    LeaseLostError,
+    RingError,
+    UnknownOutcomeError,
+)
+from casque.ring.archives import merged
+from casque.ring.enqueuer import Enqueuer
+from casque.ring.numbers import after_of, error_of, inner, record_of
+from casque.ring.shards import Shard, Shards, together
+from casque.ring.walker import Asked, Walker
+from casque.service import ArchivedJob, Lease, Outcome, QueueEvent, Stats
+from casque.types import (
+    ALL_OPEN,
+    Admission,
+    Backoff,
+    Gate,
+    Gates,
+    JobRecord,
+    JobSpec,
+    JobState,
+    Schedule,
+    ScheduleSpec,
+    StagedPart,
+    Totals,
+    ZoneRules,
+    ZoneStanding,
+)
+
+R = TypeVar("R")
+
+SCHEDULES_AT = 0
+"""The shard that has the schedules: it is there whatever the size, so that no resize moves them."""
+
+
+class RingService:
+    """Satisfies `QueueService`, over shards that are open in this process.
+
+    What the ring adds to the promises of a queue, and what it takes from them, is in docs/explanation/the-ring.md.
+    """
+
+    def __init__(self, shards: Shards, *, clock: Clock, rng: Random) -> None:
+        self._shards = shards
+        self._enqueuer = Enqueuer(shards, rng=rng)
+        self._walker = Walker(shards, clock=clock, rng=rng)
+
+    async def start(self) -> None:
+        await self._shards.start()
+
+    async def stop(self) -> None:
+        await self._walker.close()
+        await self._shards.stop()
+
+    # --- Producing ---
+
+    async def enqueue(self, specs: Sequence[JobSpec], *, request_id: str | None = None) -> Sequence[JobRecord]:
+        """Each zone's jobs are added together or not at all; what has no zone goes to one shard together."""
+        return await self._enqueuer.enqueue(specs, request_id) if specs else ()
+
+    async def admit(
+        self, source: str, batch: int, parts: Sequence[StagedPart], *, skip_known: bool = False
+    ) -> Admission:
+        del source, batch, parts, skip_known
+        raise RingError("staged jobs cannot be admitted to it; enqueue them, or admit them to a queue without shards")
+
+    # --- Working ---
+
+    async def dequeue(
+        self,
+        *,
+        entrypoints: tuple[str, ...] | None,
+        limit: int,
+        lease_ms: int | None = None,
+        worker: str | None = None,
+        wait_s: float = 0.0,
+        request_id: str | None = None,
+        zones: tuple[str, ...] | None = None,
+    ) -> list[JobRecord]:
+        asked = Asked(entrypoints, limit, lease_ms, worker, request_id, zones)
+        return await self._walker.dequeue(asked, wait_s=wait_s)
+
+    async def ack(
+        self, job_id: str, *, token: int | None = None, result: bytes | None = None, request_id: str | None = None
+    ) -> None:
+        await self._at_lease(
+            job_id,
+            token,
+            request_id,
+            lambda shard, own: shard.service.ack(job_id, token=own, result=result, request_id=request_id),
+        )
+
+    async def nack(
+        self,
+        job_id: str,
+        *,
+        token: int | None = None,
+        delay_ms: int | None = None,
+        backoff: Backoff | None = None,
+        error: str | None = None,
+        request_id: str | None = None,
+    ) -> JobRecord | None:
+        return await self._at_lease(
+            job_id,
+            token,
+            request_id,
+            lambda shard, own: _told(
+                shard,
+                shard.service.nack(
+                    job_id, token=own, delay_ms=delay_ms, backoff=backoff, error=error, request_id=request_id
+                ),
+            ),
+        )
+
+    async def heartbeat(self, job_id: str, *, token: int | None = None) -> JobRecord:
+        async def beat(shard: Shard, own: int | None) -> JobRecord:
+            return record_of(await shard.service.heartbeat(job_id, token=own), shard.token)
+
+        return await self._at_lease(job_id, token, None, beat)
+
+    async def settle(self, outcomes: Sequence[Outcome], *, request_id: str | None = None) -> list[CasqueError | None]:
+        """One commit in each shard that is concerned."""
+        if not outcomes:
+            return []
+        by_shard = await self._by_shard([outcome.token for outcome in outcomes])
+
+        async def settled(number: int, rows: list[int]) -> list[CasqueError | None]:
+            shard = await self._shards.shard(number)
+            own = [msgspec.structs.replace(outcomes[row], token=inner(outcomes[row].token)[0]) for row in rows]
+            answers = await shard.service.settle(own, request_id=request_id)
+            return [None if answer is None else error_of(answer, number) for answer in answers]
+
+        answers: list[CasqueError | None] = [JobNotFoundError(outcome.job_id) for outcome in outcomes]
+        numbers = list(by_shard)
+        for number, some in zip(numbers, await _all(settled(n, by_shard[n]) for n in numbers), strict=True):
+            for row, answer in zip(by_shard[number], some, strict=True):
+                answers[row] = answer
+        missing = [row for row, answer in enumerate(answers) if isinstance(answer, JobNotFoundError)]
+        there = await self._present([outcomes[row].job_id for row in missing]) if missing else set()
+        for row in missing:
+            if outcomes[row].job_id in there:  # its token is none of its shard's
+                answers[row] = LeaseLostError(outcomes[row].job_id, outcomes[row].token)
+        return answers
+
+    async def heartbeats(self, leases: Sequence[Lease]) -> list[JobRecord | CasqueError]:
+        by_shard = await self._by_shard([-1 if lease.token is None else lease.token for lease in leases])
+        answers: list[JobRecord | CasqueError | None] = [None] * len(leases)
+
+        async def beaten(number: int, rows: list[int]) -> None:
+            shard = await self._shards.shard(number)
+            own = [msgspec.structs.replace(leases[row], token=inner(leases[row].token or 0)[0]) for row in rows]
+            for row, answer in zip(rows, await shard.service.heartbeats(own), strict=True):
+                if not isinstance(answer, JobNotFoundError):
+                    answers[row] = _beat_of(answer, number)
+
+        async def looked_for(row: int) -> None:
+            lease = leases[row]
+            try:
+                shard, own = await self._holder(lease.job_id, lease.token, None)
+                [answer] = await shard.service.heartbeats([msgspec.structs.replace(lease, token=own)])
+            except CasqueError as error:
+                answers[row] = error
+                return
+            if isinstance(answer, JobNotFoundError) and lease.token is not None:
+                there = await self._present([lease.job_id])
+                answers[row] = LeaseLostError(lease.job_id, lease.token) if there else answer
+            else:
+                answers[row] = _beat_of(answer, shard.token)
+
+        await asyncio.gather(*(beaten(number, rows) for number, rows in by_shard.items()))
+        # Without a token, or with one that is none of its shard's.
+        await asyncio.gather(*(looked_for(row) for row, answer in enumerate(answers) if answer is None))
+        return [answer for answer in answers if answer is not None]
+
+    async def give_back(self, job_id: str, *, token: int) -> None:
+        own, number = inner(token)
+        if number < await self._count(number):
+            await (await self._shards.shard(number)).service.give_back(job_id, token=own)
+
+    # --- Managing ---
+
+    async def cancel(self, job_id: str, *, request_id: str | None = None) -> None:
+        shard, _ = await self._holder(job_id, None, request_id)
+        await shard.service.cancel(job_id, request_id=request_id)
+
+    async def retry(self, job_id: str, *, request_id: str | None = None) -> JobRecord | None:
+        shard, _ = await self._holder(job_id, None, request_id)
+        return await _told(shard, shard.service.retry(job_id, request_id=request_id))
+
+    async def purge(
+        self, *, entrypoint: str | None = None, request_id: str | None = None, zone: str | None = None
+    ) -> int:
+        shards = await self._shards.every()
+        return sum(
+            await _all(one.service.purge(entrypoint=entrypoint, request_id=request_id, zone=zone) for one in shards)
+        )
+
+    async def set_gate(self, gate: Gate, *, entrypoint: str | None = None, request_id: str | None = None) -> None:
+        await self._everywhere(lambda one: one.set_gate(gate, entrypoint=entrypoint, request_id=request_id))
+
+    async def set_zone(self, zone: str, rules: ZoneRules, *, request_id: str | None = None) -> None:
+        """In every shard: wherever the zone is, and will be, its rules are there before it."""
+        await self._everywhere(lambda one: one.set_zone(zone, rules, request_id=request_id))
+
+    async def _everywhere(self, work: Callable[[EmbeddedService], Awaitable[None]]) -> None:
+        """At every shard, the first one first: shards that are made meanwhile get theirs from it."""
+        while True:
+            generation = self._shards.head.generation
+            first, *others = await self._shards.walked()
+            await work(first.service)
+            await _all(work(one.service) for one in others)
+            if (await self._shards.refresh()).generation == generation:
+                return
+
+    async def set_schedule(self, spec: ScheduleSpec) -> Schedule:
+        if spec.job.zone is not None or spec.job.key is not None:
+            raise InvalidInputError(
+                "on a ring of shards the job of a schedule has no zone and no unique key: let it enqueue, when it "
+                "runs, what has one"
+            )
+        return await (await self._scheduler()).set_schedule(spec)
+
+    async def schedules(self) -> list[Schedule]:
+        return await (await self._scheduler()).schedules()
+
+    async def pause_schedule(self, name: str, *, paused: bool) -> Schedule:
+        return await (await self._scheduler()).pause_schedule(name, paused=paused)
+
+    async def drop_schedule(self, name: str) -> None:
+        await (await self._scheduler()).drop_schedule(name)
+
+    async def _scheduler(self) -> EmbeddedService:
+        return (await self._shards.shard(SCHEDULES_AT)).service
+
+    # --- Looking ---
+
+    async def zones(self, *, names: frozenset[str] | None = None, limit: int = 100) -> list[ZoneStanding]:
+        shards = await self._shards.every()
+        told = await asyncio.gather(*(one.service.zones(names=names, limit=limit) for one in shards))
+        found: dict[str, ZoneStanding] = {}
+        for standing in (one for several in told for one in several):
+            # All of them know its rules; the one that has its jobs knows the rest.
+            if standing.zone not in found or _jobs_of(standing):
+                found[standing.zone] = standing
+        return sorted(found.values(), key=lambda one: (one.next_ms is None, one.next_ms or 0, one.zone))[:limit]
+
+    async def find(self, job_id: str) -> JobRecord | None:
+        shards = await self._shards.every()
+        for shard, job in zip(shards, await asyncio.gather(*(one.service.find(job_id) for one in shards)), strict=True):
+            if job is not None:
+                return record_of(job, shard.token)
+        return None
+
+    async def jobs(
+        self,
+        *,
+        states: frozenset[JobState] | None = None,
+        entrypoint: str | None = None,
+        limit: int | None = None,
+        after: int = 0,
+    ) -> list[JobRecord]:
+        """Those of each shard in enqueue order, the shards in turns."""
+
+        async def listed(shard: Shard) -> list[JobRecord]:
+            own = after_of(after, shard.token)
+            found = await shard.service.jobs(states=states, entrypoint=entrypoint, limit=limit, after=own)
+            return [record_of(job, shard.token) for job in found]
+
+        several = await asyncio.gather(*map(listed, await self._shards.every()))
+        return list(islice(heapq.merge(*several, key=lambda job: job.sequence), limit))
+
+    async def stats(self) -> Stats:
+        """The sums of all shards; the position too, which so rises with every commit of any of them."""
+        stats = await asyncio.gather(*(shard.service.stats() for shard in await self._shards.every()))
+        totals, gates = total([one.totals for one in stats]), strictest([one.gates for one in stats])
+        return Stats(sum(one.position for one in stats), totals, gates)
+
+    def events(self, *, from_position: int | None = None, follow: bool = True) -> AsyncGenerator[QueueEvent]:
+        del from_position, follow
+        raise RingError("each of its shards has a history of its own. Follow them: URL/shards/0000 and so on")
+
+    async def archive(
+        self,
+        *,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        entrypoint: str | None = None,
+        states: frozenset[JobState] | None = None,
+    ) -> AsyncGenerator[ArchivedJob]:
+        archives = {
+            shard.token: shard.service.archive(since=since, until=until, entrypoint=entrypoint, states=states)
+            for shard in await self._shards.every()
+        }
+        async with aclosing(merged(archives)) as jobs:
+            async for job in jobs:
+                yield job
+
+    # --- Which shard ---
+
+    async def _at_lease(
+        self,
+        job_id: str,
+        token: int | None,
+        request_id: str | None,
+        call: Callable[[Shard, int | None], Awaitable[R]],
+    ) -> R:
+        """Where the lease is, with the token that it has there."""
+        shard, own = await self._holder(job_id, token, request_id)
+        try:
+            return await call(shard, own)
+        except LeaseLostError as error:
+            raise error_of(error, shard.token) from None
+        except JobNotFoundError:
+            if token is not None and await self._present([job_id]):
+                raise LeaseLostError(job_id, token) from None
+            raise
+
+    async def _holder(self, job_id: str, token: int | None, request_id: str | None) -> tuple[Shard, int | None]:
+        """The shard that a token is of; without one, whichever has the job, or else remembers the request.
+
+        Raises:
+            JobNotFoundError: none has it.
+            LeaseLostError: no shard has given out such a token.
+        """
+        if token is not None:
+            own, number = inner(token)
+            if number < await self._count(number):
+                return await self._shards.shard(number), own
+            if await self._present([job_id]):
+                raise LeaseLostError(job_id, token)
+            raise JobNotFoundError(job_id)
+        shards = await self._shards.every()
+        known = await self._shards.ask(
+            shards, lambda state, _now_ms: (job_id in state.jobs, request_id in state.requests)
+        )
+        for which in (0, 1):
+            for shard, knows in zip(shards, known, strict=True):
+                if knows[which]:
+                    return shard, None
+        raise JobNotFoundError(job_id)
+
+    async def _count(self, number: int) -> int:
+        """How many shards there are. Whoever names one that is not known may know a newer ring."""
+        if number >= self._shards.head.shards:
+            await self._shards.refresh()
+        return self._shards.head.shards
+
+    async def _by_shard(self, tokens: list[int]) -> dict[int, list[int]]:
+        """The rows of each shard. Tokens that are none are in none of them."""
+        by_shard: dict[int, list[int]] = {}
+        for row, token in enumerate(tokens):
+            if token > 0:
+                by_shard.setdefault(inner(token)[1], []).append(row)
+        count = await self._count(max(by_shard, default=0))
+        return {number: rows for number, rows in by_shard.items() if number < count}
+
+    async def _present(self, job_ids: list[str]) -> set[str]:
+        """Which of these jobs are in the queue."""
+        wanted = set(job_ids)
+        found = await self._shards.ask(
+            await self._shards.every(), lambda state, _now_ms: {job_id for job_id in wanted if job_id in state.jobs}
+        )
+        return set[str]().union(*found)
+
+
+async def _told(shard: Shard, call: Awaitable[JobRecord | None]) -> JobRecord | None:
+    job = await call
+    return None if job is None else record_of(job, shard.token)
+
+
+def _jobs_of(standing: ZoneStanding) -> int:
+    return standing.ready + standing.delayed + standing.running + standing.dead
+
+
+def _beat_of(answer: JobRecord | CasqueError, shard: int) -> JobRecord | CasqueError:
+    return record_of(answer, shard) if isinstance(answer, JobRecord) else error_of(answer, shard)
+
+
+async def _all(calls: Iterable[Awaitable[R]]) -> list[R]:
+    """
+    Raises:
+        UnknownOutcomeError: some were carried out, and others were not.
+    """
+    answers = await together(calls)
+    failures = [answer for answer in answers if isinstance(answer, BaseException)]
+    if failures and len(failures) < len(answers):
+        raise UnknownOutcomeError(
+            f"{len(answers) - len(failures)} of {len(answers)} shards have done it, others have not: {failures[0]}. "
+            "Repeat the call with the same request_id, or look first"
+        ) from failures[0]
+    if failures:
+        raise failures[0]
+    return cast("list[R]", answers)
+
+
+def total(several: list[Totals]) -> Totals:
+    return Totals(*(sum(getattr(one, name) for one in several) for name in Totals.__struct_fields__))
+
+
+def strictest(several: list[Gates]) -> Gates:
+    """They are set one after the other: what one of them keeps out is not open."""
+    merged = ALL_OPEN
+    for gates in several:
+        for entrypoint, gate in [(None, gates.queue), *gates.entrypoints.items()]:
+            if merged.of(entrypoint) is Gate.OPEN and gate is not Gate.OPEN:
+                merged = merged.with_gate(entrypoint, gate)
+    return merged

@@ -1,0 +1,202 @@
+"""The shards of a ring as one process knows them: opened when they are first needed, told of the ring before they are
+given jobs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
+from typing import Any, Protocol, TypeVar
+
+from casque.clock import Clock
+from casque.codec.head import KEY
+from casque.codec.ring import RingHead, shard_prefix
+from casque.engine.embedded import EmbeddedService
+from casque.engine.operation import Executor, Look
+from casque.errors import CasqueError, CorruptQueueError, QueueClosedError
+from casque.ring.numbers import inner
+from casque.ring.root import Root
+from casque.state import AdoptRing, RingView, State
+from casque.telemetry import logger
+from casque.types import JobRecord
+
+R = TypeVar("R")
+
+log = logger("ring")
+
+LOOK_MS = 1_000
+"""How often whoever takes jobs looks whether the ring has changed: new shards have jobs as well."""
+
+
+class Running(Executor, Protocol):
+    """A shard's engine."""
+
+    async def start(self) -> None: ...
+
+    async def stop(self) -> None: ...
+
+
+class Shard:
+    """One shard, open in this process."""
+
+    def __init__(self, token: int, engine: Running, service: EmbeddedService) -> None:
+        self.token = token
+        self.engine = engine
+        self.service = service
+        self.told = 0
+        """It has adopted this generation of the ring, or a newer one."""
+
+    async def look(self, look: Callable[[State, int], R]) -> R:
+        answer: R = await self.engine.look(look)
+        return answer
+
+    async def answered(self, request_id: str) -> bool:
+        """Whether it remembers this request."""
+        return await self.look(lambda state, _now_ms: request_id in state.requests)
+
+    async def adopt(self, head: RingHead) -> RingView:
+        """Tell it of a ring; it answers the one that it knows then."""
+        ring: RingView = await self.engine.execute(AdoptRing(head.generation, head.size, self.token))
+        self.told = ring.generation
+        return ring
+
+
+Opener = Callable[[int], Shard]
+"""Makes the shard of a token, to be started."""
+
+
+class Shards:
+    """All of them, and the ring as it was last seen."""
+
+    def __init__(self, root: Root, opener: Opener, *, clock: Clock) -> None:
+        self._root = root
+        self._opener = opener
+        self._clock = clock
+        self._head: RingHead | None = None
+        self._looked_ms = 0
+        self._opening: dict[int, asyncio.Task[Shard]] = {}
+        self._closed = False
+        self._looking: asyncio.Task[None] | None = None
+        self.changed = asyncio.Event()
+        """Set, and replaced by a new one, when the ring has changed."""
+
+    @property
+    def head(self) -> RingHead:
+        assert self._head is not None, "start() comes first"
+        return self._head
+
+    async def start(self) -> None:
+        await self.refresh()
+
+    async def stop(self) -> None:
+        """Everybody who was promised an answer has it; then the shards are closed, all at once."""
+        self._closed = True
+        if self._looking is not None:
+            self._looking.cancel()
+            await together([self._looking])
+        opening = list(self._opening.values())
+        opened = await asyncio.gather(*opening, return_exceptions=True)
+        await asyncio.gather(*(shard.engine.stop() for shard in opened if isinstance(shard, Shard)))
+
+    # --- The ring ---
+
+    async def refresh(self) -> RingHead:
+        """Look at the root."""
+        head = await self._root.read()
+        self._looked_ms = self._clock.monotonic_ms()
+        old = self._head
+        if old is None or head.version > old.version:
+            self._head = head
+            if old is not None and head.generation > old.generation:
+                changed, self.changed = self.changed, asyncio.Event()
+                changed.set()
+        return self.head
+
+    def recent(self) -> RingHead:
+        """The ring as it was last seen. Now and then somebody looks again, and nobody waits for that: what is done
+        with an old ring is refused or right."""
+        if self._clock.monotonic_ms() - self._looked_ms >= LOOK_MS and self._looking is None and not self._closed:
+            self._looking = asyncio.create_task(self._look(), name="casque ring")
+        return self.head
+
+    async def _look(self) -> None:
+        try:
+            await self.refresh()
+        except CasqueError as error:
+            self._looked_ms = self._clock.monotonic_ms()
+            log.warning("could not look whether the ring has changed: %s", error)
+        finally:
+            self._looking = None
+
+    # --- The shards ---
+
+    async def shard(self, token: int) -> Shard:
+        """
+        Raises:
+            CorruptQueueError: it is not there.
+            QueueLedError: a broker leads it.
+        """
+        if self._closed:
+            raise QueueClosedError("the queue is not open; use it inside `async with`")
+        opening = self._opening.get(token)
+        if opening is None or (opening.done() and _failed(opening)):
+            opening = self._opening[token] = asyncio.create_task(self._open(token), name=f"casque shard {token}")
+        # Others may wait for it as well: whoever leaves must not take it along.
+        return opening.result() if opening.done() else await asyncio.shield(opening)
+
+    async def several(self, tokens: Iterable[int]) -> list[Shard]:
+        return await asyncio.gather(*(self.shard(token) for token in tokens))
+
+    async def walked(self) -> list[Shard]:
+        """Those that jobs may wait in."""
+        return await self.several(range(self.recent().walked))
+
+    async def every(self) -> list[Shard]:
+        """Also those that are no part of the ring any more: what was done in them counts."""
+        return await self.several(range(self.recent().shards))
+
+    async def told(self, token: int, head: RingHead) -> Shard | None:
+        """A shard that knows this ring; None if it knows a newer one, which is looked up then."""
+        shard = await self.shard(token)
+        if shard.told < head.generation:
+            await shard.adopt(head)
+        if shard.told > head.generation:
+            await self.refresh()
+            return None
+        return shard
+
+    async def ask(self, shards: Sequence[Shard], look: Look) -> list[Any]:
+        """All of them at once."""
+        return await asyncio.gather(*(shard.look(look) for shard in shards))
+
+    async def give_back(self, jobs: Iterable[JobRecord]) -> None:
+        """Claims that nobody will work on. One that cannot be returned comes back when its lease runs out."""
+        for job in jobs:
+            token, number = inner(job.token)
+            with suppress(CasqueError):
+                await (await self.shard(number)).service.give_back(job.id, token=token)
+
+    async def _open(self, token: int) -> Shard:
+        shard = self._opener(token)
+        await shard.engine.start()
+        try:
+            ring = await shard.look(lambda state, _now_ms: state.ring)
+            if ring is None or ring.token != token:
+                what = "is missing or no shard of a ring" if ring is None else f"is that of shard {ring.token}"
+                raise CorruptQueueError(
+                    f"{shard_prefix(token)}/{KEY}", f"{what}: it was deleted or moved. Restore it from a backup"
+                )
+        except BaseException:
+            await shard.engine.stop()
+            raise
+        shard.told = ring.generation
+        return shard
+
+
+def _failed(opening: asyncio.Task[Shard]) -> bool:
+    return opening.cancelled() or opening.exception() is not None
+
+
+async def together(calls: Iterable[Awaitable[R]]) -> list[R | BaseException]:
+    """All of them to their end, whatever becomes of some."""
+    return await asyncio.gather(*calls, return_exceptions=True)

@@ -1,0 +1,76 @@
+"""What a ring writes: its root, the event and the snapshot of a shard; and where zones are. It stays as it is."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from casque.codec.log import SnapshotRef, Tip, View, digest
+from casque.codec.ring import RingHead, decode_ring, encode_ring, shard_prefix
+from casque.codec.snapshot import decode_snapshot, encode_snapshot
+from casque.ring.numbers import inner, outer
+from casque.state import Event, Limits, Ringed, RingView, State
+from casque.state.ring import home
+
+ROOT = b"""{
+  "format": 1,
+  "queue_id": "q",
+  "layout": "ring",
+  "version": 3,
+  "writer": "w",
+  "generation": 2,
+  "sizes": [
+    4,
+    16
+  ],
+  "shards": 16,
+  "resized_at": 1771149600000,
+  "jobs": "in shards/"
+}
+"""
+HEAD = RingHead(
+    format=1,
+    queue_id="q",
+    version=3,
+    writer="w",
+    generation=2,
+    sizes=(4, 16),
+    shards=16,
+    resized_at=1_771_149_600_000,
+)
+
+
+def test_the_root_is_read_and_written_as_it_was() -> None:
+    assert decode_ring(ROOT) == HEAD
+    assert encode_ring(HEAD) == ROOT
+
+
+def test_an_event_is_read_and_written_as_it_was() -> None:
+    assert msgspec.json.decode(b'["ringed",2,16,7]', type=Event) == Ringed(2, 16, 7)
+    assert msgspec.json.encode(Ringed(2, 16, 7)) == b'["ringed",2,16,7]'
+
+
+def test_a_snapshot_keeps_the_ring() -> None:
+    state = State()
+    state.join(RingView(2, 16, 7))
+    body = encode_snapshot("q", View.of(state, Tip()), [])
+    assert b'"ring": [2,16,7],\n' in body
+    again, _ = decode_snapshot(SnapshotRef(0, "s", digest(body), len(body)), body, queue_id="q", limits=Limits())
+    assert again.ring == state.ring
+
+
+@pytest.mark.parametrize(
+    ("zone", "homes"),
+    [("acme", (1, 1, 1, 641)), ("", (4, 52, 52, 692)), ("grüße/任务", (7, 7, 71, 583))],
+)
+def test_a_zone_is_where_it_was(zone: str, homes: tuple[int, ...]) -> None:
+    assert tuple(home(zone, size) for size in (16, 64, 128, 4096)) == homes
+
+
+def test_numbers_and_names_are_as_they_were() -> None:
+    assert (outer(5, 3), inner(20_483), shard_prefix(7), shard_prefix(4095)) == (
+        20_483,
+        (5, 3),
+        "shards/0007",
+        "shards/4095",
+    )
