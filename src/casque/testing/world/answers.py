@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from casque.errors import CasqueError, JobNotFoundError, LeaseLostError
+from casque.state.machine import LEASE_RAN_OUT
 from casque.testing.world.asked import Call, Request, Told, Verb
 from casque.testing.world.history import History
 from casque.testing.world.invariants import Invariant
@@ -30,9 +31,9 @@ class Answers:
                 self._admitted(call.request, answer)
             case Verb.DEQUEUE:
                 self._dequeued(call.request, answer)
-            case Verb.ACK | Verb.CANCEL:
+            case Verb.ACK | Verb.CANCEL | Verb.WITHDRAW:
                 self._ended(call.request)
-            case Verb.NACK:
+            case Verb.NACK | Verb.SNOOZE:
                 self._nacked(call.request)
             case Verb.SETTLE:
                 self._settled(call, answer)
@@ -42,6 +43,8 @@ class Answers:
                 self._revived(call)
             case Verb.PURGE:
                 self._purged(call, answer)
+            case Verb.GATE:
+                self._gated(call)
             case Verb.REQUEUE:
                 self._requeued(call, answer)
             case Verb.LOOK:
@@ -198,7 +201,9 @@ class Answers:
         """Somebody else had told the same failure of the same lease, which is no reason to refuse this one."""
         record = self._h.state.jobs.get(request.job_id or "")
         return record is not None and any(
-            tried.token == request.token and tried.how is Ending.FAILED for tried in record.tries
+            tried.token == request.token
+            and (tried.how is Ending.FAILED or not (tried.error or "").endswith(LEASE_RAN_OUT))
+            for tried in record.tries
         )
 
     def _nacked(self, request: Request) -> None:
@@ -248,6 +253,15 @@ class Answers:
             lambda: f"{request} was answered {count}, and {landed} were purged",
         )
         self._same_answer(request, count)
+
+    def _gated(self, call: Call) -> None:
+        request, h = call.request, self._h
+        first = min(other.asked_at for other in request.calls)
+        h.demand(
+            h.state.gates.of(request.scope) is request.gate or h.gated.get(request.scope, -1.0) >= first,
+            Invariant.DURABLE,
+            lambda: f"{request} was answered, and the gate is {h.state.gates.of(request.scope)}",
+        )
 
     def _requeued(self, call: Call, count: int) -> None:
         landed = sum(n for at, life, n in self._h.expired if at >= call.asked_at and life in call.via)

@@ -6,6 +6,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from casque.types import Gate
+
 if TYPE_CHECKING:
     from casque.testing.world.life import Life
 
@@ -24,6 +26,9 @@ class Verb(StrEnum):
     CANCEL = "cancel"
     RETRY = "retry"
     PURGE = "purge"
+    GATE = "gate"
+    SNOOZE = "snooze"
+    WITHDRAW = "withdraw"
     REQUEUE = "requeue stale"
     LOOK = "look"
     SCHEDULE = "schedule"
@@ -47,14 +52,17 @@ class Request:
     __slots__ = (
         "answer",
         "calls",
+        "crashed",
         "effects",
         "entrypoints",
+        "gate",
         "items",
         "job_id",
         "may_have_acted",
         "number",
         "parts",
         "request_id",
+        "scope",
         "send",
         "source",
         "timeout_ms",
@@ -76,6 +84,9 @@ class Request:
         timeout_ms: int = 0,
         parts: Sequence[Request] = (),
         source: str = "",
+        gate: Gate | None = None,
+        scope: str | None = None,
+        crashed: bool = False,
     ) -> None:
         self.number = number
         self.verb = verb
@@ -90,6 +101,11 @@ class Request:
         """The acks and nacks of a settle: each is held to account like one that was asked for by itself."""
         self.source = source
         """Of an admission, whose batch has the number of the request."""
+        self.gate = gate
+        self.scope = scope
+        """What the gate is of: an entrypoint, or None for the whole queue."""
+        self.crashed = crashed
+        """Whether a nack says that the process died."""
         self.calls: list[Call] = []
         self.answer: Any = None
         """The first answer that was not empty."""
@@ -102,6 +118,11 @@ class Request:
     def possible(self) -> bool:
         """Whether it may have happened, or may yet."""
         return any(call.told is not Told.REFUSED for call in self.calls)
+
+    @property
+    def open_ended(self) -> bool:
+        """Whether somebody has not heard what became of it: it may act at any moment."""
+        return any(call.told in (Told.PENDING, Told.UNKNOWN, Told.LEFT) for call in self.calls)
 
     def __str__(self) -> str:
         parts = [f"{self.verb} #{self.number}"]

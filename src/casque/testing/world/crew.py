@@ -16,12 +16,13 @@ from casque.codec.staged import StagedJobs
 from casque.errors import CasqueError, CorruptQueueError, LeaseLostError, UnknownOutcomeError
 from casque.service import Outcome
 from casque.settings import milliseconds
+from casque.state import State
 from casque.testing.world.asked import Call, Request, Send, Told, Verb
 from casque.testing.world.calendar import STEADY
 from casque.testing.world.invariants import Invariant, Violation
 from casque.testing.world.profile import Fault
 from casque.testing.world.wire import CALL
-from casque.types import Admission, Missed
+from casque.types import Admission, Gate, Missed
 
 if TYPE_CHECKING:
     from casque.testing.world.life import Life
@@ -33,6 +34,7 @@ SMALL = 0.25
 """The share of calls that go through the small API."""
 TOGETHER = 0.35
 """The share of workers who tell what became of all their jobs in one call."""
+NOT_DONE = (Verb.NACK, Verb.NACK, Verb.SNOOZE, Verb.WITHDRAW)
 NEVER_REPEATED = (Verb.HEARTBEAT, Verb.REQUEUE, Verb.LOOK, Verb.SCHEDULE)
 
 
@@ -62,6 +64,7 @@ class Crew:
             for loop in (self._produce, self._produce, self._admit, self._operate, self._repeat, self._meddle):
                 self._start(loop(), "casque crew")
             self._start(self._schedule(), "casque crew")
+            self._start(self._keep_gates(), "casque crew")
         for loop in (self._wander, self._work, self._work):
             self._start(loop(), "casque crew")
 
@@ -89,8 +92,22 @@ class Crew:
         while await self._pause(1.5):
             await self._ask(self._schedule_request())
 
+    async def _keep_gates(self) -> None:
+        """Somebody pauses or drains the queue, or an entrypoint of it, and opens it again soon, or somebody else does."""
+        rng, history = self._rng, self._world.history
+        while await self._pause(8.0):
+            closed = _closed(history.state)
+            scope = rng.choice(closed) if closed else rng.choice((None, *ENTRYPOINTS))
+            if not closed:
+                await self._ask(self._gate_request(rng.choice((Gate.PAUSED, Gate.DRAINING)), scope))
+                await self._life.clock.sleep(rng.uniform(0.1, 2.5))
+            await self._ask(self._gate_request(Gate.OPEN, scope))
+
     async def _work(self) -> None:
         while True:
+            while self._world.healed and (closed := _closed(self._world.history.state)):
+                await self._ask(self._gate_request(Gate.OPEN, closed[0]))
+                await self._life.clock.sleep(self._rng.expovariate(4.0))
             entrypoints = self._some_entrypoints()
             wait = 10.0 if self._world.healed else self._rng.choice((0.0, 0.5, 3.0))
             if self._rng.random() < self._small:
@@ -132,9 +149,14 @@ class Crew:
         """Work on all of them, and tell what became of them in one call; with old ones among them, now and then."""
         rng, known = self._rng, self._world.known
         await self._life.clock.sleep(rng.uniform(2.0, 14.0) if self._careless(0.15) else rng.expovariate(4.0))
-        outcomes = [(job_id, token, self._careless(0.25)) for job_id, token in leases if not self._careless(0.1)]
+        outcomes = [
+            (job_id, token, rng.choice(NOT_DONE) if self._careless(0.35) else Verb.ACK)
+            for job_id, token in leases
+            if not self._careless(0.1)
+        ]
         if known.leases and self._careless(0.3):
-            outcomes += [(*rng.choice(known.leases[-REMEMBERED:]), rng.random() < 0.5) for _ in range(2)]
+            old = [rng.choice(known.leases[-REMEMBERED:]) for _ in range(2)]
+            outcomes += [(*lease, rng.choice((Verb.ACK, *NOT_DONE))) for lease in old]
             rng.shuffle(outcomes)
         request = self._settle_request(outcomes)
         await self._ask(request)
@@ -232,14 +254,15 @@ class Crew:
                 rng.uniform(0.1, 6.0) if rng.random() < 0.25 else None,
                 rng.choice(KEYS) if rng.random() < 0.15 else None,
                 rng.choice((None, None, 1, 2)),
+                rng.choice((None, None, 1, 3)),
             )
             for _ in range(items)
         ]
 
         def send(number: int, request_id: str | None) -> Send:
             jobs = [
-                NewJob(name, b"%d:%d" % (number, i), priority, delay, None, key, attempts)
-                for i, (name, priority, delay, key, attempts) in enumerate(drawn)
+                NewJob(name, b"%d:%d" % (number, i), priority, delay, None, key, attempts, max_crashes=crashes)
+                for i, (name, priority, delay, key, attempts, crashes) in enumerate(drawn)
             ]
             return lambda life: life.queue.enqueue_many(jobs, request_id=request_id)
 
@@ -346,18 +369,26 @@ class Crew:
 
         return self._request(verb, send, job_id=job_id, token=token)
 
-    def _settle_request(self, outcomes: Sequence[tuple[str, int, bool]]) -> Request:
+    def _settle_request(self, outcomes: Sequence[tuple[str, int, Verb]]) -> Request:
         rng, history = self._rng, self._world.history
         small = rng.random() < self._small
         told: list[Outcome] = []
         parts: list[Request] = []
-        for job_id, token, failed in outcomes:
-            verb = Verb.NACK if failed else Verb.ACK
-            part = Request(len(history.requests), verb, _never_by_itself, job_id=job_id, token=token)
+        for job_id, token, verb in outcomes:
+            crashed = verb is Verb.NACK and rng.random() < 0.4
+            part = Request(len(history.requests), verb, _never_by_itself, job_id=job_id, token=token, crashed=crashed)
             history.add(part)
             parts.append(part)
-            error, delay_ms = (f"nack {part.number}", rng.choice((None, 0, 1000))) if failed else (None, None)
-            told.append(Outcome(job_id, token, error, delay_ms=delay_ms))
+            match verb:
+                case Verb.NACK:
+                    error, delay_ms = f"nack {part.number}", rng.choice((None, 0, 1000))
+                    told.append(Outcome(job_id, token, error, delay_ms=delay_ms, crashed=crashed))
+                case Verb.SNOOZE:
+                    told.append(Outcome(job_id, token, delay_ms=rng.choice((None, 0, 1000)), snoozed=True))
+                case Verb.WITHDRAW:
+                    told.append(Outcome(job_id, token, rng.choice((None, "withdrawn")), cancelled=True))
+                case _:
+                    told.append(Outcome(job_id, token))
 
         def send(_: int, request_id: str | None) -> Send:
             return lambda life: (life.small if small else life.queue).settle(told, request_id=request_id)
@@ -377,6 +408,17 @@ class Crew:
         return self._request(
             Verb.PURGE, lambda _, request_id: lambda life: life.queue.purge(entrypoint, request_id=request_id)
         )
+
+    def _gate_request(self, gate: Gate, scope: str | None) -> Request:
+        def send(_: int, request_id: str | None) -> Send:
+            def ask(life: Life) -> Coroutine[Any, Any, None]:
+                q = life.queue
+                verb = {Gate.PAUSED: q.pause, Gate.DRAINING: q.drain, Gate.OPEN: q.resume}[gate]
+                return verb(scope, request_id=request_id)
+
+            return ask
+
+        return self._request(Verb.GATE, send, gate=gate, scope=scope)
 
     def _requeue_request(self) -> Request:
         timeout = timedelta(seconds=self._rng.choice((1.0, 5.0, 20.0)))
@@ -463,6 +505,12 @@ class Crew:
 
     def _note(self, call: Call, told: str) -> None:
         self._world.trace.note(self._life.name, f"{call.request} -> {told}")
+
+
+def _closed(state: State) -> list[str | None]:
+    """What is paused or being drained."""
+    whole: list[str | None] = [] if state.gates.queue is Gate.OPEN else [None]
+    return whole + sorted(state.gates.entrypoints)
 
 
 class _Beating:

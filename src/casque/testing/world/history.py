@@ -10,7 +10,7 @@ from casque.codec.log import Segment
 from casque.state import State
 from casque.testing.world.asked import Request, Verb
 from casque.testing.world.invariants import Invariant, Violation
-from casque.types import JobRecord
+from casque.types import Gate, JobRecord
 
 if TYPE_CHECKING:
     from casque.testing.world.life import Life
@@ -84,6 +84,9 @@ class History:
         self.purges: list[Request] = []
         self.purged: deque[tuple[float, Life, int]] = deque(maxlen=256)
         """When, by whom and how many dead jobs were purged by one commit."""
+        self.gates: list[Request] = []
+        self.gated: dict[str | None, float] = {}
+        """When the gate of an entrypoint, or of the queue, was last changed."""
         self.requeues: list[Request] = []
         self.schedulings: dict[str, list[Request]] = {}
         """Who wanted to change a schedule, by its name."""
@@ -97,6 +100,8 @@ class History:
             self.by_job.setdefault(request.job_id, []).append(request)
         elif request.verb is Verb.PURGE:
             self.purges.append(request)
+        elif request.verb is Verb.GATE:
+            self.gates.append(request)
         elif request.verb is Verb.REQUEUE:
             self.requeues.append(request)
         elif request.verb is Verb.SCHEDULE:
@@ -109,6 +114,13 @@ class History:
             for request in self.by_job.get(job_id, ())
             if request.verb is verb and (token is None or request.token in (None, token)) and request.possible
         ]
+
+    def may_open(self, entrypoint: str, closed: Gate) -> bool:
+        """Whether a gate of this entrypoint may have stood open for a moment inside a commit, where nobody sees it."""
+        return any(
+            request.open_ended and request.gate is not closed and request.scope in (None, entrypoint)
+            for request in self.gates
+        )
 
     def keep(self, state: State) -> None:
         self.state = state

@@ -195,8 +195,18 @@ class LogOnlooker:
                 state.requests,
                 state.admissions,
                 state.schedules,
+                state.gates,
             )
-            == (full.position, full.jobs, full.counters, full.writers, full.requests, full.admissions, full.schedules),
+            == (
+                full.position,
+                full.jobs,
+                full.counters,
+                full.writers,
+                full.requests,
+                full.admissions,
+                full.schedules,
+                full.gates,
+            ),
             Invariant.REPLAY,
             lambda: (
                 f"snapshot and tail give position {state.position}, and the full replay another state, of position"

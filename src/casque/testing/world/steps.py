@@ -20,7 +20,7 @@ from casque.testing.world.history import Claim, Fate, History, Key, order
 from casque.testing.world.invariants import Invariant
 from casque.testing.world.layout import Layout
 from casque.testing.world.onlooker import Effect
-from casque.types import Ending, JobRecord, JobState, Schedule
+from casque.types import Ending, Gate, JobRecord, JobState, Schedule
 
 if TYPE_CHECKING:
     from casque.testing.world.life import Life
@@ -122,6 +122,7 @@ class _Step:
         )
         self._check_admitted()
         self._check_schedules()
+        self._check_gates()
         if self._claimed:
             self._check_claims()
         if self._expired:
@@ -194,6 +195,13 @@ class _Step:
             self._old.counters.sequence < record.sequence <= self._new.counters.sequence,
             Invariant.ORDER,
             lambda: f"job {record.id[:8]} got the sequence {record.sequence}",
+        )
+        name = record.spec.entrypoint
+        closed = self._old.gates.drains(name) and self._new.gates.drains(name)
+        h.demand(
+            not closed or h.may_open(name, Gate.DRAINING),
+            Invariant.GATES,
+            lambda: f"job {record.id[:8]} of {name} was added while nothing was to be",
         )
         h.fates[record.id] = Fate(record.id)
         if record.state is JobState.RUNNING:
@@ -271,6 +279,18 @@ class _Step:
             lambda: f"the schedule {name} went from {before} to {after}, and {ticked} became jobs",
         )
 
+    def _check_gates(self) -> None:
+        h, old, new = self._h, self._old.gates, self._new.gates
+        for scope in (None, *old.entrypoints.keys() | new.entrypoints.keys()):
+            if old.of(scope) is new.of(scope):
+                continue
+            h.gated[scope] = h.now()
+            h.demand(
+                any(r.possible and (r.scope, r.gate) == (scope, new.of(scope)) for r in h.gates),
+                Invariant.CAUSED,
+                lambda: f"the gate of {scope or 'the queue'} is {new.of(scope)}, and nobody asked for it",  # noqa: B023
+            )
+
     # --- A job that left ---
 
     def _check_removed(self, record: JobRecord) -> None:
@@ -281,6 +301,7 @@ class _Step:
             endings += [r for r in h.concerning(record.id, Verb.ACK) if self._may_act(r, record)]
         if b.cancelled > a.cancelled:
             endings += h.concerning(record.id, Verb.CANCEL)
+            endings += [r for r in h.concerning(record.id, Verb.WITHDRAW) if self._may_act(r, record)]
         if b.dead_purged > a.dead_purged:
             endings += [request for request in h.purges if request.possible]
         if not endings:
@@ -292,7 +313,7 @@ class _Step:
         h.checked[Invariant.CAUSED] += 1
         fate.endings = endings
         fate.hidden = range(a.tokens + 1, b.tokens + 1)
-        for verb in (Verb.NACK, Verb.RETRY, Verb.HEARTBEAT):
+        for verb in (Verb.NACK, Verb.SNOOZE, Verb.RETRY, Verb.HEARTBEAT):
             for request in h.concerning(record.id, verb):
                 request.may_have_acted = True
 
@@ -342,9 +363,16 @@ class _Step:
         h = self._h
         for request in h.concerning(old.id, Verb.RETRY):
             request.may_have_acted = True  # dead and revived in one commit
-        if new.error != old.error and new.error is not None and new.error.startswith("nack "):
-            self._check_nacked(old, h.requests[int(new.error.removeprefix("nack "))])
-            self._check_tried(old, new, Ending.FAILED)
+        counts_crashes = old.spec.max_crashes is not None
+        words = _last_words(new.error)
+        if new.error != old.error and words.startswith("nack "):
+            request = h.requests[int(words.removeprefix("nack "))]
+            self._check_nacked(old, request)
+            self._check_tried(old, new, Ending.CRASHED if request.crashed and counts_crashes else Ending.FAILED)
+        elif self._was_snoozed(old, new):
+            self._check_tried(old, new, None)
+            for request in h.concerning(old.id, Verb.SNOOZE, old.token):
+                request.may_have_acted = True
         elif _was_given_back(old, new):
             self._check_tried(old, new, None)
             claim = h.claims[old.token]
@@ -355,12 +383,19 @@ class _Step:
             )
         else:
             h.demand(
-                new.error == LEASE_RAN_OUT,
+                words == LEASE_RAN_OUT,
                 Invariant.CAUSED,
                 lambda: f"the lease {old.token} on job {old.id[:8]} ended for no reason",
             )
             self._check_expired(old)
-            self._check_tried(old, new, Ending.EXPIRED)
+            self._check_tried(old, new, Ending.CRASHED if counts_crashes else Ending.EXPIRED)
+
+    def _was_snoozed(self, old: JobRecord, new: JobRecord) -> bool:
+        return (
+            new.due_ms != old.due_ms
+            and not any(tried.token == old.token for tried in new.tries)
+            and bool(self._h.concerning(old.id, Verb.SNOOZE, old.token))
+        )
 
     def _check_tried(self, old: JobRecord, new: JobRecord, how: Ending | None) -> None:
         """The lease that ended is told by one try, or by none if it was given back."""
@@ -370,6 +405,17 @@ class _Step:
             == ([] if how is None else [(how, old.worker, old.claimed_ms, new.error)]),
             Invariant.TRIES,
             lambda: f"the lease {old.token} on job {old.id[:8]} ended ({how or 'given back'}), and is told as {told}",
+        )
+        if new.state is JobState.RUNNING:
+            return  # and was claimed again at once
+        attempts = old.attempts - (how in (None, Ending.CRASHED))
+        counts = attempts, old.crashes + (how is Ending.CRASHED)
+        self._h.demand(
+            (new.attempts, new.crashes) in (counts, (0, 0)),  # or died and was given a fresh start
+            Invariant.COUNTED,
+            lambda: (
+                f"the lease {old.token} on job {old.id[:8]} ended ({how}), and it counts {new.attempts, new.crashes}"
+            ),
         )
 
     def _check_nacked(self, old: JobRecord, request: Request) -> None:
@@ -438,6 +484,13 @@ class _Step:
             Invariant.ORDER,
             lambda: f"job {record.id[:8]} was claimed before it was due",
         )
+        name = record.spec.entrypoint
+        closed = self._old.gates.pauses(name) and self._new.gates.pauses(name)
+        h.demand(
+            not closed or h.may_open(name, Gate.PAUSED),
+            Invariant.GATES,
+            lambda: f"job {record.id[:8]} of {name} was claimed while it was paused",
+        )
         h.fates[record.id].touched_at = h.now()
         self._claimed.append(record)
 
@@ -447,6 +500,8 @@ class _Step:
         best_left: dict[str, Key] = {}
         for job_id, record in old.items():
             if not _is_due(record, at_ms) or new.get(job_id) != record:
+                continue
+            if self._old.gates.pauses(record.spec.entrypoint) or self._new.gates.pauses(record.spec.entrypoint):
                 continue
             key, name = order(record), record.spec.entrypoint
             if name not in best_left or key < best_left[name]:
@@ -489,6 +544,7 @@ def same_content(a: State, b: State) -> bool:
         and a.writers == b.writers
         and a.admissions == b.admissions
         and a.schedules == b.schedules
+        and a.gates == b.gates
         and (a.requests == b.requests or all(b.requests.get(i, seen) == seen for i, seen in a.requests.items()))
         and _same_finished(a, b)
     )
@@ -508,4 +564,10 @@ def _is_due(record: JobRecord, at_ms: int) -> bool:
 
 def _was_given_back(old: JobRecord, new: JobRecord) -> bool:
     attempts = old.attempts - (new.state is not JobState.RUNNING)
-    return (new.error, new.due_ms, new.attempts) == (old.error, old.due_ms, attempts)
+    same = (new.error, new.due_ms, new.attempts, new.crashes) == (old.error, old.due_ms, attempts, old.crashes)
+    return same and new.state is not JobState.DEAD
+
+
+def _last_words(error: str | None) -> str:
+    """What the last attempt said, also of a job that is quarantined."""
+    return (error or "").rpartition("the last time: ")[2]
