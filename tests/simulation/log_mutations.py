@@ -145,6 +145,15 @@ def snapshots_forget_request_ids(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(View, "of", staticmethod(forgetful))
 
 
+def snapshots_forget_gates(patch: pytest.MonkeyPatch) -> None:
+    of = View.of
+
+    def forgetful(state: State, tip: Any) -> View:
+        return msgspec.structs.replace(of(state, tip), gates=ALL_OPEN)
+
+    patch.setattr(View, "of", staticmethod(forgetful))
+
+
 def snapshots_forget_admissions(patch: pytest.MonkeyPatch) -> None:
     of = View.of
 

@@ -22,7 +22,19 @@ from casque.engine.reaper import Reaper
 from casque.errors import CasqueError
 from casque.journal.document import DocumentJournal
 from casque.journal.port import Appended, Batch, Work
-from casque.state import Ack, Beaten, Dequeue, GiveBack, Observed, Returned, Settle, State, Tick, machine
+from casque.state import (
+    Ack,
+    Beaten,
+    Crashed,
+    Dequeue,
+    GiveBack,
+    Observed,
+    Returned,
+    Settle,
+    State,
+    Tick,
+    machine,
+)
 from casque.state.events import subject
 from casque.state.lane import Lane
 from casque.storage.port import LOST, Outcome, Unknown
@@ -136,6 +148,28 @@ def claims_that_are_given_back_counted_as_tries(patch: pytest.MonkeyPatch) -> No
         self.jobs[event.job_id] = msgspec.structs.replace(self.jobs[event.job_id], tries=tries)
 
     patch.setattr(State, "_apply_returned", counting)
+
+
+def gates_not_heeded_by_whoever_claims(patch: pytest.MonkeyPatch) -> None:
+    def everything(self: State, entrypoints: tuple[str, ...] | None) -> tuple[str, ...]:
+        return tuple(self._ready.names()) if entrypoints is None else entrypoints
+
+    patch.setattr(State, "_let_through", everything)
+
+
+def gates_not_heeded_by_whoever_adds(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(State, "_check_not_draining", lambda self, specs: None)
+
+
+def crashes_counted_as_attempts(patch: pytest.MonkeyPatch) -> None:
+    crashed = State._apply_crashed
+
+    def counting(self: State, event: Crashed, at_ms: int) -> None:
+        crashed(self, event, at_ms)
+        job = self.jobs[event.job_id]
+        self.jobs[event.job_id] = msgspec.structs.replace(job, attempts=job.attempts + 1)
+
+    patch.setattr(State, "_apply_crashed", counting)
 
 
 def first_write_overwrites(patch: pytest.MonkeyPatch) -> None:

@@ -93,7 +93,7 @@ class Crew:
             await self._ask(self._schedule_request())
 
     async def _keep_gates(self) -> None:
-        """Somebody pauses or drains the queue, or an entrypoint of it, and opens it again soon, or somebody else does."""
+        """Somebody pauses or drains the queue, or an entrypoint of it, and opens it again soon, if nobody else does."""
         rng, history = self._rng, self._world.history
         while await self._pause(8.0):
             closed = _closed(history.state)
