@@ -23,7 +23,7 @@ from casque.journal.log.snapshots import naming
 from casque.journal.port import Batch, Conflict, Refreshed, Sighting
 from casque.state import State
 from casque.storage.port import Store, Won
-from casque.types import Finished
+from casque.types import ALL_OPEN, Finished
 
 
 def wins_not_confirmed(patch: pytest.MonkeyPatch) -> None:
