@@ -197,12 +197,7 @@ class _Step:
             lambda: f"job {record.id[:8]} got the sequence {record.sequence}",
         )
         name = record.spec.entrypoint
-        closed = self._old.gates.drains(name) and self._new.gates.drains(name)
-        h.demand(
-            not closed or h.may_open(name, Gate.DRAINING),
-            Invariant.GATES,
-            lambda: f"job {record.id[:8]} of {name} was added while nothing was to be",
-        )
+        self._demand_open(record, Gate.DRAINING, self._old.gates.drains(name) and self._new.gates.drains(name))
         h.fates[record.id] = Fate(record.id)
         if record.state is JobState.RUNNING:
             self._note_claim(record, None)
@@ -290,6 +285,14 @@ class _Step:
                 Invariant.CAUSED,
                 lambda: f"the gate of {scope or 'the queue'} is {new.of(scope)}, and nobody asked for it",  # noqa: B023
             )
+
+    def _demand_open(self, record: JobRecord, gate: Gate, closed: bool) -> None:
+        """`closed`: it stood like this before the commit and after it."""
+        self._h.demand(
+            not closed or self._h.may_open(record.spec.entrypoint, gate),
+            Invariant.GATES,
+            lambda: f"{record.spec.entrypoint} is {gate.value}, and job {record.id[:8]} was let through",
+        )
 
     # --- A job that left ---
 
@@ -485,12 +488,7 @@ class _Step:
             lambda: f"job {record.id[:8]} was claimed before it was due",
         )
         name = record.spec.entrypoint
-        closed = self._old.gates.pauses(name) and self._new.gates.pauses(name)
-        h.demand(
-            not closed or h.may_open(name, Gate.PAUSED),
-            Invariant.GATES,
-            lambda: f"job {record.id[:8]} of {name} was claimed while it was paused",
-        )
+        self._demand_open(record, Gate.PAUSED, self._old.gates.pauses(name) and self._new.gates.pauses(name))
         h.fates[record.id].touched_at = h.now()
         self._claimed.append(record)
 
