@@ -155,8 +155,7 @@ class Crew:
             if not self._careless(0.1)
         ]
         if known.leases and self._careless(0.3):
-            old = [rng.choice(known.leases[-REMEMBERED:]) for _ in range(2)]
-            outcomes += [(*lease, rng.choice((Verb.ACK, *NOT_DONE))) for lease in old]
+            outcomes += [(*self._old_lease(), rng.choice((Verb.ACK, *NOT_DONE))) for _ in range(2)]
             rng.shuffle(outcomes)
         request = self._settle_request(outcomes)
         await self._ask(request)
@@ -202,10 +201,16 @@ class Crew:
         rng, known = self._rng, self._world.known
         while await self._pause(1.5):
             if known.leases:
-                job_id, token = rng.choice(known.leases[-REMEMBERED:])
+                job_id, token = self._old_lease()
                 verb = rng.choices((Verb.ACK, Verb.NACK, Verb.HEARTBEAT), (4, 2, 1))[0]
                 blind = verb is Verb.ACK and rng.random() < 0.05
                 await self._ask(self.on_lease(verb, job_id, None if blind else token))
+
+    def _old_lease(self) -> tuple[str, int]:
+        """One that somebody heard of once; every other time of a job that is still there, where more can go wrong."""
+        leases = self._world.known.leases[-REMEMBERED:]
+        there = [lease for lease in leases if lease[0] in self._world.history.state.jobs]
+        return self._rng.choice(there if there and self._rng.random() < 0.5 else leases)
 
     async def _repeat(self) -> None:
         """Whoever does not know how it ended asks again, with the same request id."""

@@ -308,7 +308,7 @@ class _Step:
         if b.dead_purged > a.dead_purged:
             endings += [request for request in h.purges if request.possible]
         if not endings:
-            others = any(request.verb is Verb.ACK for request in h.by_job.get(record.id, ()))
+            others = any(request.verb in (Verb.ACK, Verb.WITHDRAW) for request in h.by_job.get(record.id, ()))
             h.broken(
                 Invariant.TOKENS if others else Invariant.CAUSED,
                 f"job {record.id[:8]} (token {record.token}, {record.state}) left, and nobody who might asked for it",
