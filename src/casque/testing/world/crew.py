@@ -159,6 +159,8 @@ class Crew:
             rng.shuffle(outcomes)
         request = self._settle_request(outcomes)
         await self._ask(request)
+        if request.request_id is not None and self._careless(0.4):
+            known.doubtful.append(request)  # who tells much at once asks again when in doubt
         if request.request_id is None and self._world.healed and request.calls[-1].told is Told.UNKNOWN:
             await self._ask(self._settle_request(outcomes))
 

@@ -276,6 +276,9 @@ class _Step:
 
     def _check_gates(self) -> None:
         h, old, new = self._h, self._old.gates, self._new.gates
+        for request in h.gates:
+            if request.open_ended and request.gate is new.of(request.scope):
+                h.gated[request.scope] = h.now()  # perhaps after another in this very commit, where nobody sees it
         for scope in (None, *old.entrypoints.keys() | new.entrypoints.keys()):
             if old.of(scope) is new.of(scope):
                 continue
