@@ -26,7 +26,7 @@ PAIR = replace(CALM, name="pair", nodes=2, every_s={Fault.PAUSE: 5.0})
 NAPS = replace(PAIR, name="naps", lease_s=12.0, latency_s=(0.002, 0.02), every_s={Fault.PAUSE: 8.0})
 """Two whose pauses are long enough for what they would write over to be collected meanwhile."""
 TRIO = replace(PAIR, name="trio", nodes=3)
-WATCHES = replace(TRIO, name="watches", skew_s=1200.0, every_s={Fault.CLOCK_JUMP: 3.0})
+WATCHES = replace(TRIO, name="watches", skew_s=300.0, every_s={Fault.CLOCK_JUMP: 3.0})
 """Nothing goes wrong but the clocks."""
 JUMPY = replace(ROUGH, name="jumpy", skew_s=1200.0, every_s={Fault.CLOCK_JUMP: 3.0, Fault.CRASH: 8.0})
 DEAF = replace(
