@@ -2,49 +2,19 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from collections.abc import AsyncGenerator, Iterator
-from contextlib import aclosing, contextmanager
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import NamedTuple
 
 from casque import EventKind, Missed, Queue, QueueEvent
 from casque.client.opening import as_store
 from casque.clock import SystemClock
-from casque.journal.discovery import find_leader
 from casque.state import SetSchedule
 from casque.types import JobSpec, ScheduleSpec
+from tests.acceptance.fleet import addresses, kill_leader, processes
 
-ROOT = Path(__file__).parents[2]
 SPEC = ScheduleSpec("often", "* * * * *", JobSpec("", "tick", b""), missed=Missed.ALL)
-
-
-class Process(NamedTuple):
-    popen: subprocess.Popen[str]
-    address: str
-
-
-@contextmanager
-def processes(kind: str, url: str, count: int) -> Iterator[list[Process]]:
-    """Several of them, ready; killed in the end."""
-    command = [sys.executable, "-W", "error", "-m", "tests.acceptance.ticking", kind, url]
-    started = [subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) for _ in range(count)]
-    try:
-        found = []
-        for one in started:
-            assert one.stdout is not None
-            said, address = one.stdout.readline().split()
-            assert said == "ready"
-            found.append(Process(one, address))
-        yield found
-    finally:
-        for one in started:
-            one.kill()
-            one.wait()
-            assert one.stdout is not None
-            one.stdout.close()
 
 
 async def set_schedule(url: str) -> None:
@@ -75,14 +45,11 @@ async def test_brokers_that_are_killed_miss_no_tick_and_make_none_twice(tmp_path
     await set_schedule(url)
     seen: list[QueueEvent] = []
     with processes("broker", url, 3) as brokers:
-        addresses = ",".join(broker.address for broker in brokers)
-        async with Queue.open(f"grpc://{addresses}") as queue, aclosing(queue.events(from_position=1)) as events:
+        async with Queue.open(addresses(brokers)) as queue, aclosing(queue.events(from_position=1)) as events:
             store = as_store(url)
             for _ in range(2):
                 await until(events, 2, seen)
-                leader = await find_leader(store)
-                [leading] = [broker for broker in brokers if broker.address == leader]
-                leading.popen.kill()
+                await kill_leader(store, brokers)
             await until(events, 4, seen)  # some of which passed while nobody led
             await store.close()
             assert [schedule.spec for schedule in await queue.schedules()] == [SPEC]
