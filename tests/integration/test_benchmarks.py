@@ -59,7 +59,7 @@ def test_an_unknown_section_is_refused_with_the_names_there_are() -> None:
         [sys.executable, "-m", "benchmarks", "--only", "speed"], cwd=ROOT, capture_output=True, text=True
     )
     assert done.returncode == 2
-    names = "state, document, log, deep, bulk, zones, latency, cost, grpc, field, spark-read, spark-write"
+    names = "state, document, log, deep, bulk, zones, latency, cost, ring, grpc, field, spark-read, spark-write"
     assert f"{names}, spark-pipeline, spark-work" in done.stderr
 
 
