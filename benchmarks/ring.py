@@ -25,8 +25,8 @@ CALLERS = 600
 """Three for every place in a commit of eight shards: the hash does not spread zones evenly."""
 SHARDS = (1, 2, 4, 8)
 SHARE = 0.9
-WARM_UP_S = 3.0
-"""Until each shard's writer knows itself alone, it reads too."""
+LIMIT = CALLS_PER_COMMIT * 1000 / DELAY_MS
+"""What one write in flight allows a shard."""
 RESIZE_FROM, RESIZE_TO = 4, 8
 SLOW_S = 1.0
 WINDOW_S = 0.1
@@ -37,32 +37,34 @@ def measure(scale: Scale, steps: Steps) -> Section:
     rates: dict[int, list[float]] = {shards: [] for shards in SHARDS}
     for _ in range(scale.latency_repetitions):
         for shards in SHARDS:
-            rates[shards].append(asyncio.run(_rate(shards, scale.latency_seconds)))
+            rates[shards].append(asyncio.run(_rate(shards, scale)))
             steps.done(f"{shards} shards")
     section = Section()
     table = Table(
         f"ring: {CALLERS} callers, {CALLS_PER_COMMIT} calls per commit, {DELAY_MS:.0f} ms per request",
-        ["shards", "enqueues/s", "times one shard", "per shard"],
+        ["shards", "enqueues/s", "times one shard", "per shard", "of what one write in flight allows"],
     )
     one = median(rates[1])
     for shards in SHARDS:
         times = median(rates[shards]) / one
-        table.add(shards, median(rates[shards]), f"{times:.2f}", f"{times / shards:.2f}")
+        allowed = median(rates[shards]) / (shards * LIMIT)
+        table.add(shards, median(rates[shards]), f"{times:.2f}", f"{times / shards:.2f}", f"{allowed:.0%}")
         if shards > 1:
             section.aim_for(f"{shards} shards, times one", times, at_least=SHARE * shards, unit=" times")
     section.tables.append(table)
-    section.tables.append(_resized(section, scale.latency_seconds))
+    section.tables.append(_resized(section, scale))
     steps.done("resize")
     return section
 
 
-def _resized(section: Section, seconds: float) -> Table:
-    before, after, slow_s, failed = asyncio.run(_resize(seconds))
+def _resized(section: Section, scale: Scale) -> Table:
+    before, after, slow_s, failed = asyncio.run(_resize(scale))
     table = Table(
         f"ring: {RESIZE_FROM} shards become {RESIZE_TO} under the same load",
         ["enqueues/s before", "after", "below half of that before, s", "failed calls"],
     )
     table.add(before, after, f"{slow_s:.1f}", failed)
+    table.notes.append("Nobody takes jobs here, so that all zones stay where they are, and the new shards have none.")
     section.keep_below("resize, failed calls", failed, at_most=0)
     section.keep_below("resize, longest below half the rate", slow_s, at_most=SLOW_S, unit=" s")
     return table
@@ -98,34 +100,34 @@ class _Load:
         await asyncio.gather(*self._callers, return_exceptions=True)
 
 
-async def _rate(shards: int, seconds: float) -> float:
+async def _rate(shards: int, scale: Scale) -> float:
     store = MemoryStore()
     await Parts(store, DEFAULTS).builder().create(shards)
     async with _opened(store) as queue:
         load = _Load(queue)
-        await load.rate(WARM_UP_S)
-        rate = await load.rate(seconds)
+        await load.rate(scale.log_warm_up_s)  # until each shard's writer knows itself alone, it reads too
+        rate = await load.rate(scale.latency_seconds)
         await load.stop()
     return rate
 
 
-async def _resize(seconds: float) -> tuple[float, float, float, int]:
+async def _resize(scale: Scale) -> tuple[float, float, float, int]:
     """The rate before and after, how long it was below half of the first, and calls that failed."""
     store = MemoryStore()
     parts = Parts(MeteredStore(store, delay_ms=DELAY_MS), DEFAULTS)
     await Parts(store, DEFAULTS).builder().create(RESIZE_FROM)
     async with _opened(store) as queue:
         load = _Load(queue)
-        await load.rate(WARM_UP_S)
-        before = await load.rate(seconds)
+        await load.rate(scale.log_warm_up_s)
+        before = await load.rate(scale.latency_seconds)
         resizing = asyncio.create_task(parts.builder().resize(RESIZE_TO))
         slow_s = longest_s = 0.0
-        ends = time.perf_counter() + seconds + WARM_UP_S
+        ends = time.perf_counter() + scale.latency_seconds + scale.log_warm_up_s
         while time.perf_counter() < ends or not resizing.done():
             is_slow = await load.rate(WINDOW_S) < before / 2
             slow_s = slow_s + WINDOW_S if is_slow else 0.0
             longest_s = max(longest_s, slow_s)
-        after = await load.rate(seconds)
+        after = await load.rate(scale.latency_seconds)
         await resizing
         await load.stop()
     return before, after, longest_s, load.failed
