@@ -98,7 +98,6 @@ def _trip_alone(spark: SparkSession, url: str, jobs: int) -> float:
     """To the executors and back, without a queue."""
     from casque.spark.work.calling import Calling
     from casque.spark.work.courier import Courier
-    from casque.spark.work.parcels import jobs_table
     from casque.spark.work.process import loading
 
     async def some() -> list[Job[bytes]]:
@@ -110,8 +109,8 @@ def _trip_alone(spark: SparkSession, url: str, jobs: int) -> float:
     courier = Courier(spark, Calling(loading(no_op)), tasks=None)
     started = time.perf_counter()
     for start in range(0, jobs, BATCH):
-        back = courier.carry(jobs_table(batch[start : start + BATCH]), "benchmark")
-        assert back.outcomes.num_rows == min(BATCH, jobs - start)
+        back = courier.carry(batch[start : start + BATCH], "benchmark")
+        assert len(back.done) == min(BATCH, jobs - start)
     return time.perf_counter() - started
 
 

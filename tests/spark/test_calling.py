@@ -10,31 +10,30 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from casque import InvalidInputError, Job, Queue
+from casque import InvalidInputError, Job, Outcome, Queue
 from casque.clock import SystemClock
 from casque.spark.work.calling import Calling, Loading, by_name
 from casque.spark.work.options import Kind
 from casque.spark.work.pace import FIRST, MOST, Pace
-from casque.spark.work.parcels import jobs_table, pieces
+from casque.spark.work.parcels import answer_packed, answer_unpacked, packed, pieces, unpacked
 from casque.spark.work.process import loading, process
 
 pytestmark = pytest.mark.xdist_group("spark")
 
 
-async def claimed(*payloads: bytes) -> pa.Table:
+async def claimed(*payloads: bytes) -> list[Job[bytes]]:
     async with Queue.open("memory://") as queue:
         for payload in payloads:
             await queue.enqueue("count", payload, priority=3, headers={"a": "b"}, zone="north", key=payload.decode())
-        return jobs_table(await queue.dequeue(batch_size=100))
+        return await queue.dequeue(batch_size=100)
 
 
 async def told(handler: Callable[[Any], Any], *payloads: bytes, **how: Any) -> list[tuple[str | None, bytes | None]]:
     jobs = await claimed(*payloads)
-    outcomes, kept = await asyncio.to_thread(Calling(loading(handler), **how).answered, jobs)
+    outcomes, kept = await asyncio.to_thread(Calling(loading(handler), **how).answered, unpacked(packed(jobs)))
     assert not kept
-    assert outcomes.column("id") == jobs.column("id")
-    assert outcomes.column("token") == jobs.column("token")
-    return list(zip(outcomes.column("error").to_pylist(), outcomes.column("result").to_pylist(), strict=True))
+    assert [(one.job_id, one.token) for one in outcomes] == [(job.id, job.token) for job in jobs]
+    return [(one.error, one.result) for one in outcomes]
 
 
 async def test_a_handler_sees_its_job_as_it_would_anywhere() -> None:
@@ -193,10 +192,22 @@ def test_the_handler_is_loaded_once_in_a_process() -> None:
 
 
 def test_pieces_are_even_and_none_is_empty() -> None:
-    table = pa.table({"n": list(range(10))})
-    assert [piece.num_rows for piece in pieces(table, 4)] == [2, 3, 2, 3]
-    assert [piece.num_rows for piece in pieces(table, 99)] == [1] * 10
-    assert pieces(table.slice(0, 0), 4) == []
+    assert pieces(range(10), 4) == [range(2), range(2, 5), range(5, 7), range(7, 10)]
+    assert [len(piece) for piece in pieces(range(10), 99)] == [1] * 10
+    assert pieces([], 4) == []
+
+
+async def test_jobs_travel_as_the_queue_keeps_them() -> None:
+    jobs = await claimed(b"1", b"2")
+    assert unpacked(packed(jobs)) == [job.record for job in jobs]
+    assert unpacked(packed([])) == []
+
+
+async def test_jobs_that_are_simply_done_need_no_answer_and_one_that_is_not_makes_all_of_them_be_named() -> None:
+    done = [Outcome("a", 1), Outcome("b", 2)]
+    assert answer_packed(done) == b""
+    told = [*done, Outcome("c", 3, "broken", delay_ms=5, final=True), Outcome("d", 4, result=b"!")]
+    assert answer_unpacked(answer_packed(told)) == told
 
 
 def test_the_pace_starts_small_grows_with_quick_handlers_and_shrinks_with_slow_ones() -> None:

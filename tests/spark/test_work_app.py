@@ -18,7 +18,6 @@ from casque.service import Outcome
 from casque.spark import process
 from casque.spark.work.calling import Loading
 from casque.spark.work.functions import Crew, functions_of, load
-from casque.spark.work.parcels import jobs_table, outcomes_in
 from tests.spark.test_work import archived, totals
 
 pytestmark = pytest.mark.xdist_group("spark")
@@ -72,7 +71,7 @@ async def outcomes(*added: tuple[str, bytes], concurrency: int = 1) -> list[Outc
 
     def answered() -> list[Outcome]:
         with Crew(Loading(name=f"{__name__}:app"), concurrency) as crew:
-            return outcomes_in(crew.answered(jobs_table(jobs)))
+            return crew.answered([job.record for job in jobs])
 
     told = await asyncio.to_thread(answered)
     assert [one.job_id for one in told] == [job.id for job in jobs]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import pickle
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from typing import Any
@@ -28,14 +28,15 @@ from casque.service import Outcome
 from casque.spark.executor import settle_in
 from casque.spark.parquet import File
 from casque.spark.work.options import Kind
-from casque.spark.work.parcels import OUTCOMES, jobs_of, outcomes_of, packed, pieces, unpacked
+from casque.spark.work.parcels import answer_packed, jobs_table, pieces, unpacked
 from casque.spark.work.results import Keeping
+from casque.types import JobRecord
 from casque.worker import failures
 from casque.worker.named import named
 
-BACK = "parcel binary, trouble string, files string"
+BACK = "number int, parcel binary, trouble string, files string"
 """What comes back for each parcel: the outcomes, or why there are none; and which files of results were written."""
-_BACK = pa.schema([("parcel", pa.binary()), ("trouble", pa.string()), ("files", pa.string())])
+_BACK = pa.schema([("number", pa.int32()), ("parcel", pa.binary()), ("trouble", pa.string()), ("files", pa.string())])
 
 
 class Loading(msgspec.Struct, frozen=True):
@@ -59,7 +60,7 @@ class Calling(msgspec.Struct, frozen=True):
         """For `DataFrame.mapInArrow`: parcels in, parcels out."""
         kept: list[pa.Table] = []
 
-        def answer(jobs: pa.Table) -> pa.Table:
+        def answer(jobs: list[JobRecord]) -> list[Outcome]:
             outcomes, rows = self.answered(jobs)
             kept.extend(rows)
             return outcomes
@@ -72,8 +73,8 @@ class Calling(msgspec.Struct, frozen=True):
     def _written(self, keeping: Keeping, rows: pa.Table) -> File:
         return keeping.writer.place.run(lambda store: keeping.write(store, rows))
 
-    def answered(self, jobs: pa.Table) -> tuple[pa.Table, list[pa.Table]]:
-        """What the handler makes of these jobs: the outcomes, and rows of results to be kept.
+    def answered(self, jobs: Sequence[JobRecord]) -> tuple[list[Outcome], list[pa.Table]]:
+        """What the handler makes of these jobs: the outcomes, in their order, and rows of results to be kept.
 
         Raises:
             Exception: whatever kept the handler from being called at all.
@@ -81,10 +82,9 @@ class Calling(msgspec.Struct, frozen=True):
         handler = load(self.loading)
         if self.kind is Kind.JOB:
             return self._one_by_one(handler, jobs)
-        size = self.per_call or max(jobs.num_rows, 1)
-        told = [self._many(handler, chunk) for chunk in pieces(jobs, -(-jobs.num_rows // size))]
-        outcomes = pa.concat_tables([OUTCOMES.empty_table(), *(outcomes for outcomes, _ in told)])
-        return outcomes, [rows for _, several in told for rows in several]
+        size = self.per_call or max(len(jobs), 1)
+        told = [self._many(handler, chunk) for chunk in pieces(jobs, -(-len(jobs) // size))]
+        return [one for outcomes, _ in told for one in outcomes], [rows for _, several in told for rows in several]
 
     def crashed(self, job: Job[Any], error: str, _rng: Random) -> Outcome:
         """What became of a job that its process did not survive. The queue knows how long it waits."""
@@ -92,8 +92,11 @@ class Calling(msgspec.Struct, frozen=True):
 
     # --- Handlers of one job ---
 
-    def _one_by_one(self, handler: Callable[[Any], Any], jobs: pa.Table) -> tuple[pa.Table, list[pa.Table]]:
-        given = jobs_of(jobs, codec_for(self.type))
+    def _one_by_one(
+        self, handler: Callable[[Any], Any], jobs: Sequence[JobRecord]
+    ) -> tuple[list[Outcome], list[pa.Table]]:
+        codec = codec_for(self.type)
+        given = (Job(job, codec) for job in jobs)
         accept = _result if self.keeping is None else self.keeping.accept
         if inspect.iscoroutinefunction(handler):
             with asyncio.Runner() as runner:
@@ -103,39 +106,44 @@ class Calling(msgspec.Struct, frozen=True):
                 done = list(threads.map(lambda job: _tried(handler, job, accept), given))
         else:
             done = [_tried(handler, job, accept) for job in given]
-        errors, values = [error for error, _ in done], [value for _, value in done]
         if self.keeping is None:
-            return outcomes_of(jobs, errors, values), []
-        return outcomes_of(jobs, errors, [None] * len(errors)), [self.keeping.rows(jobs, values)]
+            return _outcomes(jobs, done), []
+        rows = self.keeping.rows(jobs_table(jobs), [value for _, value in done])
+        return _outcomes(jobs, [(error, None) for error, _ in done]), [rows]
 
     # --- Handlers of many ---
 
-    def _many(self, handler: Callable[[Any], Any], jobs: pa.Table) -> tuple[pa.Table, list[pa.Table]]:
+    def _many(self, handler: Callable[[Any], Any], jobs: Sequence[JobRecord]) -> tuple[list[Outcome], list[pa.Table]]:
         try:
-            returned = _as_table(handler(jobs.to_pandas() if self.kind is Kind.PANDAS else jobs))
+            table = jobs_table(jobs)
+            returned = _as_table(handler(table.to_pandas() if self.kind is Kind.PANDAS else table))
             if returned is None:
-                return outcomes_of(jobs, [None] * jobs.num_rows, [None] * jobs.num_rows), []
-            places = _places(returned, jobs)
+                return _outcomes(jobs, [(None, None)] * len(jobs)), []
+            places = _places(returned, table)
             errors = _errors(returned, places)
             if self.keeping is None:
-                return outcomes_of(jobs, *_results(returned, places, errors)), []
-            rows = self.keeping.rows_of(jobs, returned, places, pc.is_null(errors))
-            return outcomes_of(jobs, errors, [None] * jobs.num_rows), [rows]
+                errors, results = _results(returned, places, errors)
+                return _outcomes(jobs, zip(errors.to_pylist(), results.to_pylist(), strict=True)), []
+            rows = self.keeping.rows_of(table, returned, places, pc.is_null(errors))
+            return _outcomes(jobs, [(error, None) for error in errors.to_pylist()]), [rows]
         except BaseException as error:  # noqa: BLE001  it is these jobs' outcome
-            return outcomes_of(jobs, [described(error)] * jobs.num_rows, [None] * jobs.num_rows), []
+            return _outcomes(jobs, [(described(error), None)] * len(jobs)), []
 
 
-def answers(batches: Iterator[pa.RecordBatch], answer: Callable[[pa.Table], pa.Table]) -> Iterator[pa.RecordBatch]:
+def answers(
+    batches: Iterator[pa.RecordBatch], answer: Callable[[list[JobRecord]], list[Outcome]]
+) -> Iterator[pa.RecordBatch]:
     """For each parcel of jobs one of outcomes, or why there is none."""
     settle_in()
     for batch in batches:
-        for cell in batch.column("parcel"):
+        numbers, parcels = batch.column("number").to_pylist(), batch.column("parcel").to_pylist()
+        for number, parcel in zip(numbers, parcels, strict=True):
             try:
-                outcomes = answer(unpacked(cell))
+                outcomes = answer(unpacked(parcel))
             except Exception as error:  # noqa: BLE001  anything here is told to the driver, which stops
-                yield _back(trouble=described(error))
+                yield _back(number, trouble=described(error))
             else:
-                yield _back(parcel=packed(outcomes))
+                yield _back(number, parcel=answer_packed(outcomes))
 
 
 @lru_cache(maxsize=8)
@@ -156,8 +164,16 @@ def described(error: BaseException) -> str:
     return failures.described(error, caller=__file__)
 
 
-def _back(*, parcel: bytes | None = None, trouble: str | None = None, files: str | None = None) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pylist([{"parcel": parcel, "trouble": trouble, "files": files}], schema=_BACK)
+def _back(
+    number: int | None = None, *, parcel: bytes | None = None, trouble: str | None = None, files: str | None = None
+) -> pa.RecordBatch:
+    row = {"number": number, "parcel": parcel, "trouble": trouble, "files": files}
+    return pa.RecordBatch.from_pylist([row], schema=_BACK)
+
+
+def _outcomes(jobs: Sequence[JobRecord], told: Iterable[tuple[str | None, bytes | None]]) -> list[Outcome]:
+    """Done, or failed."""
+    return [Outcome(job.spec.id, job.token, error, result) for job, (error, result) in zip(jobs, told, strict=True)]
 
 
 def _tried(handler: Callable[[Job[Any]], Any], job: Job[Any], accept: Callable[[Any], Any]) -> tuple[str | None, Any]:

@@ -6,16 +6,19 @@ Works on a session of any kind, classic or Connect: nothing but frames, and tags
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 import pyarrow as pa
 
+from casque.client.job import Job
 from casque.clock import Random
+from casque.service import Outcome
 from casque.spark.parquet import File
 from casque.spark.work.calling import BACK, Calling
 from casque.spark.work.functions import Functions
-from casque.spark.work.parcels import JOBS, jobs_of, outcomes_table, packed, pieces, unpacked
+from casque.spark.work.parcels import answer_unpacked, packed, pieces
 from casque.spark.work.results import ResultsTable
 
 if TYPE_CHECKING:
@@ -37,8 +40,11 @@ class SparkFailedError(Exception):
 class Delivery(NamedTuple):
     """What one trip has brought."""
 
-    outcomes: pa.Table
-    files: list[File]
+    done: Sequence[Job[bytes]]
+    """Those about which nothing else is to be said: most, as a rule."""
+    outcomes: Sequence[Outcome]
+    """What became of the others."""
+    files: Sequence[File] = ()
     """Of results. They are part of no table yet."""
 
 
@@ -59,20 +65,26 @@ class Courier:
         # has said about its size; what Spark itself knows, Connect does not tell.
         self._tasks = tasks or max(TASKS_MIN, int(spark.conf.get("spark.sql.shuffle.partitions") or TASKS_MIN))
 
-    def carry(self, jobs: pa.Table, tag: str) -> Delivery:
+    def carry(self, jobs: Sequence[Job[bytes]], tag: str) -> Delivery:
         """The outcomes of all these jobs.
 
         Raises:
             TroubleError: some of them were not tried. The handler may have been called for others.
             SparkFailedError: nothing is known about any of them.
         """
-        parcels = [packed(piece) for piece in pieces(jobs, self._tasks)]
-        back = self._trip(parcels, tag)
-        for trouble in back.column("trouble").drop_null():
-            raise TroubleError(trouble.as_py())
-        outcomes = pa.concat_tables([unpacked(cell) for cell in back.column("parcel").drop_null()])
-        told = [msgspec.json.decode(text.as_py(), type=list[File]) for text in back.column("files").drop_null()]
-        return Delivery(outcomes, [file for files in told for file in files])
+        sent = pieces(jobs, self._tasks)
+        done: list[Job[bytes]] = []
+        outcomes: list[Outcome] = []
+        files: list[File] = []
+        for number, parcel, told in self._trip([packed(piece) for piece in sent], tag):
+            if told is not None:
+                files += msgspec.json.decode(told, type=list[File])
+            elif parcel:
+                outcomes += answer_unpacked(parcel)
+            else:
+                done += sent[number]
+        assert len(done) + len(outcomes) == len(jobs), "a parcel did not come back"
+        return Delivery(done, outcomes, files)
 
     def probe(self, tag: str) -> None:
         """The same trip without a job: whether executors can be reached, and can load the handler.
@@ -80,14 +92,12 @@ class Courier:
         Raises:
             TroubleError, SparkFailedError: as above.
         """
-        back = self._trip([packed(JOBS.empty_table())], tag)
-        for trouble in back.column("trouble").drop_null():
-            raise TroubleError(trouble.as_py())
+        self._trip([packed([])], tag)
 
-    def died(self, jobs: pa.Table, why: str, rng: Random) -> Delivery:
+    def died(self, jobs: Sequence[Job[bytes]], why: str, rng: Random) -> Delivery:
         """The outcome of jobs whose process did not survive them."""
         said = f"WorkerDied: the Python process on the executor died while it ran this job alone ({why})"
-        return Delivery(outcomes_table([self._calling.crashed(job, said, rng) for job in jobs_of(jobs)]), [])
+        return Delivery([], [self._calling.crashed(job, said, rng) for job in jobs])
 
     def interrupt(self, tag: str) -> None:
         """End what runs under this tag; whoever waits for it gets a SparkFailedError."""
@@ -101,7 +111,8 @@ class Courier:
             return self._calling
         return msgspec.structs.replace(self._calling, keeping=self._results.keeping())
 
-    def _trip(self, parcels: list[bytes], tag: str) -> pa.Table:
+    def _trip(self, parcels: list[bytes], tag: str) -> list[tuple[int, bytes | None, str | None]]:
+        """What came back: the number of a parcel and its outcomes, or files that were written."""
         failures = _failures()
         # A classic session's own tags do not reach the thread of the JVM that collects a frame as Arrow.
         tagged = (
@@ -111,12 +122,16 @@ class Courier:
         )
         tagged[0](tag)
         try:
-            frame = self._spark.createDataFrame(pa.table({"parcel": pa.array(parcels, pa.binary())}))
-            return frame.mapInArrow(self._now(), BACK).toArrow()
+            numbers = pa.array(range(len(parcels)), pa.int32())
+            frame = self._spark.createDataFrame(pa.table({"number": numbers, "parcel": pa.array(parcels, pa.binary())}))
+            back = frame.mapInArrow(self._now(), BACK).toArrow()
         except failures as error:
             raise SparkFailedError(_gist(error)) from error
         finally:
             tagged[1](tag)
+        for trouble in back.column("trouble").drop_null():
+            raise TroubleError(trouble.as_py())
+        return [(row["number"], row["parcel"], row["files"]) for row in back.to_pylist()]
 
 
 def _context(spark: SparkSession) -> SparkContext | None:

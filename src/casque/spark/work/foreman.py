@@ -12,7 +12,6 @@ from concurrent.futures import Executor
 from typing import Any, TypeVar
 
 import msgspec
-import pyarrow as pa
 
 from casque.client.job import Job
 from casque.client.queue import Queue
@@ -22,7 +21,7 @@ from casque.spark.work.courier import Courier, Delivery, SparkFailedError, Troub
 from casque.spark.work.keeper import keeping
 from casque.spark.work.options import Until, WorkOptions
 from casque.spark.work.pace import FIRST, Pace
-from casque.spark.work.parcels import jobs_table, pieces
+from casque.spark.work.parcels import pieces
 from casque.spark.work.results import ResultsTable
 from casque.spark.work.settling import settle
 from casque.spark.work.summary import Summary
@@ -227,8 +226,7 @@ class Foreman:
 
         timer = self._clock.call_later(self._options.timeout_ms / 1000, overdue)
         try:
-            table = await self._in_thread(lambda: jobs_table(jobs))
-            deliveries = await self._delivered(table, trip)
+            deliveries = await self._delivered(jobs, trip)
         except SparkFailedError as error:
             if not trip.overdue:
                 raise
@@ -240,11 +238,12 @@ class Foreman:
         finally:
             timer.cancel()
         took_s = self._since(began_ms)
-        self._pace.learn(jobs=len(jobs), payload_bytes=table.nbytes, seconds=took_s)
+        payload_bytes = sum(len(job.record.spec.payload) for job in jobs) if self._pace.learns else 0
+        self._pace.learn(jobs=len(jobs), payload_bytes=payload_bytes, seconds=took_s)
         self._count(batches=1, run_s=took_s)
         return deliveries
 
-    async def _delivered(self, jobs: pa.Table, trip: _Trip) -> list[Delivery]:
+    async def _delivered(self, jobs: Sequence[Job[bytes]], trip: _Trip) -> list[Delivery]:
         """The outcomes. A batch that kills its process is tried again in pieces, until it is known which job does it.
 
         The handler is called again for those that happened to be in the same batch: nobody knows how far it got.
@@ -256,15 +255,15 @@ class Foreman:
                 raise
             # If a trip without any job fails too, Spark or the machine is to blame, and no job may be.
             await self._in_thread(lambda: self._courier.probe(trip.tag))
-            if jobs.num_rows == 1:
+            if len(jobs) == 1:
                 trip.culprits += 1
                 if trip.culprits > CULPRITS_MAX:
                     raise
-                log.warning("job %s killed the process that ran it: %s", jobs.column("id")[0], error)
+                log.warning("job %s killed the process that ran it: %s", jobs[0].id, error)
                 return [self._courier.died(jobs, str(error), self._rng)]
             if trip.culprits >= CULPRITS_MAX:
                 raise
-            log.warning("Spark gave up on %d jobs, trying them in pieces: %s", jobs.num_rows, error)
+            log.warning("Spark gave up on %d jobs, trying them in pieces: %s", len(jobs), error)
         answered = await asyncio.gather(*(self._delivered(piece, trip) for piece in pieces(jobs, NARROWER)))
         return [delivery for several in answered for delivery in several]
 
@@ -277,9 +276,11 @@ class Foreman:
 
     async def _settle(self, deliveries: list[Delivery]) -> None:
         began_ms = self._clock.monotonic_ms()
-        outcomes = pa.concat_tables([delivery.outcomes for delivery in deliveries])
-        settled = await settle(self._queue, outcomes, self._rng)
-        self._count(**msgspec.structs.asdict(settled), running=-outcomes.num_rows, settle_s=self._since(began_ms))
+        done = [job for delivery in deliveries for job in delivery.done]
+        outcomes = [outcome for delivery in deliveries for outcome in delivery.outcomes]
+        settled = await settle(self._queue, done, outcomes, self._rng)
+        settled_jobs = len(done) + len(outcomes)
+        self._count(**msgspec.structs.asdict(settled), running=-settled_jobs, settle_s=self._since(began_ms))
 
     async def _give_back(self, jobs: list[Job[bytes]]) -> None:
         answers = await self._queue.give_back(jobs)

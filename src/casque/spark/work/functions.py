@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import io
 import pickle
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from types import TracebackType
 from typing import Any, Self, get_type_hints
@@ -18,12 +18,13 @@ from typing import Any, Self, get_type_hints
 import pyarrow as pa
 
 from casque.client.job import Job
+from casque.client.payloads import BytesCodec
 from casque.clock import Random, SystemClock, system_random
 from casque.errors import InvalidInputError
 from casque.functions.arguments import Arguments
 from casque.service import Outcome
 from casque.spark.work.calling import Loading, answers
-from casque.spark.work.parcels import jobs_of, outcomes_table
+from casque.types import JobRecord
 from casque.worker.claims import Claim, Claims
 from casque.worker.handlers import Handler, Handlers
 from casque.worker.named import app_named, as_app
@@ -33,6 +34,7 @@ from casque.worker.runner import Runner, crashed
 
 CACHE = "__msgspec_cache__"
 """Where msgspec keeps what it knows about a dataclass: in the class."""
+_BYTES = BytesCodec()
 
 
 class Functions:
@@ -77,17 +79,15 @@ class Crew:
             if self._gang is not None:
                 loop.run(self._gang.close())
 
-    def answered(self, jobs: pa.Table) -> pa.Table:
+    def answered(self, jobs: Sequence[JobRecord]) -> list[Outcome]:
         """What became of each of them, in their order.
 
         Raises:
             InvalidInputError: the app is not here as the driver has it, and nothing was called.
         """
         handlers = load(self._loading)
-        claims = [Claim(job, _of(handlers, job.entrypoint), 0) for job in jobs_of(jobs)]
-        if not claims:
-            return outcomes_table([])
-        return outcomes_table(self._loop.run(self._worked_off(claims, handlers)))
+        claims = [Claim(Job(job, _BYTES), _of(handlers, job.spec.entrypoint), 0) for job in jobs]
+        return self._loop.run(self._worked_off(claims, handlers)) if claims else []
 
     async def _worked_off(self, claims: list[Claim], handlers: Mapping[str, Handler]) -> list[Outcome]:
         if self._gang is None:

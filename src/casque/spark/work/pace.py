@@ -22,6 +22,11 @@ class Pace:
         """Whether anything is known about the handler's speed."""
 
     @property
+    def learns(self) -> bool:
+        """Whether it matters how large jobs are."""
+        return self._fixed is None
+
+    @property
     def size(self) -> int:
         return self._fixed or self._size
 

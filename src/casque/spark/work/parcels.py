@@ -1,22 +1,25 @@
-"""What travels between the driver and the executors: jobs one way, outcomes the other, as Arrow streams.
+"""What travels between the driver and the executors: jobs one way, outcomes the other.
 
 Spark sees neither. A parcel of many jobs is one binary cell for it, so that it copies bytes instead of turning every
-row into its own form and back, and time zones, maps and large values are none of its business. For 100,000 small jobs
-that is a third of the processor time of a frame with a row per job.
+row into its own form and back, and time zones, maps and large values are none of its business. Jobs travel as the queue
+keeps them, written down in one go: whoever takes them apart into columns goes through all of them once for each, and
+they do not fit into a processor's cache.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any
+from typing import TypeVar
 
+import msgspec
 import pyarrow as pa
 
 from casque.client.job import Job
-from casque.client.payloads import BytesCodec, PayloadCodec
-from casque.service import Outcome
-from casque.types import JobRecord, JobSpec, JobState
+from casque.service import Outcome, is_silent_ack
+from casque.types import JobRecord
+
+T = TypeVar("T")
 
 MOMENT = pa.timestamp("ms", tz="UTC")
 JOBS = pa.schema(
@@ -40,31 +43,47 @@ JOBS = pa.schema(
         ("crashes", pa.int64()),
     ]
 )
-"""What a handler of many jobs is given, and what a job is put together from for a handler of one. `error` is that of
-the attempt before."""
-OUTCOMES = pa.schema(
-    [
-        ("id", pa.string()),
-        ("token", pa.int64()),
-        ("error", pa.string()),
-        ("result", pa.binary()),
-        ("delay_ms", pa.int64()),
-        ("final", pa.bool_()),
-        ("crashed", pa.bool_()),
-        ("snoozed", pa.bool_()),
-        ("cancelled", pa.bool_()),
-    ]
-)
-"""As `Outcome` has them, but for its back-off. Null says nothing: a job without an error is done."""
-BYTES: PayloadCodec[Any] = BytesCodec()
-_RUNNING = JobState.RUNNING
-_SMALL = pa.ipc.IpcWriteOptions(compression="lz4")
+"""What a handler of many jobs is given. `error` is that of the attempt before."""
+_encoder = msgspec.msgpack.Encoder()
+_jobs = msgspec.msgpack.Decoder(list[JobRecord])
+_outcomes = msgspec.msgpack.Decoder(list[Outcome])
+_SIZE_BYTES = 8
+_CODEC = "lz4"
 """Spark copies a parcel several times on its way: to make it smaller takes less than that."""
 
 
-def jobs_table(jobs: Sequence[Job[bytes]]) -> pa.Table:
-    """Claimed jobs as columns."""
-    records = [job.record for job in jobs]
+def packed(jobs: Sequence[Job[bytes]]) -> bytes:
+    """Claimed jobs, for an executor."""
+    return _small(_encoder.encode([job.record for job in jobs]))
+
+
+def unpacked(parcel: bytes) -> list[JobRecord]:
+    """The jobs again. Nobody holds their leases here."""
+    return _jobs.decode(_large(parcel))
+
+
+def answer_packed(outcomes: Sequence[Outcome]) -> bytes:
+    """What became of them. If all are done, and nothing else is to be said, there is nothing to send."""
+    return b"" if all(map(is_silent_ack, outcomes)) else _small(_encoder.encode(outcomes))
+
+
+def answer_unpacked(parcel: bytes) -> list[Outcome]:
+    return _outcomes.decode(_large(parcel))
+
+
+def _small(body: bytes) -> bytes:
+    small: bytes = pa.compress(body, codec=_CODEC, asbytes=True)
+    return len(body).to_bytes(_SIZE_BYTES, "big") + small
+
+
+def _large(parcel: bytes) -> bytes:
+    size = int.from_bytes(parcel[:_SIZE_BYTES], "big")
+    body: bytes = pa.decompress(parcel[_SIZE_BYTES:], decompressed_size=size, codec=_CODEC, asbytes=True)
+    return body
+
+
+def jobs_table(records: Sequence[JobRecord]) -> pa.Table:
+    """The same as columns."""
     specs = [record.spec for record in records]
     headers = [spec.headers for spec in specs]
     if any(headers):
@@ -95,106 +114,8 @@ def jobs_table(jobs: Sequence[Job[bytes]]) -> pa.Table:
     return pa.table(columns, schema=JOBS)
 
 
-def jobs_of(table: pa.Table, codec: PayloadCodec[Any] = BYTES) -> Iterator[Job[Any]]:
-    """The jobs again, one by one. Nobody holds their leases here: they cannot be finished by their handles."""
-    columns = [
-        (column.cast(pa.int64()) if column.type == MOMENT else column).to_pylist() for column in table.itercolumns()
-    ]
-    for (
-        id_,
-        entrypoint,
-        payload,
-        token,
-        attempts,
-        priority,
-        created,
-        due,
-        claimed,
-        most,
-        key,
-        zone,
-        headers,
-        error,
-        n,
-        crashes_max,
-        crashes,
-    ) in zip(*columns, strict=True):
-        spec = JobSpec(
-            id_,
-            entrypoint,
-            payload,
-            priority,
-            None,
-            most,
-            key,
-            None if headers is None else dict(headers),
-            zone,
-            max_crashes=crashes_max,
-        )
-        yield Job(
-            JobRecord(
-                spec,
-                n,
-                created,
-                _RUNNING,
-                due,
-                token=token,
-                attempts=attempts,
-                claimed_ms=claimed,
-                error=error,
-                crashes=crashes,
-            ),
-            codec,
-        )
-
-
-def outcomes_of(
-    jobs: pa.Table, errors: Sequence[str | None] | pa.Array, results: Sequence[bytes | None] | pa.Array
-) -> pa.Table:
-    """What became of each of these jobs, in their order: done, or failed."""
-    columns = [jobs.column("id"), jobs.column("token"), _as(errors, pa.string()), _as(results, pa.binary())]
-    silent = [pa.nulls(jobs.num_rows, field.type) for field in list(OUTCOMES)[len(columns) :]]
-    return pa.table([*columns, *silent], schema=OUTCOMES)
-
-
-def outcomes_table(outcomes: Sequence[Outcome]) -> pa.Table:
-    """The same of outcomes that may say anything else."""
-    names = ["job_id", *OUTCOMES.names[1:]]
-    columns = [
-        pa.array([getattr(one, name) for one in outcomes], field.type)
-        for name, field in zip(names, OUTCOMES, strict=True)
-    ]
-    return pa.table(columns, schema=OUTCOMES)
-
-
-def outcomes_in(table: pa.Table) -> list[Outcome]:
-    """The outcomes again, as a queue takes them."""
-    columns = [column.to_pylist() for column in table.itercolumns()]
-    return [
-        Outcome(id_, token, error, result, delay_ms, None, bool(final), bool(crashed), bool(snoozed), bool(cancelled))
-        for id_, token, error, result, delay_ms, final, crashed, snoozed, cancelled in zip(*columns, strict=True)
-    ]
-
-
-def packed(table: pa.Table) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema, options=_SMALL) as stream:
-        stream.write_table(table)
-    whole: bytes = sink.getvalue().to_pybytes()
-    return whole
-
-
-def unpacked(cell: pa.BinaryScalar) -> pa.Table:
-    with pa.ipc.open_stream(cell.as_buffer()) as stream:
-        return stream.read_all()
-
-
-def pieces(table: pa.Table, most: int) -> list[pa.Table]:
+def pieces(jobs: Sequence[T], most: int) -> list[Sequence[T]]:
     """Up to so many pieces of nearly the same size, none of them empty."""
-    count = min(most, table.num_rows)
-    bounds = [table.num_rows * n // count for n in range(count + 1)] if count else []
-    return [table.slice(start, end - start) for start, end in pairwise(bounds)]
-
-
-def _as(values: Any, kind: pa.DataType) -> Any:
-    return values.cast(kind) if isinstance(values, pa.Array | pa.ChunkedArray) else pa.array(values, kind)
+    count = min(most, len(jobs))
+    bounds = [len(jobs) * n // count for n in range(count + 1)] if count else []
+    return [jobs[start:end] for start, end in pairwise(bounds)]

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Sequence
 
 import msgspec
-import pyarrow as pa
 
+from casque.client.job import Job
 from casque.client.queue import Queue
 from casque.clock import Random, new_id
 from casque.errors import CasqueError, JobNotFoundError, LeaseLostError
 from casque.service import Outcome
-from casque.spark.work.parcels import outcomes_in
 
 AT_ONCE = 10_000
 """What one call may settle, by the limits of a broker. Several at once still are one commit."""
@@ -26,18 +26,20 @@ class Settled(msgspec.Struct, frozen=True):
     lost: int = 0
 
 
-async def settle(queue: Queue[bytes], outcomes: pa.Table, rng: Random) -> Settled:
+async def settle(queue: Queue[bytes], done: Sequence[Job[bytes]], outcomes: Sequence[Outcome], rng: Random) -> Settled:
     """Each outcome once, with the token that its job was claimed with.
 
     Raises:
         CasqueError: the queue could not be written; some may have been settled.
     """
-    told = outcomes_in(outcomes)
+    told: list[Job[bytes] | Outcome] = [*done, *outcomes]
     parts = [told[start : start + AT_ONCE] for start in range(0, len(told), AT_ONCE)]
     # With an id, a call that got no answer can be repeated: by the client that follows a failover, for example.
     answers = await asyncio.gather(*(queue.settle(part, request_id=new_id(rng)) for part in parts))
-    refused = [_too_late(answer) for several in answers for answer in several]
-    counts = Counter("lost" if late else _how(outcome) for outcome, late in zip(told, refused, strict=True))
+    late = [_too_late(answer) for several in answers for answer in several]
+    late_done = sum(late[: len(done)])
+    counts = Counter(done=len(done) - late_done, lost=late_done)
+    counts.update("lost" if refused else _how(one) for one, refused in zip(outcomes, late[len(done) :], strict=True))
     return Settled(**counts)
 
 
