@@ -759,12 +759,16 @@ class State:
                 answers.append(JobNotFoundError(outcome.job_id))
             elif job.token != outcome.token or job.state is not RUNNING:
                 answers.append(None if _failed_so(job, outcome) else LeaseLostError(outcome.job_id, outcome.token))
+            elif outcome.error is None and not (outcome.crashed or outcome.snoozed or outcome.cancelled):
+                # What most outcomes are: not a detour more than needed.
+                acked = Acked(outcome.job_id, outcome.token, outcome.result)
+                events.append(acked)
+                self._apply_acked(acked, now_ms)
+                answers.append(None)
             else:
-                event: Acked | Snoozed | Withdrawn | Died | Quarantined | Crashed | Nacked
+                event: Snoozed | Withdrawn | Died | Quarantined | Crashed | Nacked
                 if not outcome.plain:
                     event = self._other_end(job, outcome, now_ms)
-                elif outcome.error is None:
-                    event = Acked(outcome.job_id, outcome.token, outcome.result)
                 elif outcome.final:
                     event = Died(outcome.job_id, outcome.token, outcome.error)
                 else:
