@@ -123,7 +123,7 @@ async def test_a_handler_that_lets_nothing_else_in_for_longer_than_its_lease_kee
         pipe = os.open(go, os.O_RDWR)
     async with queue_of(tmp_path) as queue:
         await queue.enqueue(how, b"busy")
-    async with worker(tmp_path, "--lease", "2") as process:
+    async with worker(tmp_path, "--lease", "5") as process:
         await told(tmp_path, "busy.started")
         async with queue_of(tmp_path) as queue, asyncio.timeout(60):
             # This one watches leases too, and would take it back if it ran out: every beat came in time.
