@@ -7,6 +7,13 @@ answers travel many per message. Nothing here knows where a queue is stored or w
 
 from __future__ import annotations
 
+import os
+
+# While a channel is busy, gRPC's handlers break every fifth or so process that is forked here, also those that are only
+# to become another program: Spark starts its Java so. Channels of asyncio survive no fork with them either. Whoever
+# needs them sets the variable, or imports grpc first.
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
+
 try:
     import google.protobuf  # noqa: F401
     import grpc  # noqa: F401
