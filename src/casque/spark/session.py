@@ -40,9 +40,10 @@ def local_session(
     A `plain` one has no settings but those that are given.
 
     Raises:
-        NotInstalledError: there is no PySpark, or no Java that Spark could run on.
+        NotInstalledError: there is no PySpark, or no Java that Spark could run on, or it does not start.
     """
     try:
+        from pyspark.errors import PySparkRuntimeError
         from pyspark.sql import SparkSession
     except ImportError as error:
         raise NotInstalledError("PySpark is not installed", 'pip install "casque[spark]"') from error
@@ -57,4 +58,11 @@ def local_session(
         builder = builder.master(master)
     for key, value in {**({} if plain or remote else SETTINGS), **(settings or {})}.items():
         builder = builder.config(key, value)
-    return builder.getOrCreate()
+    try:
+        return builder.getOrCreate()
+    except PySparkRuntimeError as error:
+        if error.getCondition() != "JAVA_GATEWAY_EXITED":
+            raise
+        raise NotInstalledError(
+            "Spark's Java did not start, and said why on standard error", "casque spark doctor looks at what it needs"
+        ) from error
