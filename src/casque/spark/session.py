@@ -64,5 +64,5 @@ def local_session(
         if error.getCondition() != "JAVA_GATEWAY_EXITED":
             raise
         raise NotInstalledError(
-            "Spark's Java did not start, and said why on standard error", "casque spark doctor looks at what it needs"
+            "Spark's Java did not start; what it said stands above", "casque spark doctor looks at what it needs"
         ) from error
