@@ -641,7 +641,6 @@ async def refusals(queue: Queue[bytes]) -> dict[str, Callable[[], Awaitable[Any]
 
     return {
         "events": follow,
-        "admit": lambda: queue.admit("nightly", 1, []),
         "a schedule with a zone": lambda: queue.set_schedule("s", "* * * * *", NewJob("task", b"", zone="z")),
         "a schedule with a key": lambda: queue.set_schedule("s", "* * * * *", NewJob("task", b"", key="k")),
     }

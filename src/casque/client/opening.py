@@ -20,6 +20,7 @@ from casque.engine.operation import Executor
 from casque.engine.staging import Staging
 from casque.errors import InvalidInputError
 from casque.journal.chosen import JOURNALS, ChosenJournal
+from casque.ring.admissions import Books
 from casque.ring.building import Builder
 from casque.ring.root import Root
 from casque.ring.service import RingService
@@ -105,7 +106,9 @@ class Parts(Surroundings):
         return Root(self.store, settings=self.settings, clock=self.clock, rng=self.rng)
 
     def ring(self) -> RingService:
-        return RingService(Shards(self.root(), self._shard, clock=self.clock), clock=self.clock, rng=self.rng)
+        shards = Shards(self.root(), self._shard, clock=self.clock)
+        books = Books(self.store, settings=self.settings, clock=self.clock, rng=self.rng)
+        return RingService(shards, clock=self.clock, rng=self.rng, books=books)
 
     def builder(self) -> Builder:
         """What makes a ring, and changes its size."""

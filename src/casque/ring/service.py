@@ -22,6 +22,8 @@ from casque.errors import (
     RingError,
     UnknownOutcomeError,
 )
+from casque.ring.admissions import Books
+from casque.ring.admitter import Admitter
 from casque.ring.archives import merged
 from casque.ring.enqueuer import Enqueuer
 from casque.ring.numbers import after_of, error_of, inner, record_of
@@ -57,8 +59,9 @@ class RingService:
     What the ring adds to the promises of a queue, and what it takes from them, is in docs/explanation/the-ring.md.
     """
 
-    def __init__(self, shards: Shards, *, clock: Clock, rng: Random) -> None:
+    def __init__(self, shards: Shards, *, clock: Clock, rng: Random, books: Books) -> None:
         self._shards = shards
+        self._admitter = Admitter(shards, books)
         self._enqueuer = Enqueuer(shards, rng=rng)
         self._walker = Walker(shards, clock=clock, rng=rng)
 
@@ -78,8 +81,8 @@ class RingService:
     async def admit(
         self, source: str, batch: int, parts: Sequence[StagedPart], *, skip_known: bool = False
     ) -> Admission:
-        del source, batch, parts, skip_known
-        raise RingError("staged jobs cannot be admitted to it; enqueue them, or admit them to a queue without shards")
+        """Each shard admits its own jobs, all or none; the batch is complete when all have, however often it takes."""
+        return await self._admitter.admit(source, batch, parts, skip_known=skip_known)
 
     # --- Working ---
 
