@@ -24,7 +24,7 @@ from casque.ring.admissions import Books
 from casque.ring.building import Builder
 from casque.ring.root import Root
 from casque.ring.service import RingService
-from casque.ring.shards import Shard, Shards
+from casque.ring.shards import Opener, Shard, Shards
 from casque.settings import QueueSettings
 from casque.state import State
 from casque.storage.adapted import SingleObjectStore
@@ -105,8 +105,8 @@ class Parts(Surroundings):
     def root(self) -> Root:
         return Root(self.store, settings=self.settings, clock=self.clock, rng=self.rng)
 
-    def ring(self) -> RingService:
-        shards = Shards(self.root(), self._shard, clock=self.clock)
+    def ring(self, opener: Opener | None = None) -> RingService:
+        shards = Shards(self.root(), opener or self._shard, clock=self.clock)
         books = Books(self.store, settings=self.settings, clock=self.clock, rng=self.rng)
         return RingService(shards, clock=self.clock, rng=self.rng, books=books)
 
