@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from datetime import timedelta
 from itertools import count
@@ -146,6 +147,16 @@ async def test_a_batch_that_some_shards_have_is_completed_by_repeating_it_though
     assert [where[f"a-{zone}"] for zone in late] == [home(zone, 5) for zone in late]
     assert set((await enqueued(store)).values()) == {1}
     assert await overlaps(parts_of(store)) == []
+
+
+async def test_of_two_who_admit_a_batch_at_once_both_hear_that_it_is_there() -> None:
+    store = await a_ring(3)
+    parts = [await staged(store, zoned("a")) for _ in range(2)]
+    async with Queue.open(store) as one, Queue.open(store) as other:
+        answers = await asyncio.gather(one.admit("nightly", 1, parts[:1]), other.admit("nightly", 1, parts[1:]))
+    assert [answer.jobs for answer in answers] == [12, 12]
+    assert any(answer.repeated for answer in answers)
+    assert await enqueued(store) == Counter(zoned("a").ids)
 
 
 async def test_a_share_that_was_given_up_is_not_admitted_by_somebody_who_is_late() -> None:

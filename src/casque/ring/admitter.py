@@ -22,6 +22,7 @@ from casque.codec.staged import StagedJobs
 from casque.errors import (
     CASConflictError,
     CasqueError,
+    CorruptQueueError,
     InvalidInputError,
     QueueDrainingError,
     UnknownOutcomeError,
@@ -31,11 +32,14 @@ from casque.ring.admissions import NOWHERE, Batch, Books, Found, Share
 from casque.ring.shards import Shard, Shards, together
 from casque.state import Admit, State
 from casque.state.ring import home
+from casque.telemetry import logger
 from casque.types import Admission, Gate, StagedPart
 
 T = TypeVar("T")
 Place: TypeAlias = tuple[bool, str]
 """A zone, or a unique key outside all zones."""
+
+log = logger("ring")
 
 ROUNDS_MAX = 20
 """How often others, or the ring, may change while one call is under way."""
@@ -109,8 +113,17 @@ class Admitter:
     ) -> Batch | None:
         """Have all shares admitted. None if somebody else is at it, or the ring has changed: look again."""
         batch = found.batch
-        columns = columns if columns is not None else await self._books.columns(batch.parts, begun=True)
-        assigned = assigned if assigned is not None else await self._books.assigned(batch)
+        if columns is None or assigned is None:
+            try:
+                columns, assigned = (
+                    await self._books.columns(batch.parts, begun=True),
+                    await self._books.assigned(batch),
+                )
+            except (InvalidInputError, CorruptQueueError):
+                # Somebody else may have completed it, and tidied up.
+                if await self._books.read(batch.source) != found:
+                    return None
+                raise
         rows = _by_share(assigned)
         room = asyncio.Semaphore(AT_ONCE)
 
@@ -137,7 +150,10 @@ class Admitter:
         )
         if not await self._books.write(done, found):
             return None
-        await self._books.tidy(batch, columns)
+        try:
+            await self._books.tidy(batch, columns)
+        except CasqueError as error:
+            log.warning("what batch %s of %r has left could not be deleted: %s", batch.batch, batch.source, error)
         return done
 
     # --- One share ---
