@@ -293,6 +293,9 @@ class Queue(LeaseVerbs, Generic[T]):
         (`repeated`). A job whose id is already in the queue refuses the whole batch, unless `skip_known` says to pass
         over such jobs; one whose unique key an unfinished job holds is passed over, as with `enqueue`.
 
+        On a ring each shard admits its own jobs in a commit of its own, all or none. If some shards have theirs and
+        others do not, this raises `UnknownOutcomeError`: the same batch again completes it, and adds nothing twice.
+
         >>> import asyncio
         >>> from casque import Queue
         >>> from casque.client.staging import StagedJobs, Stager
