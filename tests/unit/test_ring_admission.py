@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from itertools import count
 from typing import Any
@@ -17,6 +19,8 @@ from casque.client.queue import DEFAULTS
 from casque.client.staging import StagedJobs
 from casque.clock import Random
 from casque.codec.staged import checked
+from casque.engine.embedded import EmbeddedService
+from casque.engine.group import GroupCommit
 from casque.engine.staging import Staging
 from casque.errors import StorageError, ZoneMovedError
 from casque.ring.admissions import ADMISSIONS
@@ -76,6 +80,17 @@ async def enqueued(store: MemoryStore) -> Counter[str]:
             if event.kind.value == "added":
                 added[str(event.job_id)] += 1
     return added
+
+
+@asynccontextmanager
+async def a_shard(store: MemoryStore, token: int) -> AsyncIterator[tuple[EmbeddedService, GroupCommit]]:
+    parts = parts_of(store).shard(token)
+    group = parts.group()
+    await group.start()
+    try:
+        yield parts.service(group), group
+    finally:
+        await group.stop()
 
 
 async def keys(store: MemoryStore, prefix: str) -> list[str]:
@@ -149,6 +164,28 @@ async def test_a_batch_that_some_shards_have_is_completed_by_repeating_it_though
     assert await overlaps(parts_of(store)) == []
 
 
+async def test_a_share_of_a_ring_that_grew_and_shrank_back_does_not_split_a_zone() -> None:
+    """The shard is the zone's home again, but meanwhile the zone was made elsewhere, and is there."""
+    store = Blocked()
+    await a_ring(2, store)
+    zone = next(f"z{n}" for n in range(99) if home(f"z{n}", 2) == 1 and home(f"z{n}", 3) == 2)
+    async with Queue.open(store, storage_patience=SHORT) as queue:
+        store.shards = {1}
+        with pytest.raises(UnknownOutcomeError):
+            await queue.admit("nightly", 1, [await staged(store, zoned("a", [zone]))])
+    store.shards = set()
+    await resize(store, 3)
+    async with Queue.open(store) as queue:
+        first = (await queue.enqueue("task", b"", zone=zone)).id
+    await resize(store, 2)
+    async with Queue.open(store) as queue:
+        assert await queue.admit("nightly", 1, [await staged(store, zoned("a", [zone]))]) == Admission(1, 0, True)
+    assert await shards_of(store) == {first: 2, f"a-{zone}": 2}
+    async with a_shard(store, 1) as (service, _):
+        late = await service.admit("nightly#1", 1, [await service.stage(zoned("a", [zone]))], generation=3)
+    assert (late.jobs, late.repeated) == (0, True), "whoever was slow comes too late, at the home that it is again"
+
+
 async def test_of_two_who_admit_a_batch_at_once_both_hear_that_it_is_there() -> None:
     store = await a_ring(3)
     parts = [await staged(store, zoned("a")) for _ in range(2)]
@@ -161,18 +198,12 @@ async def test_of_two_who_admit_a_batch_at_once_both_hear_that_it_is_there() -> 
 
 async def test_a_share_that_was_given_up_is_not_admitted_by_somebody_who_is_late() -> None:
     store = await a_ring(2)
-    parts = parts_of(store).shard(0)
-    group = parts.group()
-    await group.start()
-    try:
-        service = parts.service(group)
+    async with a_shard(store, 0) as (service, group):
         await group.execute(AdoptRing(1, 2, 0))
         part = await service.stage(zoned("late", [zone for zone in ZONES if home(zone, 2) == 0]))
         given_up = await group.execute(Admit("nightly#0", 1, (), [], set(), False))
         late = await service.admit("nightly#0", 1, [part], generation=1)
         assert late == Admission(0, repeated=True, position=given_up.position)
-    finally:
-        await group.stop()
     assert await shards_of(store) == {}
 
 
