@@ -6,7 +6,7 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -682,9 +682,10 @@ async def test_a_ring_as_it_was_at_a_time() -> None:
         ):
             with pytest.raises(ReadOnlyError):
                 await change()
-    with pytest.raises(InvalidInputError, match="say a time"):
-        async with Queue.open(store, as_of=1):
-            pass
+    for wrong, told in ((1, "say a time"), (then + timedelta(days=1), "in the future")):
+        with pytest.raises(InvalidInputError, match=told):
+            async with Queue.open(store, clock=clock, as_of=wrong):
+                pass
     async with Queue.open(store, via="broker") as queue:
         with pytest.raises(RingError, match="without via"):
             await queue.stats()
@@ -708,6 +709,7 @@ async def test_the_feed_of_a_ring_tells_every_event_of_every_shard_in_its_order(
         assert own
     tokens = {event.job_id: event.fields["token"] for event in fed if event.kind is EventKind.ACKED}
     assert tokens == {job.id: job.token for job in claimed}
+    assert {e.fields["token"] for e in fed if e.kind is EventKind.RINGED and e.shard == 1} == {1}
     half = {event.shard: event.position for event in fed[: len(fed) // 2] if event.index == 0}
     rest = [e async for e in Queue.open(store).events(from_position=half, follow=False)]
     assert {(e.shard, e.position, e.index) for e in rest} == {

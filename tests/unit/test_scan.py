@@ -633,6 +633,7 @@ def test_the_tables_of_a_ring_are_those_of_its_shards_in_numbers_of_the_ring(clo
     assert archive == of_shards(store, clock, lambda one: list(one.plan_archive()), Table.ARCHIVE)
     assert attempts == of_shards(store, clock, lambda one: list(one.plan_archive(table=Table.ATTEMPTS)), Table.ATTEMPTS)
     assert {(row["shard"], row["position"]) for row in some} == {(0, 4), (0, 5)}
+    assert {row["token"] for row in events if row["kind"] == "ringed"} == {None}
     records, finished = asyncio.run(asked())
     assert sorted((row["sequence"], row["token"], row["id"]) for row in jobs) == sorted(
         (job.sequence, job.token, job.id) for job in records

@@ -236,6 +236,7 @@ class Queue(LeaseVerbs, Generic[T]):
         except RingError:
             self._ring = past_ring(local, as_of)
             await self._ring.start()
+            await self._ring.stats()  # what cannot be looked at is said now, and not later
             return self._ring
 
     @property

@@ -15,7 +15,7 @@ from casque.clock import Clock
 from casque.errors import InvalidInputError
 from casque.ring.numbers import outer
 from casque.ring.shards import LOOK_MS
-from casque.service import QueueEvent
+from casque.service import EventKind, QueueEvent
 
 Begin: TypeAlias = int | Mapping[int, int] | None
 """After a position in each shard; 0 for the very beginning of all, None for what comes from now on."""
@@ -58,6 +58,8 @@ def begin_of(begin: Begin, shard: int, of: int) -> int | None:
 
 
 def of_ring(event: QueueEvent, shard: int) -> QueueEvent:
+    if event.kind is EventKind.RINGED:  # its token is the shard itself
+        return msgspec.structs.replace(event, shard=shard)
     fields = {name: outer(value, shard) if name in _NUMBERS else value for name, value in event.fields.items()}
     return msgspec.structs.replace(event, shard=shard, fields=fields)
 
