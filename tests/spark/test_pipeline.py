@@ -131,6 +131,8 @@ def test_portions_of_a_ring_that_grows_add_up_to_what_one_run_makes(spark: Spark
     asyncio.run(ring_of(other, 2))
     with pytest.raises(InvalidInputError, match="this warehouse is that of the queue"):
         run(spark, other, once)
+    with pytest.raises(InvalidInputError, match="a warehouse of its own"):
+        run(spark, f"{url}/shards/0000", once, settings=Settings(adopt=True))
 
 
 @pytest.mark.long

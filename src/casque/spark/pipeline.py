@@ -8,6 +8,7 @@ is left to do: so a run may be killed anywhere, and two may run at once. A long 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -22,7 +23,7 @@ from casque.codec.ring import shard_prefix
 from casque.errors import HistoryGoneError, InvalidInputError
 from casque.spark import combine, requests
 from casque.spark.gold import columns
-from casque.spark.horizon import Horizon, Sight, archived_between, look_around
+from casque.spark.horizon import AT_ONCE, Horizon, Sight, archived_between, look_around
 from casque.spark.options import OnGone
 from casque.spark.parquet import ADDED, FILES_DDL, Added, File, days
 from casque.spark.place import Place
@@ -227,6 +228,11 @@ class _Run:
                 return summary
 
     def _check(self, cursor: Cursor, sight: Sight) -> None:
+        if cursor.queue_id and bool(cursor.shards) is (None in sight.shards):
+            raise InvalidInputError(
+                f"this warehouse is that of the queue {cursor.queue_id}, and {sight.queue_id} is another: a ring of "
+                "shards has a warehouse of its own"
+            )
         known = {cursor.queue_id: sight.queue_id}
         known |= {cursor.of(shard).queue_id: one.queue_id for shard, one in sight.shards.items()}
         for expected, found in known.items():
@@ -238,7 +244,8 @@ class _Run:
                 )
 
     def _plan(self, cursor: Cursor, sight: Sight) -> _Plan:
-        parts = [self._part(cursor, sight, shard) for shard in sight.shards]
+        objects = self._queue.run(partial(archived_since, sight=sight, cursor=cursor))
+        parts = [self._part(cursor, sight, shard, objects[shard]) for shard in sight.shards]
         is_last = all(part.to == part.horizon.position for part in parts)
         if None in sight.shards:
             return _Plan(parts, is_last, parts[0].cursor)
@@ -246,10 +253,9 @@ class _Run:
         whole = Cursor(sight.queue_id, sum(part.to for part in parts), shards=shards)
         return _Plan(parts, is_last, whole)
 
-    def _part(self, whole: Cursor, sight: Sight, shard: int | None) -> _Part:
+    def _part(self, whole: Cursor, sight: Sight, shard: int | None, objects: list[ArchiveObject]) -> _Part:
         cursor, horizon, of = whole.of(shard), sight.shards[shard], len(sight.shards)
         objects_max = max(1, self._settings.stretch_objects // of)
-        objects = self._objects(shard, cursor, horizon)
         to = horizon.position
         if len(objects) > objects_max:
             # Objects of one range stay together: they are told apart by positions.
@@ -276,16 +282,6 @@ class _Run:
             (*cursor.gaps, *gaps)[-KEPT_GAPS:],
         )
         return _Part(shard, horizon, to, objects, bronze, reached, tuple(gaps))
-
-    def _objects(self, shard: int | None, cursor: Cursor, horizon: Horizon) -> list[ArchiveObject]:
-        if horizon.position <= cursor.position:
-            return []
-
-        async def listed(store: Store) -> list[ArchiveObject]:
-            here = store if shard is None else StoreBelow(store, shard_prefix(shard))
-            return await archived_between(here, cursor.position, horizon.position, cursor.hour)
-
-        return self._queue.run(listed)
 
     def _gone(self, shard: int | None, first: int, last: int) -> None:
         if self._settings.on_gone is OnGone.FAIL:
@@ -409,6 +405,22 @@ class _Run:
     def _say(self, what: str) -> None:
         self._progress(what, self._step, len(STEPS))
         self._step += 1
+
+
+async def archived_since(store: Store, sight: Sight, cursor: Cursor) -> dict[int | None, list[ArchiveObject]]:
+    """The archive's objects of each shard that are new."""
+    room = asyncio.Semaphore(AT_ONCE)
+
+    async def one(shard: int | None, horizon: Horizon) -> list[ArchiveObject]:
+        known = cursor.of(shard)
+        if horizon.position <= known.position:
+            return []
+        here = store if shard is None else StoreBelow(store, shard_prefix(shard))
+        async with room:
+            return await archived_between(here, known.position, horizon.position, known.hour)
+
+    found = await asyncio.gather(*(one(shard, horizon) for shard, horizon in sight.shards.items()))
+    return dict(zip(sight.shards, found, strict=True))
 
 
 def _merges(change: Change, added: Sequence[Added], *, rebuild: bool) -> Iterator[Merge]:
