@@ -173,6 +173,8 @@ class QueueEvent(msgspec.Struct, frozen=True):
     about a schedule, a gate or a ring."""
     fields: Mapping[str, Any]
     """Everything else that the event says, by name: see the log format in the reference."""
+    shard: int = 0
+    """Of a ring, which of its shards it happened in: positions are the shard's own."""
 
 
 class ArchivedAttempt(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):

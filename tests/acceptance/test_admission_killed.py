@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from casque import Queue
+from casque.client.opening import Parts
+from casque.client.queue import DEFAULTS
 from casque.client.staging import StagedJobs, StagedPart, Stager
 from casque.clock import SystemClock, system_random
 from casque.journal.verify import Verifier
@@ -28,6 +30,7 @@ class Deadly:
     def __init__(self, url: str, at: str) -> None:
         self._store = open_store(url)
         self._at = at
+        self._writes = 0
 
     async def get(self, key: str, *, unless: str | None = None) -> Read:
         return await self._store.get(key, unless=unless)
@@ -40,6 +43,9 @@ class Deadly:
 
     async def _write(self, key: str, write, body: bytes, **condition: str) -> Outcome:  # type: ignore[no-untyped-def]
         commits = b"nightly" in body
+        if commits and self._at.isdecimal():
+            self._writes += 1
+            commits = self._writes == int(self._at)
         if commits and self._at == "before the commit":
             os.kill(os.getpid(), signal.SIGKILL)
         outcome: Outcome = await write(key, body, **condition)
@@ -60,7 +66,11 @@ class Deadly:
 
 def staged(url: str) -> list[StagedPart]:
     with Stager(url) as stager:
-        return [stager.stage(StagedJobs([f"{half}-{row}" for row in range(JOBS // 2)], "task", b"x")) for half in "ab"]
+        zones = [None if row % 3 else f"zone-{row % 17}" for row in range(JOBS // 2)]
+        return [
+            stager.stage(StagedJobs([f"{half}-{row}" for row in range(JOBS // 2)], "task", b"x", zones=zones))
+            for half in "ab"
+        ]
 
 
 def bring_in(url: str, layout: str, point: str) -> None:
@@ -91,6 +101,25 @@ async def test_whoever_repeats_the_batch_has_it_once(layout: str, point: str, tm
     store = open_store(url)
     verdict = await Verifier(store, settings=QueueSettings(), clock=SystemClock(), rng=system_random()).verify()
     assert verdict.jobs == JOBS
+
+
+@pytest.mark.parametrize("write", ["1", "3", "5"])
+async def test_whoever_repeats_the_batch_of_a_ring_has_it_once(write: str, tmp_path: Path) -> None:
+    """Killed when it was written down which shard gets which jobs, when some have theirs, and when all have."""
+    url = f"file://{tmp_path}/queue"
+    builder = Parts(open_store(url), DEFAULTS).builder()
+    await builder.create(3)
+    victim = await asyncio.create_subprocess_exec(sys.executable, __file__, url, "log", write)
+    assert await victim.wait() == -signal.SIGKILL
+    await builder.resize(5)
+
+    async with Queue.open(url) as q:
+        there = (await q.stats()).totals.enqueued
+        assert there == 0 if write == "1" else 0 < there <= JOBS
+        admission = await q.admit("nightly", 1, await asyncio.to_thread(staged, url))
+        assert (admission.jobs, admission.repeated) == (JOBS, True)
+        assert (await q.stats()).totals.enqueued == JOBS
+        assert len({job.id for job in await q.dequeue(batch_size=JOBS)}) == JOBS
 
 
 if __name__ == "__main__":

@@ -75,9 +75,31 @@ def test_jobs_of_a_ring_are_worked_on_from_a_shell(url: str) -> None:
     casque("jobs", "cancel", url, listed["id"], "--yes")
     states = [one["state"] for one in lines_of(casque("archive", "cat", url, "--json"))]
     assert states == ["done", "cancelled"]
-    assert "archive of its own" in casque("archive", "ls", url, ends=2).stderr
-    assert "ring of shards" in casque("tail", url, "--no-follow", ends=2).stderr
     assert "ring of shards" in casque("convert", url, "--to", "document", ends=2).stderr
+
+
+def test_a_ring_is_watched_shard_by_shard(url: str) -> None:
+    on(url, fill)
+    jobs = lines_of(casque("dequeue", url, "--entrypoint", "send", "--batch", "5", "--json"))
+    for job in jobs:
+        casque("ack", url, job["id"], str(job["token"]))
+    events = lines_of(casque("tail", url, "--from", "start", "--no-follow", "--json"))
+    assert {(one["shard"], one["job_id"]) for one in events if one["kind"] == "added"} == {
+        (home(one["fields"]["zone"], 3), one["job_id"]) for one in events if one["kind"] == "added"
+    }
+    assert {one["fields"]["token"] for one in events if one["kind"] == "acked"} == {job["token"] for job in jobs}
+    first = {f"{one['shard']:04d}": one["position"] for one in events if one["kind"] == "added"}
+    later = lines_of(casque("tail", url, "--from", json.dumps(first), "--no-follow", "--json", "-e", "send"))
+    assert {one["kind"] for one in later} >= {"claimed", "acked"}
+    assert "added" not in {one["kind"] for one in later}
+    shown = casque("tail", url, "--from", "0", "--no-follow", "--kind", "acked").stdout.splitlines()
+    assert {line.split()[0] for line in shown} == {f"{int(job['token']) % 4096:04d}" for job in jobs}
+    assert "one for each of them" in casque("tail", url, "--from", "5", "--no-follow", ends=2).stderr
+    objects = lines_of(casque("archive", "ls", url, "--json"))
+    assert {one["key"].split("/")[1] for one in objects} == {line.split()[0] for line in shown}
+    assert "shard" in casque("archive", "ls", url).stdout
+    [picture] = lines_of(casque("top", url, "--once", "--json", "--interval", "0.05"))
+    assert (picture["layout"], picture["totals"]["ready"], picture["totals"]["done"]) == ("ring", 7, 5)
 
 
 def test_a_ring_is_verified_shard_by_shard(url: str, tmp_path: Path) -> None:

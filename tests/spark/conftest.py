@@ -12,13 +12,14 @@ pytest.importorskip("pyspark", reason='needs pip install "casque[spark]"')
 
 from pyspark.sql import SparkSession
 
+from casque.codec.ring import RingHead, encode_ring
 from casque.spark import pipeline
 from casque.spark.report import Report, build
 from casque.spark.session import local_session
 from casque.testing.known_history import write_known_history
 from casque.testing.servers import Server
 from tests.spark.faulty import Faults, FaultyDataSource
-from tests.spark.known_answers import Made
+from tests.spark.known_answers import Made, of_ring
 from tests.spark.places import Place
 
 
@@ -81,6 +82,17 @@ def known_warehouse(spark: SparkSession, tmp_path_factory: pytest.TempPathFactor
     finally:
         spark.conf.set("spark.sql.session.timeZone", "UTC")
     return Made(known, queue, warehouse)
+
+
+@pytest.fixture(scope="session")
+def ring_warehouse(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Made:
+    """A ring of two shards, each with a known history of its own."""
+    at = tmp_path_factory.mktemp("known-ring")
+    ring, warehouse = f"file://{at}/ring", f"file://{at}/warehouse"
+    shards = [asyncio.run(write_known_history(f"{ring}/shards/{n:04d}", seed=5 + n)) for n in range(2)]
+    (at / "ring" / "queue.json").write_bytes(encode_ring(RingHead(queue_id="of two", sizes=(2,), shards=2)))
+    pipeline.run(spark, ring, warehouse)
+    return Made(of_ring(shards), ring, warehouse)
 
 
 @pytest.fixture(scope="session")

@@ -6,8 +6,19 @@ from datetime import timedelta
 from typing import Any
 
 from casque import JobState, NewJob, Queue
+from casque.client.opening import Parts, as_store
+from casque.client.queue import DEFAULTS
 from casque.clock import Random
 from casque.testing.clock import ManualClock
+
+
+async def ring_of(storage: Any, shards: int) -> None:
+    """A ring of so many shards, without a job."""
+    assert await Parts(as_store(storage), DEFAULTS).builder().create(shards)
+
+
+async def resized(storage: Any, shards: int) -> None:
+    await Parts(as_store(storage), DEFAULTS).builder().resize(shards)
 
 
 async def varied(

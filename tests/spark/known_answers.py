@@ -8,8 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
-from typing import NamedTuple
+from operator import attrgetter
+from typing import Any, NamedTuple
 
+import msgspec
+
+from casque.ring.numbers import outer
 from casque.spark.report.figures import (
     Cost,
     DeadLetters,
@@ -66,6 +70,30 @@ def lives(known: KnownHistory) -> list[Life]:
             due_ms = max(created_ms, spec.run_at_ms or 0) if number == 0 else begin_ms
             found.append(Life(job_id, spec.entrypoint, spec.zone, number > 0, created_ms, due_ms, its, end))
     return found
+
+
+def of_ring(shards: Sequence[KnownHistory]) -> KnownHistory:
+    """What happened in all shards of a ring, in the numbers of the ring."""
+
+    def all_of(name: str, by: str) -> tuple[Any, ...]:
+        return tuple(sorted((one for known in shards for one in getattr(known, name)), key=attrgetter(by)))
+
+    tries = [
+        msgspec.structs.replace(one, token=outer(one.token, shard))
+        for shard, known in enumerate(shards)
+        for one in known.tries
+    ]
+    return KnownHistory(
+        min(known.begin_ms for known in shards),
+        max(known.end_ms for known in shards),
+        {job_id: spec for known in shards for job_id, spec in known.specs.items()},
+        {job_id: at_ms for known in shards for job_id, at_ms in known.created_ms.items()},
+        tuple(sorted(tries, key=attrgetter("claimed_ms"))),
+        all_of("ends", "finished_ms"),
+        all_of("commits", "at_ms"),
+        all_of("changes", "at_ms"),
+        {job_id: state for known in shards for job_id, state in known.states.items()},
+    )
 
 
 class Made(NamedTuple):

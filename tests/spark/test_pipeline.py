@@ -15,7 +15,7 @@ from benchmarks.spark_pipeline import History
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
-from casque import Queue
+from casque import Queue, SyncQueue
 from casque.cli.main import app
 from casque.codec.head import KEY
 from casque.codec.log import decode_head
@@ -28,6 +28,7 @@ from casque.spark.warehouse import Warehouse
 from casque.storage.port import Store, Stored
 from casque.storage.url import open_store
 from casque.testing.servers import Server
+from tests.spark.histories import resized, ring_of
 from tests.spark.servers import connect_server
 
 pytestmark = pytest.mark.xdist_group("spark")
@@ -95,6 +96,43 @@ def test_portions_add_up_to_what_one_run_makes(
     assert_same(often, once)
     run(spark, url, once, settings=Settings(rebuild=True))
     assert_same(often, once)
+
+
+@pytest.mark.long
+def test_portions_of_a_ring_that_grows_add_up_to_what_one_run_makes(spark: SparkSession, tmp_path: Path) -> None:
+    url = (tmp_path / "ring").as_uri()
+    often, once = Warehouse((tmp_path / "often").as_uri()), Warehouse((tmp_path / "once").as_uri())
+    asyncio.run(ring_of(url, 2))
+    asyncio.run(something_happens(url, 6))
+    first = run(spark, url, often)
+    assert first.jobs > 0
+    asyncio.run(resized(url, 3))
+    asyncio.run(something_happens(url, 8))
+    summary = run(spark, url, often)
+    before = objects(often)
+    assert not run(spark, url, often).changed
+    assert objects(often) == before, "a run that finds nothing new writes nothing"
+    whole = run(spark, url, once, settings=Settings(stretch_objects=3))
+    assert whole.stretches == 2
+    assert (whole.before, whole.position, first.position) == (0, summary.position, summary.before)
+    assert_same(often, once)
+    run(spark, url, once, settings=Settings(rebuild=True))
+    assert_same(often, once)
+    assert {row[1] for row in rows(once, "bronze/events")} == {0, 1, 2}
+    with SyncQueue.open(url) as queue:
+        left = {job.id: job.token for job in queue.jobs()}
+        finished = {job.id: (job.sequence, job.token) for job in queue.archive()}
+    jobs = once.snapshot().arrow("silver/jobs").to_pylist()
+    assert {row["id"]: (row["sequence"], row["token"]) for row in jobs} == finished
+    waiting = once.snapshot().arrow("silver/queue").to_pylist()
+    assert {row["id"]: row["token"] for row in waiting} == left
+    assert len({row["as_of"] for row in waiting}) == 1
+    other = (tmp_path / "other").as_uri()
+    asyncio.run(ring_of(other, 2))
+    with pytest.raises(InvalidInputError, match="this warehouse is that of the queue"):
+        run(spark, other, once)
+    with pytest.raises(InvalidInputError, match="a warehouse of its own"):
+        run(spark, f"{url}/shards/0000", once, settings=Settings(adopt=True))
 
 
 @pytest.mark.long

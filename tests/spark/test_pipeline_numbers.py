@@ -34,9 +34,11 @@ class Filled:
         return [dict(row) for row in self.snapshot.arrow(table).to_pylist()]
 
 
-@pytest.fixture(scope="module")
-def filled(known_warehouse: Made) -> Filled:
-    return Filled(known_warehouse.known, Warehouse(known_warehouse.warehouse).snapshot())
+@pytest.fixture(scope="module", params=["known_warehouse", "ring_warehouse"])
+def filled(request: pytest.FixtureRequest) -> Filled:
+    """Of one queue, and of a ring of shards."""
+    made: Made = request.getfixturevalue(request.param)
+    return Filled(made.known, Warehouse(made.warehouse).snapshot())
 
 
 def lives(known: KnownHistory) -> list[tuple[End, list[Try]]]:
@@ -112,11 +114,11 @@ def test_silver_queue_is_what_is_left(filled: Filled) -> None:
 
 def test_bronze_has_every_commit_in_order(filled: Filled) -> None:
     events = filled.rows("bronze/events")
-    assert len({(row["position"], row["index"]) for row in events}) == len(events)
-    by_commit: dict[int, list[str]] = defaultdict(list)
-    for row in sorted(events, key=lambda row: (row["position"], row["index"])):
+    assert len({(row["shard"], row["position"], row["index"]) for row in events}) == len(events)
+    by_commit: dict[tuple[int, int], list[str]] = defaultdict(list)
+    for row in sorted(events, key=lambda row: (row["shard"], row["position"], row["index"])):
         if row["job_id"] is not None:
-            by_commit[row["position"]].append(row["job_id"])
+            by_commit[row["shard"], row["position"]].append(row["job_id"])
     assert Counter(map(tuple, by_commit.values())) == Counter(commit.jobs for commit in filled.known.commits)
     assert not any(row["payload"] for row in events)
 

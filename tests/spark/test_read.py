@@ -25,7 +25,7 @@ from casque.spark import register
 from casque.spark.options import SourceOptions, about_options
 from casque.testing.clock import ManualClock
 from casque.testing.servers import Server
-from tests.spark.histories import varied
+from tests.spark.histories import ring_of, varied
 
 pytestmark = pytest.mark.xdist_group("spark")
 
@@ -74,7 +74,7 @@ def shown(frame: DataFrame) -> list[dict[str, Any]]:
 
 
 def in_order(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    names = ("position", "index", "sequence", "attempt", "job_id", "id")
+    names = ("shard", "position", "index", "sequence", "attempt", "job_id", "id")
     return sorted(rows, key=lambda row: [str(row.get(name)).rjust(40) for name in names])
 
 
@@ -106,6 +106,26 @@ def test_every_table_of_a_queue_on_s3(registered: SparkSession, s3_server: Serve
         frame = reading(registered, place, table)
         assert shown(frame) == expected(place, table)
         assert s3_server.options["secret_access_key"] not in explained(frame)
+
+
+def test_every_table_of_a_ring(registered: SparkSession, tmp_path: Path) -> None:
+    place: Place = (tmp_path / "ring").as_uri(), {}
+    asyncio.run(ring_of(place[0], 3))
+    asyncio.run(varied(place[0], ManualClock(), 2, retention=timedelta(days=30)))
+    for table in Table:
+        rows = shown(reading(registered, place, table))
+        assert rows == expected(place, table)
+        assert len({row["shard"] for row in rows}) > 1
+    then = START + timedelta(seconds=30)
+    with Scan(place[0]) as scan:
+        as_it_was = in_order(scan.table(scan.plan_jobs(then), Table.JOBS).to_pylist())
+    assert shown(reading(registered, place, "jobs", asOf=then.isoformat())) == as_it_was != []
+    one = reading(registered, place, "events").where("shard = 1")
+    assert {row["shard"] for row in shown(one)} == {1}
+    everything = reading(registered, place, "events")
+    assert one.rdd.getNumPartitions() < everything.rdd.getNumPartitions()
+    with pytest.raises(PySparkException, match=r"asOf: each of the 3 shards"):
+        reading(registered, place, "jobs", asOf=1).count()
 
 
 def explained(frame: DataFrame) -> str:

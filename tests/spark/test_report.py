@@ -71,6 +71,11 @@ def test_every_number_of_the_whole_history(known_warehouse: Made, whole_report: 
     assert differences(whole_report.figures, known_warehouse.answers(known_warehouse.extent)) == []
 
 
+def test_every_number_of_the_history_of_a_ring(spark: SparkSession, ring_warehouse: Made) -> None:
+    figures = build(spark, ring_warehouse.warehouse).figures
+    assert differences(figures, ring_warehouse.answers(figures.period)) == []
+
+
 def test_the_histograms_hold_every_span(known_warehouse: Made, whole_report: Report) -> None:
     total = known_warehouse.answers(known_warehouse.extent).total
     for counts, spread in (

@@ -13,18 +13,18 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
-from pyspark.sql.types import LongType, StructField, StructType
+from pyspark.sql.types import IntegerType, LongType, StructField, StructType
 
 from casque.client.scan import Scan, Table
 from casque.errors import HistoryGoneError, InvalidInputError
 from casque.journal.log import pace
 from casque.spark import register
-from casque.spark.offsets import Offset
+from casque.spark.offsets import Offset, Offsets
 from casque.spark.options import SourceOptions
 from casque.spark.stream import ArchiveStream, EventsStream, TableStream, stream_reader
 from casque.testing.clock import ManualClock
 from casque.testing.servers import Server
-from tests.spark.histories import varied
+from tests.spark.histories import resized, ring_of, varied
 from tests.spark.test_read import Place, expected, in_order
 
 pytestmark = pytest.mark.xdist_group("spark")
@@ -199,7 +199,7 @@ def test_a_queue_that_another_one_took_the_place_of_is_not_followed(place: Place
     with pytest.raises(InvalidInputError, match="Start it with a new checkpoint"):
         stream(other, "events").latestOffset(end)
     with pytest.raises(InvalidInputError, match="Start it with a new checkpoint"):
-        stream(other, "archive").latestOffset(Offset(900).json())
+        stream(other, "archive").latestOffset(Offsets({None: Offset(900)}).json())
 
 
 @pytest.fixture
@@ -240,7 +240,7 @@ def test_a_slow_stream_that_may_skip_goes_on_and_says_what_it_skipped(
     assert before
     # The same asked directly, where the warning can be heard.
     reader = stream(collected, "events", onGone="skip")
-    reader.latestOffset(Offset(1).json())
+    reader.latestOffset(Offsets({None: Offset(1)}).json())
     assert (
         f"what followed position 1 is gone, and skipped as onGone=skip asks for: the stream goes on at position {floor}"
         in caplog.text
@@ -253,7 +253,7 @@ def test_an_archive_that_was_deleted_before_it_was_read_is_not_passed_over_silen
         objects = scan.archive_objects()
     root = Path(place[0].removeprefix("file://"))
     begin = reader.initialOffset()
-    first = reader.advance(Offset(0), 1, None).json()
+    first = stream(place, "archive", maxRowsPerTrigger=1).latestOffset(begin)
     whole = reader.latestOffset(begin)
     assert whole["objects"] == len(objects) == 3
     for one in objects[:2]:
@@ -275,5 +275,89 @@ def test_a_limit_takes_whole_commits_and_at_least_one(place: Place) -> None:
         count = len(positions(reader, offset, after))
         assert 1 <= count <= 2
         offset, steps = after, steps + 1
-    assert offset["positions"]["0"] == reader.end()
+    latest = reader.reportLatestOffset()
+    assert latest is not None
+    assert offset["positions"] == latest["positions"]
     assert steps > 5
+
+
+# --- A ring of shards: an offset for each ---
+
+
+def test_every_shard_of_a_ring_is_followed_once_also_one_that_comes_later(
+    registered: SparkSession, tmp_path: Path
+) -> None:
+    place = (tmp_path / "ring").as_uri(), dict[str, str]()
+    asyncio.run(ring_of(place[0], 2))
+    asyncio.run(varied(place[0], ManualClock(), 1, retention=timedelta(days=30)))
+    following = Following(registered, place, tmp_path, table="events", maxRowsPerTrigger=10)
+    first = last_offset(following.run())
+    assert set(first["positions"]) == {"0000", "0001"}
+    assert all(len({row["shard"] for row in rows}) == 2 for rows in list(following.taken.values())[:1])
+    asyncio.run(resized(place[0], 5))
+    asyncio.run(varied(place[0], ManualClock(1_700_100_000_000), 1, seed=2, retention=timedelta(days=30)))
+    offset = last_offset(following.run())
+    assert following.rows == expected(place, Table.EVENTS)
+    with Scan(place[0]) as scan:
+        queue, extents = scan.extents()
+    assert offset == {"positions": {f"{shard:04d}": one.end for shard, one in extents.items()}, "queue": queue}
+    assert len(offset["positions"]) == 5
+
+
+def ring_reads(reader: TableStream, start: dict[str, Any], end: dict[str, Any]) -> list[tuple[int, int]]:
+    schema = StructType([StructField("shard", IntegerType()), StructField("position", LongType())])
+    other = stream_reader(reader._options, schema)
+    assert isinstance(other, TableStream)
+    OPEN.append(other)
+    return [
+        (row["shard"], row["position"])
+        for partition in other.partitions(start, end)
+        for batch in other.read(partition)
+        for row in batch.to_pylist()
+    ]
+
+
+@pytest.mark.parametrize("table", [Table.EVENTS, Table.ARCHIVE])
+def test_limits_are_shared_out_among_shards_and_none_is_left_behind(tmp_path: Path, table: Table) -> None:
+    place = (tmp_path / "ring").as_uri(), dict[str, str]()
+    asyncio.run(ring_of(place[0], 3))
+    asyncio.run(varied(place[0], ManualClock(), 2, retention=timedelta(days=30)))
+    rows = [(row["shard"], row["position"]) for row in expected(place, table)]
+    reader = stream(place, table, maxRowsPerTrigger=6)
+    reader.prepareForTriggerAvailableNow()
+    asyncio.run(resized(place[0], 4))
+    asyncio.run(varied(place[0], ManualClock(1_700_100_000_000), 1, seed=2, retention=timedelta(days=30)))
+    offset, read, steps = reader.initialOffset(), list[tuple[int, int]](), 0
+    while (after := reader.latestOffset(offset, reader.getDefaultReadLimit())) != offset:
+        read += ring_reads(reader, offset, after)
+        offset, steps = after, steps + 1
+    assert sorted(read) == sorted(rows)  # and nothing of what came after the run had begun
+    assert steps > 1
+    on = stream(place, table).latestOffset(offset)
+    assert sorted(read + ring_reads(reader, offset, on)) == sorted(
+        (row["shard"], row["position"]) for row in expected(place, table)
+    )
+
+
+def test_where_a_stream_of_a_ring_begins(tmp_path: Path) -> None:
+    place = (tmp_path / "ring").as_uri(), dict[str, str]()
+    asyncio.run(ring_of(place[0], 2))
+    asyncio.run(varied(place[0], ManualClock(), 1, retention=timedelta(days=30)))
+    with Scan(place[0]) as scan:
+        _, extents = scan.extents()
+        moment = START + timedelta(seconds=1)
+        before = [scan.position_before(moment, shard=shard) for shard in extents]
+    latest = [one.end for one in extents.values()]
+    begun = {"latest": latest, '{"0001": 2}': [0, 2], moment.isoformat(): before}
+    for start, wanted in begun.items():
+        told = stream(place, "events", start=start).initialOffset()["positions"]
+        assert told == {"0000": wanted[0], "0001": wanted[1]}
+    with pytest.raises(InvalidInputError, match="each of the 2 shards"):
+        stream(place, "events", start=7).initialOffset()
+    with pytest.raises(InvalidInputError, match="none with number 9"):
+        stream(place, "events", start='{"0009": 1}').initialOffset()
+    other = (tmp_path / "other").as_uri(), dict[str, str]()
+    asyncio.run(ring_of(other[0], 2))
+    end = stream(place, "archive").latestOffset(stream(place, "archive").initialOffset())
+    with pytest.raises(InvalidInputError, match="Start it with a new checkpoint"):
+        stream(other, "archive").latestOffset(end)

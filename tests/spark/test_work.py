@@ -19,9 +19,11 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from casque import ArchivedJob, EventKind, Job, JobState, Queue, SyncQueue, WorkFailedError
-from casque.spark import Summary, process
+from casque import ArchivedJob, EventKind, Job, JobState, NewJob, Queue, SyncQueue, WorkFailedError
+from casque.ring.numbers import inner
+from casque.spark import Summary, process, replay
 from casque.testing.servers import Server
+from tests.spark.histories import ring_of
 
 pytestmark = pytest.mark.xdist_group("spark")
 
@@ -115,6 +117,30 @@ def test_jobs_are_done_with_their_results_and_failures_nacked_with_their_errors(
         else:
             assert (job.state, job.result) == (JobState.DONE, b"%d" % int(payload) ** 2)
     assert {job.worker for job in jobs.values()} == {summary.worker}
+
+
+def test_jobs_of_a_ring_are_settled_in_the_shards_that_they_are_in(spark: SparkSession, url: str) -> None:
+    asyncio.run(ring_of(url, 3))
+    with SyncQueue.open(url, max_attempts=2) as queue:
+        queue.enqueue_many([NewJob("work", b"%d" % n, zone=f"zone-{n % 13}") for n in range(40)])
+
+    def handler(job: Job[bytes]) -> bytes:
+        if job.payload == b"3":
+            raise ValueError("of no use")
+        return job.payload
+
+    summary = process(spark, url, handler, entrypoints="work", until="empty", backoff_base=SOON)
+
+    assert (summary.jobs, summary.done, summary.failed, summary.lost) == (41, 39, 2, 0)
+    jobs = archived(url)
+    assert {payload: job.result for payload, job in jobs.items()} == {
+        payload: None if payload == b"3" else payload for payload in (b"%d" % n for n in range(40))
+    }
+    assert {inner(job.token)[1] for job in jobs.values()} == {0, 1, 2}
+    for _ in range(2):
+        replay(spark, url, "state = 'dead'")
+    with SyncQueue.open(url) as queue:
+        assert [job.payload for job in queue.jobs() if job.state is JobState.READY] == [b"3"]
 
 
 def test_handlers_of_many_jobs_and_handlers_by_name(spark: SparkSession, url: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,9 +14,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  as everybody calls it
 
 from casque.errors import InvalidInputError
+from casque.ring.numbers import inner
 from casque.spark.sink import batch_writer
 from casque.spark.write_options import WriteOptions
+from casque.state.ring import home
 from tests.spark.faulty import Faults
+from tests.spark.histories import resized, ring_of
 from tests.spark.places import Place
 
 pytestmark = pytest.mark.xdist_group("spark")
@@ -46,6 +50,21 @@ def test_every_row_is_a_job_once_in_one_commit_and_a_repeated_transaction_is_non
     # The next version is new.
     place.write(rows(spark, 1), txnId="nightly", txnVersion=8)
     assert len(place.payloads()) == 51
+
+
+def test_every_row_becomes_a_job_of_a_ring_once_each_zone_in_its_shard(spark: SparkSession, files: Place) -> None:
+    asyncio.run(ring_of(files.url, 3))
+    df = rows(spark, 40, partitions=4).withColumn("zone", F.concat(F.lit("zone-"), F.col("payload").cast("int") % 6))
+    for _ in range(2):
+        files.write(df, txnId="nightly", txnVersion=7, rowsPerObject=5)
+    asyncio.run(resized(files.url, 5))
+    files.write(rows(spark, 3), txnId="nightly", txnVersion=6)
+    files.write(rows(spark, 3), txnId="nightly", txnVersion=8)
+    jobs = files.jobs()
+    assert sorted(job.payload for job in jobs) == sorted([*numbered(40), *numbered(3)])
+    for job in jobs:
+        if job.zone is not None:
+            assert inner(job.record.sequence)[1] == home(job.zone, 3), "where a zone is it stays"
 
 
 def test_a_task_that_fails_after_it_has_staged_is_tried_again_and_its_jobs_are_there_once(

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -22,13 +23,14 @@ from casque.errors import (
     JobNotFoundError,
     LeaseLostError,
     QueueDrainingError,
+    ReadOnlyError,
     RingError,
     UnknownOutcomeError,
     ZoneMovedError,
 )
 from casque.ring.building import SETTLED_MS
 from casque.ring.numbers import inner
-from casque.service import Lease, Outcome
+from casque.service import EventKind, Lease, Outcome
 from casque.state import Ack, AdoptRing, Dequeue, Enqueue, RingView, State
 from casque.state.ring import home
 from casque.storage.memory import MemoryStore
@@ -634,39 +636,112 @@ async def test_a_shard_that_was_deleted_is_missed() -> None:
             await queue.stats()
 
 
-async def refusals(queue: Queue[bytes]) -> dict[str, Callable[[], Awaitable[Any]]]:
+def refusals(queue: Queue[bytes]) -> dict[str, Callable[[], Awaitable[Any]]]:
     async def follow() -> None:
-        async for _ in queue.events(from_position=0, follow=False):
+        async for _ in queue.events(from_position=7, follow=False):
             pass
 
     return {
-        "events": follow,
-        "admit": lambda: queue.admit("nightly", 1, []),
+        "events after one position": follow,
         "a schedule with a zone": lambda: queue.set_schedule("s", "* * * * *", NewJob("task", b"", zone="z")),
         "a schedule with a key": lambda: queue.set_schedule("s", "* * * * *", NewJob("task", b"", key="k")),
     }
 
 
-@pytest.mark.parametrize("what", ["events", "a schedule with a zone", "a schedule with a key"])
+@pytest.mark.parametrize("what", ["events after one position", "a schedule with a zone", "a schedule with a key"])
 async def test_what_a_ring_does_not_do_is_refused_with_a_word(what: str) -> None:
     store = await a_ring(2)
     async with Queue.open(store) as queue:
         with pytest.raises((RingError, InvalidInputError), match="ring of shards"):
-            await (await refusals(queue))[what]()
+            await refusals(queue)[what]()
         assert (await queue.stats()).totals.enqueued == 0
 
 
-async def test_the_past_of_a_ring_is_refused() -> None:
-    store = await a_ring(2)
-    with pytest.raises(RingError):
-        async with Queue.open(store, as_of=1):
-            pass
+async def test_a_ring_as_it_was_at_a_time() -> None:
+    clock, store = ManualClock(), MemoryStore()
+    await parts_of(store, clock).builder().create(2)
+    zones = [f"z{n}" for n in range(12)]
+    async with Queue.open(store, clock=clock) as queue:
+        await clock.advance(10)
+        await queue.enqueue_many([NewJob("task", b"1", zone=zone) for zone in zones])
+        then = datetime.fromtimestamp(clock.wall_ms() / 1000, UTC)
+        before = {job.id: (job.token, job.state) for job in await queue.jobs()}
+        await clock.advance(10)
+        await parts_of(store, clock).builder().resize(5)
+        await notice(queue)
+        await queue.enqueue_many([NewJob("task", b"2", zone=f"{zone}!") for zone in zones])
+        for job in await queue.dequeue("task", batch_size=8):
+            await job.ack()
+    async with Queue.open(store, clock=clock, as_of=then) as past:
+        assert {job.id: (job.token, job.state) for job in await past.jobs()} == before
+        assert (await past.stats()).totals.ready == 12
+        for change in (
+            lambda: past.enqueue("task", b""),
+            lambda: past.dequeue("task"),
+            lambda: past.set_schedule("s", "* * * * *", ("task", b"")),
+        ):
+            with pytest.raises(ReadOnlyError):
+                await change()
+    for wrong, told in ((1, "say a time"), (then + timedelta(days=1), "in the future")):
+        with pytest.raises(InvalidInputError, match=told):
+            async with Queue.open(store, clock=clock, as_of=wrong):
+                pass
     async with Queue.open(store, via="broker") as queue:
         with pytest.raises(RingError, match="without via"):
             await queue.stats()
-    with pytest.raises(RingError):
-        async for _ in Queue.open(store).events(from_position=0, follow=False):
-            pass
+
+
+async def test_the_feed_of_a_ring_tells_every_event_of_every_shard_in_its_order() -> None:
+    store = await a_ring(3)
+    async with Queue.open(store) as queue:
+        await queue.enqueue_many([NewJob("task", b"", zone=f"z{n}") for n in range(12)])
+        claimed = await queue.dequeue("task", batch_size=12)
+        for job in claimed:
+            await job.ack()
+        entered = [event async for event in queue.events(from_position=0, follow=False)]
+    fed = [event async for event in Queue.open(store).events(from_position=0, follow=False)]
+    assert fed == entered
+    assert sorted(event.at for event in fed) == [event.at for event in fed]
+    for shard in range(3):
+        own = [e async for e in parts_of(store).shard(shard).history().events(from_position=0, follow=False)]
+        mine = [event for event in fed if event.shard == shard]
+        assert [(e.position, e.index, e.kind) for e in mine] == [(e.position, e.index, e.kind) for e in own]
+        assert own
+    tokens = {event.job_id: event.fields["token"] for event in fed if event.kind is EventKind.ACKED}
+    assert tokens == {job.id: job.token for job in claimed}
+    assert {e.fields["token"] for e in fed if e.kind is EventKind.RINGED and e.shard == 1} == {1}
+    half = {event.shard: event.position for event in fed[: len(fed) // 2] if event.index == 0}
+    rest = [e async for e in Queue.open(store).events(from_position=half, follow=False)]
+    assert {(e.shard, e.position, e.index) for e in rest} == {
+        (e.shard, e.position, e.index) for e in fed if e.position > half.get(e.shard, 0)
+    }
+    for wrong, told in (({9: 1}, "none with number 9"), (4, "each of the 3 has positions of its own")):
+        with pytest.raises(InvalidInputError, match=told):
+            async for _ in Queue.open(store).events(from_position=wrong, follow=False):
+                pass
+
+
+async def test_a_follower_of_a_ring_hears_all_shards_also_one_that_is_made_meanwhile() -> None:
+    store = await a_ring(2)
+    feed = Queue.open(store).events(from_position=0)
+
+    async def until_added(job_ids: set[str]) -> set[int]:
+        shards: set[int] = set()
+        async for event in feed:
+            if event.job_id in job_ids:
+                job_ids.discard(event.job_id)
+                shards.add(event.shard)
+            if not job_ids:
+                return shards
+        raise AssertionError
+
+    async with asyncio.timeout(60), Queue.open(store) as queue, aclosing(feed):
+        added = await queue.enqueue_many([NewJob("task", b"", zone=f"a{n}") for n in range(12)])
+        assert await until_added({job.id for job in added}) == {0, 1}
+        await resize(store, 4)
+        await notice(queue)
+        added = await queue.enqueue_many([NewJob("task", b"", zone=f"b{n}") for n in range(24)])
+        assert await until_added({job.id for job in added}) == {0, 1, 2, 3}
 
 
 async def test_schedules_stay_in_the_first_shard_and_tick_there() -> None:

@@ -6,7 +6,7 @@ import asyncio
 import base64
 import os
 import pickle
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import count
 from typing import Any
@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 import pytest
-from tests.spark.histories import play
+from tests.spark.histories import play, resized, ring_of
 
 from casque import (
     CorruptQueueError,
@@ -22,6 +22,7 @@ from casque import (
     InvalidInputError,
     NoHistoryError,
     Queue,
+    RingError,
     StorageError,
 )
 from casque.client.scan import Chosen, Scan, Split, Table, arrow_schema
@@ -30,9 +31,12 @@ from casque.client.staging import StagedJobs, Stager
 from casque.clock import Random
 from casque.codec.archive import Range, archive_key
 from casque.codec.log import decode_head, encode_head, segment_key
+from casque.codec.ring import shard_prefix
 from casque.engine.embedded import state_at
 from casque.journal.log import pace, snapshots
-from casque.service import QueueEvent
+from casque.ring.numbers import outer
+from casque.service import ArchivedJob, QueueEvent
+from casque.storage.below import StoreBelow
 from casque.storage.memory import MemoryStore
 from casque.storage.port import Stored, Won
 from casque.testing.clock import ManualClock
@@ -578,3 +582,64 @@ def test_an_unknown_column_is_refused_with_the_nearest(scan: Scan) -> None:
 def test_secrets_are_not_shown() -> None:
     scan = Scan("s3://bucket/orders?region=eu", options={"secret_access_key": "hush", "access_key_id": "me"})
     assert repr(scan) == "Scan('s3://bucket/orders')"
+
+
+# --- A ring of shards ---
+
+
+def played_ring(clock: ManualClock) -> MemoryStore:
+    """Of two shards, then of four."""
+    store = MemoryStore()
+    asyncio.run(ring_of(store, 2))
+    asyncio.run(varied(store, clock, 2, retention=timedelta(days=30)))
+    asyncio.run(resized(store, 4))
+    asyncio.run(varied(store, clock, 2, retention=timedelta(days=30)))
+    return store
+
+
+def of_shards(store: MemoryStore, clock: ManualClock, plan: Callable[[Scan], list[Any]], table: Table) -> list[Row]:
+    """What each shard says for itself, in the numbers of the ring."""
+    found: list[Row] = []
+    for shard in range(4):
+        with Scan(StoreBelow(store, shard_prefix(shard)), clock=clock) as scan:
+            for row in rows(scan, plan(scan), table):
+                numbers = {name: outer(row[name], shard) for name in ("sequence", "token") if row.get(name) is not None}
+                found.append({**row, "shard": shard, **numbers})
+    return found
+
+
+def test_the_tables_of_a_ring_are_those_of_its_shards_in_numbers_of_the_ring(clock: ManualClock) -> None:
+    store = played_ring(clock)
+    then = START + timedelta(hours=1, seconds=30)
+
+    async def asked() -> tuple[list[JobRecord], list[ArchivedJob]]:
+        async with opened(store, clock) as q:
+            return [job.record for job in await q.jobs()], [job async for job in q.archive()]
+
+    with Scan(store, clock=clock) as scan:
+        events = rows(scan, scan.plan_events(), Table.EVENTS)
+        jobs, archive = rows(scan, scan.plan_jobs(), Table.JOBS), rows(scan, scan.plan_archive(), Table.ARCHIVE)
+        attempts = rows(scan, scan.plan_archive(table=Table.ATTEMPTS), Table.ATTEMPTS)
+        earlier = rows(scan, scan.plan_jobs(then), Table.JOBS)
+        some = rows(scan, scan.plan_events(start={0: 3, 1: 2}, end={0: 5, 1: 2}), Table.EVENTS)
+        with pytest.raises(InvalidInputError, match="each of the 4 shards of this ring has positions of its own"):
+            scan.plan_jobs(3)
+        with pytest.raises(RingError):
+            scan.extent()
+        queue_id, extents = scan.extents()
+    assert events == of_shards(store, clock, lambda one: list(one.plan_events()), Table.EVENTS)
+    assert jobs == of_shards(store, clock, lambda one: one.plan_jobs(), Table.JOBS)
+    assert earlier == of_shards(store, clock, lambda one: one.plan_jobs(then), Table.JOBS) != []
+    assert archive == of_shards(store, clock, lambda one: list(one.plan_archive()), Table.ARCHIVE)
+    assert attempts == of_shards(store, clock, lambda one: list(one.plan_archive(table=Table.ATTEMPTS)), Table.ATTEMPTS)
+    assert {(row["shard"], row["position"]) for row in some} == {(0, 4), (0, 5)}
+    assert {row["token"] for row in events if row["kind"] == "ringed"} == {None}
+    records, finished = asyncio.run(asked())
+    assert sorted((row["sequence"], row["token"], row["id"]) for row in jobs) == sorted(
+        (job.sequence, job.token, job.id) for job in records
+    )
+    assert sorted((row["sequence"], row["token"], outer(row["position"], row["shard"])) for row in archive) == sorted(
+        (job.sequence, job.token, job.position) for job in finished
+    )
+    assert [shard for shard in extents if extents[shard].end] == [0, 1, 2, 3]
+    assert queue_id is not None

@@ -19,8 +19,9 @@ from casque.cli.shown import Out, now, print_json, print_table
 from casque.client.queue import Queue
 from casque.codec.archive import ARCHIVE, hour_of, parse_key
 from casque.codec.head import KEY, RING, Head, read_layout
+from casque.codec.ring import SHARDS, decode_ring, shard_prefix
 from casque.codec.stored import to_ms
-from casque.errors import InvalidInputError, RingError
+from casque.errors import InvalidInputError
 from casque.service import ArchivedJob
 from casque.storage.port import Store, Stored
 from casque.types import JobState
@@ -51,7 +52,8 @@ Since = Annotated[
 ]
 Until = Annotated[str | None, typer.Option("--until", metavar="TIME", help="Finished before then.")]
 HOURS = (
-    ("hour (UTC)", lambda one: one[0]),
+    ("hour (UTC)", lambda one: one[0][0]),
+    ("shard", lambda one: one[0][1]),
     ("objects", lambda one: f"{len(one[1]):,}"),
     ("first commit", lambda one: f"{min(each.first for each in one[1]):,}"),
     ("last commit", lambda one: f"{max(each.last for each in one[1]):,}"),
@@ -138,24 +140,32 @@ def ls(
     """
 
     async def work(store: Store) -> None:
-        if (await _there(store)).layout == RING:
-            raise RingError("each of its shards has an archive of its own: list that of URL/shards/0000 and so on")
         begin, end = (
             None if one is None else hour_of(to_ms(one)) for one in (moment("--since", since), moment("--until", until))
         )
-        hours: dict[str, list[ArchivedObject]] = {}
-        async for key in store.list(ARCHIVE):
-            if (found := parse_key(key)) is None or (begin and found[0] < begin) or (end and found[0] > end):
-                continue
-            one = ArchivedObject(key, found[0], found[1].first, found[1].last)
-            if json:
-                print_json(one)
-            else:
-                hours.setdefault(one.hour, []).append(one)
+        hours: dict[tuple[str, str], list[ArchivedObject]] = {}
+        for prefix in await _archives(store):
+            async for key in store.list(prefix + ARCHIVE):
+                found = parse_key(key.removeprefix(prefix))
+                if found is None or (begin and found[0] < begin) or (end and found[0] > end):
+                    continue
+                one = ArchivedObject(key, found[0], found[1].first, found[1].last)
+                if json:
+                    print_json(one)
+                else:
+                    hours.setdefault((one.hour, prefix.removeprefix(f"{SHARDS}/").removesuffix("/")), []).append(one)
         if hours:
             print_table(HOURS, sorted(hours.items()))
 
     on_store(url, option, work, queue=queue)
+
+
+async def _archives(store: Store) -> list[str]:
+    """Where there are any: beside the queue, or beside each shard of a ring."""
+    read = await store.get(KEY)
+    if (await _there(store)).layout != RING or not isinstance(read, Stored):
+        return [""]
+    return [f"{shard_prefix(token)}/" for token in range(decode_ring(read.body).shards)]
 
 
 async def _there(store: Store) -> Head:

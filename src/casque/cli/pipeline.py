@@ -188,12 +188,12 @@ class _Job:
         Raises:
             CasqueError: there is no queue, or a store that cannot be reached.
         """
-        from casque.spark.horizon import look
+        from casque.spark.horizon import look_around
         from casque.spark.place import Place
         from casque.spark.warehouse import Warehouse
 
         Warehouse(self._warehouse, self._warehouse_options).snapshot()
-        Place(self._url, self._options).run(lambda store: look(store, sys.maxsize))
+        Place(self._url, self._options).run(lambda store: look_around(store, lambda _: sys.maxsize))
 
     def run(self, session: SparkSession, settings: Settings) -> None:
         from casque.spark.pipeline import run as run_pipeline

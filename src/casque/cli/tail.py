@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 from contextlib import aclosing
 from typing import Annotated, Any
 
+import msgspec
 import typer
 from rich.console import Console
 from rich.markup import escape
@@ -15,11 +17,13 @@ from casque.cli.running import Json, OptionalBucket, StoreOptions, on_store
 from casque.cli.shown import Out, print_json
 from casque.client.queue import Queue
 from casque.clock import SystemClock, system_random
-from casque.codec.head import KEY
+from casque.codec.head import KEY, RING, read_layout
+from casque.codec.ring import decode_ring, shard_prefix
 from casque.errors import HistoryGoneError, InvalidInputError
 from casque.journal.log.past import Past
 from casque.service import EventKind, QueueEvent
 from casque.settings import QueueSettings
+from casque.storage.below import StoreBelow
 from casque.storage.port import Store, Stored
 
 EXAMPLES = """
@@ -49,7 +53,10 @@ def tail(
     from_: Annotated[
         str | None,
         typer.Option(
-            "--from", metavar="POSITION|start", help="Begin after this commit, or with the oldest that is kept."
+            "--from",
+            metavar="POSITION|start",
+            help="Begin after this commit, or with the oldest that is kept. Of a ring of shards: a commit of each, as "
+            '{"0000": 41, "0001": 7}.',
         ),
     ] = None,
     no_follow: Annotated[bool, typer.Option("--no-follow", help="Stop at the end instead of waiting.")] = False,
@@ -72,7 +79,6 @@ def tail(
     chosen = _Chosen(frozenset(entrypoint or ()), frozenset(kind or ()))
 
     async def work(store: Store) -> None:
-        q = Queue.open(store)
         if not isinstance(await store.get(KEY), Stored):
             # A queue that is about to be made is worth waiting for; a wrong URL should not look like a quiet queue.
             if no_follow:
@@ -80,20 +86,60 @@ def tail(
             Console(stderr=True).print(
                 f"There is no queue here yet; waiting for {escape(url or 'one')}", soft_wrap=True
             )
-        position = await _begin(q, from_)
-        if chosen.entrypoints:
-            position = await chosen.learn(store, position)
+        shards = await _shards(store)
+        position: int | dict[int, int] | None
+        if shards is None:
+            position = await _begun(store, from_, chosen)
+        else:
+            # Each by itself: what is the beginning of one is in the middle of another.
+            given = _positions(from_)
+            begun = {
+                shard: await _begun(StoreBelow(store, shard_prefix(shard)), given.get(shard, from_), chosen)
+                for shard in range(shards)
+            }
+            known = {shard: begin for shard, begin in begun.items() if begin is not None}
+            position = known or None
         console = Out(soft_wrap=True, highlight=False)
-        async with aclosing(q.events(from_position=position, follow=not no_follow)) as events:
+        async with aclosing(Queue.open(store).events(from_position=position, follow=not no_follow)) as events:
             async for event in events:
                 if not chosen.has(event):
                     continue
                 if json:
                     print_json(event)
                 else:
-                    console.print(_line(event))
+                    console.print(_line(event, is_ring=shards is not None))
 
     on_store(url, option, work, queue=queue)
+
+
+async def _shards(store: Store) -> int | None:
+    """How many, if it is a ring."""
+    read = await store.get(KEY)
+    if not isinstance(read, Stored) or read_layout(KEY, read.body).layout != RING:
+        return None
+    return decode_ring(read.body).shards
+
+
+def _positions(from_: str | None) -> dict[int, str]:
+    """Of the shards of a ring, if they are named."""
+    if from_ is None or not from_.startswith("{"):
+        if from_ not in (None, "0", "start"):
+            raise InvalidInputError(
+                "this queue is a ring of shards, each with positions of its own: --from takes start, 0, or one for "
+                f'each of them, as {{"0000": 41, "0001": 7}}, not {from_!r}'
+            )
+        return {}
+    try:
+        named = msgspec.json.decode(from_, type=dict[str, int])
+        return defaultdict(lambda: "0", {int(shard): str(position) for shard, position in named.items()})
+    except ValueError:
+        raise InvalidInputError(f'--from takes positions as {{"0000": 41, "0001": 7}}, not {from_!r}') from None
+
+
+async def _begun(store: Store, from_: str | None, chosen: _Chosen) -> int | None:
+    """Where to begin in a queue, or a shard; who asks for some entrypoints has to know the jobs that are there."""
+    position = await _begin(Queue.open(store), from_)
+    return await chosen.learn(store, position) if chosen.entrypoints else position
 
 
 async def _begin(queue: Queue[bytes], from_: str | None) -> int | None:
@@ -124,7 +170,7 @@ class _Chosen:
         past = Past(store, settings=QueueSettings(), clock=SystemClock(), rng=system_random())
         moment = await past.at_position(position)
         jobs = moment.state.jobs.values()
-        self._jobs = {job.spec.id for job in jobs if job.spec.entrypoint in self.entrypoints}
+        self._jobs |= {job.spec.id for job in jobs if job.spec.entrypoint in self.entrypoints}
         return moment.state.position
 
     def has(self, event: QueueEvent) -> bool:
@@ -142,12 +188,13 @@ class _Chosen:
         return known
 
 
-def _line(event: QueueEvent) -> str:
+def _line(event: QueueEvent, *, is_ring: bool) -> str:
     colour = COLOURS.get(event.kind.value, "default")
     moment = event.at.isoformat(sep=" ", timespec="milliseconds").removesuffix("+00:00")
     fields = escape(" ".join(f"{name}={_text(value)}" for name, value in _worth_showing(event.fields)))
     job = escape(event.job_id or "")
-    return f"{event.position:>8}  {moment}  [{colour}]{event.kind.value:<10}[/]  {job:<36}  {fields}"
+    shard = f"{event.shard:04d} " if is_ring else ""
+    return f"{shard}{event.position:>8}  {moment}  [{colour}]{event.kind.value:<10}[/]  {job:<36}  {fields}"
 
 
 def _worth_showing(fields: Mapping[str, Any]) -> list[tuple[str, Any]]:

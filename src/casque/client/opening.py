@@ -20,10 +20,11 @@ from casque.engine.operation import Executor
 from casque.engine.staging import Staging
 from casque.errors import InvalidInputError
 from casque.journal.chosen import JOURNALS, ChosenJournal
+from casque.ring.admissions import Books
 from casque.ring.building import Builder
 from casque.ring.root import Root
 from casque.ring.service import RingService
-from casque.ring.shards import Shard, Shards
+from casque.ring.shards import Opener, Shard, Shards
 from casque.settings import QueueSettings
 from casque.state import State
 from casque.storage.adapted import SingleObjectStore
@@ -104,8 +105,10 @@ class Parts(Surroundings):
     def root(self) -> Root:
         return Root(self.store, settings=self.settings, clock=self.clock, rng=self.rng)
 
-    def ring(self) -> RingService:
-        return RingService(Shards(self.root(), self._shard, clock=self.clock), clock=self.clock, rng=self.rng)
+    def ring(self, opener: Opener | None = None) -> RingService:
+        shards = Shards(self.root(), opener or self._shard, clock=self.clock)
+        books = Books(self.store, settings=self.settings, clock=self.clock, rng=self.rng)
+        return RingService(shards, clock=self.clock, rng=self.rng, books=books)
 
     def builder(self) -> Builder:
         """What makes a ring, and changes its size."""

@@ -8,9 +8,11 @@ from typing import Any
 from casque import checks
 from casque.client.opening import Parts
 from casque.engine.operation import Look
-from casque.errors import ReadOnlyError
+from casque.errors import InvalidInputError, ReadOnlyError
 from casque.journal.log.past import Moment, Past
-from casque.state import Command, State
+from casque.ring.service import RingService
+from casque.ring.shards import Shard
+from casque.state import AdoptRing, Command, State
 
 
 class PastExecutor:
@@ -26,6 +28,54 @@ class PastExecutor:
     async def look(self, look: Look) -> Any:
         # By the time of the moment that is looked at: what was delayed then is shown as delayed.
         return look(self._state, self._at_ms)
+
+
+class PastShard:
+    """A shard as it was at a time, for a ring of them. One that was not there yet had nothing."""
+
+    def __init__(self, parts: Parts, token: int, as_of: datetime) -> None:
+        self._parts = parts
+        self._token = token
+        self._as_of = as_of
+        self._past: PastExecutor | None = None
+
+    async def start(self) -> None:
+        past = Past(self._parts.store, settings=self._parts.settings, clock=self._parts.clock, rng=self._parts.rng)
+        moment = await past.at_time(checks.moment_ms("as_of", self._as_of))
+        if moment.state.ring is None:
+            moment.state.execute(AdoptRing(0, 0, self._token), moment.at_ms)
+        self._past = PastExecutor(moment)
+
+    async def stop(self) -> None:
+        """Nothing was begun."""
+
+    async def execute(self, command: Command) -> Any:
+        assert self._past is not None
+        return await self._past.execute(command)
+
+    async def look(self, look: Look) -> Any:
+        assert self._past is not None
+        return await self._past.look(look)
+
+
+def past_ring(parts: Parts, as_of: int | datetime) -> RingService:
+    """All shards as they were at a time.
+
+    Raises:
+        InvalidInputError: each shard has positions of its own.
+    """
+    if not isinstance(as_of, datetime):
+        raise InvalidInputError(
+            "this queue is a ring of shards, and each of them has positions of its own: say a time as as_of, or open "
+            "one of them, URL/shards/0000"
+        )
+
+    def opener(token: int) -> Shard:
+        below = parts.shard(token)
+        engine = PastShard(below, token, as_of)
+        return Shard(token, engine, below.service(engine))
+
+    return parts.ring(opener)
 
 
 async def open_past(parts: Parts, as_of: int | datetime) -> PastExecutor:

@@ -15,7 +15,7 @@ from casque import checks, cron
 from casque.client.ids import new_ids
 from casque.client.job import Job
 from casque.client.opening import Parts, Surroundings, as_store
-from casque.client.past import open_past
+from casque.client.past import open_past, past_ring
 from casque.client.payloads import PayloadCodec, codec_for
 from casque.client.reaching import ClientTlsFiles, by_address, by_bucket, is_address
 from casque.client.remote import RemoteQueue
@@ -27,6 +27,7 @@ from casque.engine.history import History
 from casque.engine.ticker import triggered
 from casque.errors import CasqueError, InvalidInputError, QueueClosedError, RingError, ScheduleNotFoundError
 from casque.ring.archives import merged
+from casque.ring.feeds import merged_feed
 from casque.ring.service import RingService
 from casque.service import ArchivedJob, Lease, QueueEvent, QueueService, Stats
 from casque.settings import QueueSettings, SettingsChanges
@@ -205,7 +206,7 @@ class Queue(LeaseVerbs, Generic[T]):
             return self
         try:
             if self._as_of is not None:
-                self._embedded = self._local.service(await open_past(self._local, self._as_of))
+                self._embedded = await self._past(self._local, self._as_of)
                 return self
             try:
                 group = self._local.group()
@@ -228,6 +229,15 @@ class Queue(LeaseVerbs, Generic[T]):
         if self._ring is not None:
             await self._ring.stop()
         await self._let_go()
+
+    async def _past(self, local: Parts, as_of: int | datetime) -> QueueService:
+        try:
+            return local.service(await open_past(local, as_of))
+        except RingError:
+            self._ring = past_ring(local, as_of)
+            await self._ring.start()
+            await self._ring.stats()  # what cannot be looked at is said now, and not later
+            return self._ring
 
     @property
     def leader(self) -> str | None:
@@ -283,6 +293,9 @@ class Queue(LeaseVerbs, Generic[T]):
         `batch` numbers what it admits, ever rising: the same batch again, or an older one, does nothing and says so
         (`repeated`). A job whose id is already in the queue refuses the whole batch, unless `skip_known` says to pass
         over such jobs; one whose unique key an unfinished job holds is passed over, as with `enqueue`.
+
+        On a ring each shard admits its own jobs in a commit of its own, all or none. If some shards have theirs and
+        others do not, this raises `UnknownOutcomeError`: the same batch again completes it, and adds nothing twice.
 
         >>> import asyncio
         >>> from casque import Queue
@@ -566,25 +579,61 @@ class Queue(LeaseVerbs, Generic[T]):
         """The position and how many jobs are in each state."""
         return await self._service.stats()
 
-    async def events(self, *, from_position: int | None = None, follow: bool = True) -> AsyncGenerator[QueueEvent]:
+    async def events(
+        self, *, from_position: int | Mapping[int, int] | None = None, follow: bool = True
+    ) -> AsyncGenerator[QueueEvent]:
         """What happens to this queue, event by event, beside whatever else goes on; never writes.
 
         Only a queue in the log layout has a history to follow. `from_position`: begin after this commit, 0 for the
         very beginning; without it, from now on. `follow=False` ends at the end of the log instead of waiting for more.
         The queue need not be entered for this. To go on where a program stopped, remember `event.position`.
 
+        A ring has a history in each of its shards: events say which (`event.shard`), are in order within each, and
+        `from_position` is 0 or a position for each shard, `{0: 41, 1: 7}`; one that is not named begins.
+
         Raises:
             NoHistoryError: the queue has the document layout.
             HistoryGoneError: what was asked for, or was to come next, has been deleted; `retention` says how soon.
         """
-        position = None if from_position is None else checks.position("from_position", from_position)
         try:
-            async with aclosing(self._looking().events(from_position=position, follow=follow)) as events:
+            async with aclosing(self._feed(_begin(from_position), follow)) as events:
                 async for event in events:
                     yield event
         finally:
             if self._embedded is None:
                 await self._let_go()
+
+    async def _feed(self, begin: int | dict[int, int] | None, follow: bool) -> AsyncGenerator[QueueEvent]:
+        if self._ring is None and not isinstance(begin, dict):
+            try:
+                async with aclosing(self._looking().events(from_position=begin, follow=follow)) as events:
+                    async for event in events:
+                        yield event
+            except RingError:
+                # Of one that was not entered, before the first event.
+                if self._local is None:
+                    raise
+            else:
+                return
+        feed = self._ring.events(from_position=begin, follow=follow) if self._ring else self._shards_feed(begin, follow)
+        async with aclosing(feed) as events:
+            async for event in events:
+                yield event
+
+    def _shards_feed(self, begin: int | dict[int, int] | None, follow: bool) -> AsyncGenerator[QueueEvent]:
+        """Of a ring that was not entered."""
+        local = self._local
+        if local is None:
+            raise InvalidInputError("positions by shard are those of a ring that is opened by the URL of its store")
+        root = local.root()
+
+        async def count() -> int:
+            return (await root.read()).shards
+
+        def feed_of(token: int, begin: int | None, wait: bool) -> AsyncGenerator[QueueEvent]:
+            return local.shard(token).history().events(from_position=begin, follow=wait)
+
+        return merged_feed(count, feed_of, begin, follow=follow, clock=local.clock)
 
     async def archive(
         self,
@@ -754,3 +803,9 @@ def _new(job: Any) -> NewJob[Any]:
             return NewJob(entrypoint, payload)
         case _:
             raise InvalidInputError(f"job must be (entrypoint, payload) or a NewJob, not {job!r}")
+
+
+def _begin(position: int | Mapping[int, int] | None) -> int | dict[int, int] | None:
+    if isinstance(position, Mapping):
+        return {checks.whole("shard", one, 0): checks.position("from_position", at) for one, at in position.items()}
+    return None if position is None else checks.position("from_position", position)

@@ -291,7 +291,9 @@ class SyncQueue(Generic[T]):
     def stats(self) -> Stats:
         return self._wait(self._queue.stats())
 
-    def events(self, *, from_position: int | None = None, follow: bool = True) -> Iterator[QueueEvent]:
+    def events(
+        self, *, from_position: int | Mapping[int, int] | None = None, follow: bool = True
+    ) -> Iterator[QueueEvent]:
         """As `Queue.events`: a loop over it waits for what happens next, for ever unless `follow=False`."""
         return self._each(self._queue.events(from_position=from_position, follow=follow))
 

@@ -69,6 +69,12 @@ class StagedJobs(msgspec.Struct, frozen=True, array_like=True, gc=False):
         """Some of them."""
         return StagedJobs(*(column[start:end] if isinstance(column, list) else column for column in self.columns()))
 
+    def chosen(self, rows: list[int]) -> StagedJobs:
+        """Those of some rows."""
+        if len(rows) == len(self):
+            return self
+        return StagedJobs(*([col[row] for row in rows] if isinstance(col, list) else col for col in self.columns()))
+
     def specs(self, start: int, end: int) -> list[JobSpec]:
         some = self if not start and end >= len(self) else self.rows(start, end)
         return list(map(JobSpec, *map(_each, some.columns())))

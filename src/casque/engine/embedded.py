@@ -12,6 +12,7 @@ from typing import cast
 
 import msgspec
 
+from casque.codec.staged import StagedJobs
 from casque.engine.blobs import Blobs
 from casque.engine.group import GroupCommit
 from casque.engine.history import History
@@ -132,9 +133,21 @@ class EmbeddedService:
             ]
         )
 
+    async def stage(self, jobs: StagedJobs) -> StagedPart:
+        """Jobs of a ring, beside the shard that is to admit them."""
+        assert self._staging is not None, "shards lie on stores of many objects"
+        return await self._staging.put(jobs, "ring")
+
     async def admit(
-        self, source: str, batch: int, parts: Sequence[StagedPart], *, skip_known: bool = False
+        self,
+        source: str,
+        batch: int,
+        parts: Sequence[StagedPart],
+        *,
+        skip_known: bool = False,
+        generation: int = 0,
     ) -> Admission:
+        """`generation`: of the ring that the caller knows, if this is a shard of one."""
         if self._staging is None:
             raise InvalidInputError("a storage of one object has no room for staged jobs; open the queue by URL")
         # One at a time: all of its jobs are in memory meanwhile.
@@ -143,6 +156,8 @@ class EmbeddedService:
             if (repeated := await self._executor.look(partial(_admitted, source, batch))) is not None:
                 return cast(Admission, repeated)
             command = await self._staging.fetch(source, batch, parts, skip_known=skip_known)
+            if generation:
+                command = msgspec.structs.replace(command, generation=generation)
             return cast(Admission, await self._executor.execute(command))
 
     async def dequeue(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 
 import msgspec
 
@@ -93,16 +94,34 @@ class Staging:
             InvalidInputError: one is too old, missing, changed, or no part at all.
             StorageError: the store kept failing.
         """
-        oldest = hour_of(self._clock.wall_ms() - AGE_MAX_MS)
+        specs: list[JobSpec] = []
+        ids: set[str] = set()
+        keyed = False
+        async with aclosing(self._each(parts)) as several:
+            async for jobs in several:
+                ids.update(jobs.ids)
+                keyed = keyed or jobs.keys is not None
+                specs += await specs_of(jobs)
+        return Admit(source, batch, tuple(parts), specs, ids, keyed, skip_known)
+
+    async def columns(self, parts: Sequence[StagedPart], *, however_old: bool = False) -> list[StagedJobs]:
+        """The jobs of parts that somebody else than this queue will admit.
+
+        Raises:
+            InvalidInputError: one is too old, missing, changed, or no part at all.
+            StorageError: the store kept failing.
+        """
+        async with aclosing(self._each(parts, however_old=however_old)) as several:
+            return [jobs async for jobs in several]
+
+    async def _each(self, parts: Sequence[StagedPart], *, however_old: bool = False) -> AsyncGenerator[StagedJobs]:
+        oldest = "" if however_old else hour_of(self._clock.wall_ms() - AGE_MAX_MS)
         for part in parts:
             if staged_hour(part.key) < oldest:
                 raise InvalidInputError(
                     f"{part.key} was staged more than {AGE_MAX_MS // HOUR_MS} hours ago, by the hour in its name, and "
                     "may soon be deleted; nothing was admitted. Stage its jobs again"
                 )
-        specs: list[JobSpec] = []
-        ids: set[str] = set()
-        keyed = False
         for start in range(0, len(parts), AT_ONCE):
             some = parts[start : start + AT_ONCE]
             reads = await asyncio.gather(*map(self._get, some))
@@ -111,10 +130,7 @@ class Staging:
                 await yield_once()
                 _check(part, jobs)
                 await yield_once()
-                ids.update(jobs.ids)
-                keyed = keyed or jobs.keys is not None
-                specs += await specs_of(jobs)
-        return Admit(source, batch, tuple(parts), specs, ids, keyed, skip_known)
+                yield jobs
 
     async def _get(self, part: StagedPart) -> Read:
         return await self._patience().insist(lambda: self._store.get(part.key))

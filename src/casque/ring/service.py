@@ -19,11 +19,13 @@ from casque.errors import (
     InvalidInputError,
     JobNotFoundError,
     LeaseLostError,
-    RingError,
     UnknownOutcomeError,
 )
+from casque.ring.admissions import Books
+from casque.ring.admitter import Admitter
 from casque.ring.archives import merged
 from casque.ring.enqueuer import Enqueuer
+from casque.ring.feeds import Begin, merged_feed
 from casque.ring.numbers import after_of, error_of, inner, record_of
 from casque.ring.shards import Shard, Shards, together
 from casque.ring.walker import Asked, Walker
@@ -57,8 +59,10 @@ class RingService:
     What the ring adds to the promises of a queue, and what it takes from them, is in docs/explanation/the-ring.md.
     """
 
-    def __init__(self, shards: Shards, *, clock: Clock, rng: Random) -> None:
+    def __init__(self, shards: Shards, *, clock: Clock, rng: Random, books: Books) -> None:
         self._shards = shards
+        self._clock = clock
+        self._admitter = Admitter(shards, books)
         self._enqueuer = Enqueuer(shards, rng=rng)
         self._walker = Walker(shards, clock=clock, rng=rng)
 
@@ -78,8 +82,8 @@ class RingService:
     async def admit(
         self, source: str, batch: int, parts: Sequence[StagedPart], *, skip_known: bool = False
     ) -> Admission:
-        del source, batch, parts, skip_known
-        raise RingError("staged jobs cannot be admitted to it; enqueue them, or admit them to a queue without shards")
+        """Each shard admits its own jobs, all or none; the batch is complete when all have, however often it takes."""
+        return await self._admitter.admit(source, batch, parts, skip_known=skip_known)
 
     # --- Working ---
 
@@ -292,9 +296,19 @@ class RingService:
         totals, gates = total([one.totals for one in stats]), strictest([one.gates for one in stats])
         return Stats(sum(one.position for one in stats), totals, gates)
 
-    def events(self, *, from_position: int | None = None, follow: bool = True) -> AsyncGenerator[QueueEvent]:
-        del from_position, follow
-        raise RingError("each of its shards has a history of its own. Follow them: URL/shards/0000 and so on")
+    def events(self, *, from_position: Begin = None, follow: bool = True) -> AsyncGenerator[QueueEvent]:
+        """Of all shards, each event with its own."""
+
+        async def feed_of(token: int, begin: int | None, wait: bool) -> AsyncGenerator[QueueEvent]:
+            shard = await self._shards.shard(token)
+            async with aclosing(shard.service.events(from_position=begin, follow=wait)) as events:
+                async for event in events:
+                    yield event
+
+        async def count() -> int:
+            return (await self._shards.refresh()).shards
+
+        return merged_feed(count, feed_of, from_position, follow=follow, clock=self._clock)
 
     async def archive(
         self,

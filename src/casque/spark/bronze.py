@@ -11,7 +11,7 @@ from casque.codec.log import Segment
 from casque.spark.arrow_types import INSTANT, arrow_type
 from casque.spark.parquet import PARTITION
 from casque.spark.tables import TABLES
-from casque.state.events import Added, Event, subject
+from casque.state.events import Added, Event, Ringed, subject
 
 _TYPES = {
     name: arrow_type(column.type) for name, column in TABLES["bronze/events"].columns.items() if name != PARTITION
@@ -49,6 +49,8 @@ def _row(segment: Segment, index: int, event: Event, payloads: bool) -> dict[str
     )
     for name in _SAME:
         row[name] = getattr(event, name, None)
+    if isinstance(event, Ringed):
+        row["token"] = None  # that of a ring is no lease's
     if payloads:
         row["result"] = getattr(event, "result", None)
     if isinstance(event, Added):

@@ -7,6 +7,8 @@ the queue, and none in both.
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 
 import msgspec
@@ -17,20 +19,24 @@ from casque.clock import SystemClock, system_random
 from casque.codec.archive import HOUR_MS
 from casque.codec.document import DocumentCodec
 from casque.codec.head import KEY, check_single, read_layout
-from casque.codec.log import LAYOUT, decode_head, decode_segment, previous
+from casque.codec.log import LAYOUT, decode_head, decode_segment, previous, segment_key
+from casque.codec.ring import decode_ring, shard_prefix
 from casque.codec.stored import to_ms
-from casque.errors import InvalidInputError
+from casque.errors import InvalidInputError, RingError
 from casque.journal.log.reader import READ_AHEAD, Reader
 from casque.journal.patience import Patience
 from casque.settings import QueueSettings
 from casque.spark.place import body_of
 from casque.state import Limits
 from casque.state.events import Acked, Cancelled, Died
+from casque.storage.below import StoreBelow
 from casque.storage.port import Store
 
 LOOKED_AT_MAX = 4_096
 """Segments above the archive that one look goes through. A queue that only fills up has many, and the next look goes on
 from there."""
+AT_ONCE = 16
+"""Shards that are looked at at the same time."""
 CLOCKS_DIFFER_HOURS = 48
 """The archive is by the hours of whoever committed. By so much their clocks may differ for late jobs to be found."""
 
@@ -45,6 +51,58 @@ class Horizon(msgspec.Struct, frozen=True):
     """Segments up to here may be gone."""
     is_end: bool = True
     """False if looking further would have taken too long: there is more."""
+    at_ms: int = 0
+    """The time of the position; only of a shard, whose jobs are looked at as of the latest of all shards."""
+
+
+class Sight(msgspec.Struct, frozen=True):
+    """A queue, under None; or the shards of a ring."""
+
+    queue_id: str
+    shards: Mapping[int | None, Horizon]
+
+    @property
+    def position(self) -> int:
+        """Of a ring the sum of all shards, which rises with every commit of any."""
+        return sum(one.position for one in self.shards.values())
+
+    @property
+    def is_end(self) -> bool:
+        return all(one.is_end for one in self.shards.values())
+
+
+async def look_around(store: Store, known: Callable[[int | None], int]) -> Sight:
+    """`known` is where the last look at a shard ended.
+
+    Raises:
+        InvalidInputError: there is no queue.
+        CorruptQueueError: the queue cannot be read.
+    """
+    try:
+        alone = await look(store, known(None))
+    except RingError:
+        head = decode_ring(await body_of(store, KEY) or b"")
+        assert head.queue_id is not None
+    else:
+        return Sight(alone.queue_id, {None: alone})
+    room = asyncio.Semaphore(AT_ONCE)
+
+    async def one(shard: int) -> Horizon:
+        async with room:
+            below = StoreBelow(store, shard_prefix(shard))
+            found = await look(below, known(shard))
+            return msgspec.structs.replace(found, at_ms=await _time(below, found))
+
+    return Sight(head.queue_id, dict(enumerate(await asyncio.gather(*map(one, range(head.shards))))))
+
+
+async def _time(store: Store, horizon: Horizon) -> int:
+    if horizon.position <= horizon.floor:
+        return 0  # nobody knows; another shard's is as good
+    body = await body_of(store, segment_key(horizon.position))
+    if body is None:
+        return 0
+    return decode_segment(body, queue_id=horizon.queue_id, position=horizon.position, prev=previous(body)).at
 
 
 async def look(store: Store, known: int) -> Horizon:

@@ -16,14 +16,17 @@ from enum import StrEnum
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl, urlsplit
 
+import msgspec
+
 from casque import checks, times
 from casque.client.reaching import is_address
 from casque.client.scan.scan import CLOCK_SKEW, Scan
+from casque.client.scan.shards import positions
 from casque.client.scan.tables import Table
 from casque.errors import InvalidInputError
 
 C = TypeVar("C", bound=StrEnum)
-Moment = int | datetime
+Moment = int | datetime | Mapping[int, int]
 
 STORE_PREFIX = "store."
 SECRET = ("secret", "token", "key", "credential", "service_account", "password")
@@ -93,11 +96,24 @@ def _time(name: str, value: str) -> datetime:
 def _moment(name: str, value: str) -> Moment:
     if value.strip().isascii() and value.strip().isdecimal():
         return int(value)
+    if value.strip().startswith("{"):
+        return _positions(name, value)
     try:
         return _time(name, value)
     except InvalidInputError:
         raise InvalidInputError(
             f"{name} must be a position, or a time with its zone as 2026-02-15T10:00:00Z, not {checks.shown(value)}"
+        ) from None
+
+
+def _positions(name: str, value: str) -> Mapping[int, int]:
+    """Of the shards of a ring."""
+    try:
+        return positions(name, msgspec.json.decode(value, type=dict[str, int]))
+    except msgspec.DecodeError:
+        raise InvalidInputError(
+            f'{name} must name a position for each shard of the ring, as {{"0000": 41, "0001": 7}}, not '
+            f"{checks.shown(value)}"
         ) from None
 
 
@@ -121,7 +137,12 @@ class SourceOptions:
     url: str = _option("path", "URL of a store", "Where the queue is: what `load(url)` is given.", "all", _text)
     table: Table = _option("table", ", ".join(f"`{table}`" for table in Table), "What to read.", "all", _choice(Table))
     as_of: Moment | None = _option(
-        "asOf", "position or time", "The jobs as they stood then, instead of now.", "jobs", _moment
+        "asOf",
+        "position or time",
+        "The jobs as they stood then, instead of now. On a ring of shards a time, or the positions of all of them, as "
+        '`{"0000": 41, "0001": 7}`; `from`, `to` and `start` the same.',
+        "jobs",
+        _moment,
     )
     start_from: Moment | None = _option(
         "from",

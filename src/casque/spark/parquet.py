@@ -45,6 +45,8 @@ class File(msgspec.Struct, frozen=True, omit_defaults=True):
     """The first and the last position of the queue that it speaks of, if it is made of a range of them; of a table by
     minute the hour, counted from 1970."""
     last: int | None = None
+    shard: int | None = None
+    """Whose jobs they are, where files of one table are replaced shard by shard."""
 
 
 class Added(msgspec.Struct, frozen=True):
@@ -77,13 +79,20 @@ class Writer(msgspec.Struct, frozen=True):
         return Added(self.table, File(key, EPOCH, rows.num_rows, len(body)), tuple(hours))
 
     async def write(
-        self, store: Store, date_: str, rows: Any, *, first: int | None = None, last: int | None = None
+        self,
+        store: Store,
+        date_: str,
+        rows: Any,
+        *,
+        first: int | None = None,
+        last: int | None = None,
+        shard: int | None = None,
     ) -> File:
         """Write a table of Arrow, without its partition column, as one file."""
         body = _parquet(rows)
         key = self.key(date_)
         await create_new(store, key, body)
-        return File(key, date_, rows.num_rows, len(body), first, last)
+        return File(key, date_, rows.num_rows, len(body), first, last, shard)
 
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
         """For `DataFrame.mapInArrow`: write a partition of the frame, each date to files of its own."""

@@ -8,6 +8,7 @@ is left to do: so a run may be killed anywhere, and two may run at once. A long 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -16,11 +17,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from casque.client.scan import ArchiveObject
+from casque.client.scan.shards import shard_name
 from casque.clock import Clock, SystemClock
+from casque.codec.ring import shard_prefix
 from casque.errors import HistoryGoneError, InvalidInputError
 from casque.spark import combine, requests
 from casque.spark.gold import columns
-from casque.spark.horizon import Horizon, archived_between, look
+from casque.spark.horizon import AT_ONCE, Horizon, Sight, archived_between, look_around
 from casque.spark.options import OnGone
 from casque.spark.parquet import ADDED, FILES_DDL, Added, File, days
 from casque.spark.place import Place
@@ -40,6 +43,8 @@ from casque.spark.tasks import (
 )
 from casque.spark.told import as_raised
 from casque.spark.warehouse import Change, Snapshot, Warehouse, frame, stamp_of
+from casque.storage.below import StoreBelow
+from casque.storage.port import Store
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -77,6 +82,19 @@ class Cursor(msgspec.Struct, frozen=True):
     """The latest hour of the archive seen so far."""
     gaps: tuple[tuple[int, int], ...] = ()
     """Commits that were gone before they could be read, the latest ones: first and last."""
+    shards: Mapping[str, Cursor] = {}
+    """Of a ring, where each shard stands. Its own position is the sum of theirs."""
+
+    def of(self, shard: int | None) -> Cursor:
+        """A shard that is new begins."""
+        return self if shard is None else self.shards.get(shard_name(shard), Cursor())
+
+    def json(self) -> dict[str, Any]:
+        told: dict[str, Any] = msgspec.to_builtins(self)
+        for one in (told, *told["shards"].values()):
+            if not one["shards"]:
+                del one["shards"]
+        return told
 
 
 class Summary(msgspec.Struct, frozen=True):
@@ -149,15 +167,26 @@ def run(
     return msgspec.structs.replace(summary, elapsed_ms=clock.monotonic_ms() - begun_ms)
 
 
-class _Plan(msgspec.Struct, frozen=True):
-    """One stretch."""
+class _Part(msgspec.Struct, frozen=True):
+    """One stretch of a queue, or of a shard."""
 
+    shard: int | None
+    horizon: Horizon
     to: int
-    is_last: bool
-    """Nothing is left after it, so that the queue is looked at as it is then."""
     objects: Sequence[ArchiveObject]
     bronze: tuple[int, int] | None
     """The first and the last commit to read."""
+    cursor: Cursor
+    gaps: tuple[tuple[int, int], ...]
+    """Those of its gaps that are new."""
+
+
+class _Plan(msgspec.Struct, frozen=True):
+    """One stretch, of all shards."""
+
+    parts: Sequence[_Part]
+    is_last: bool
+    """Nothing is left after it, so that the queue is looked at as it is then."""
     cursor: Cursor
 
 
@@ -180,53 +209,69 @@ class _Run:
         while True:
             self._step = 0
             self._say("look at the queue")
-            horizon = self._queue.run(partial(look, known=cursor.position))
-            self._check(cursor, horizon)
-            if not horizon.has_log:
+            sight = self._queue.run(partial(look_around, known=lambda shard: cursor.of(shard).position))  # noqa: B023
+            self._check(cursor, sight)
+            if not all(one.has_log for one in sight.shards.values()):
                 note = "the queue has the document layout, which keeps no log: bronze and requests stay empty"
                 summary = msgspec.structs.replace(summary, notes=(note,))
-            if horizon.position <= cursor.position and not rebuild:
+            if sight.position <= cursor.position and not rebuild:
                 return summary
-            plan = self._plan(cursor, horizon)
+            plan = self._plan(cursor, sight)
             change = self._warehouse.begin()
             if change.base.etag != snapshot.etag:
                 change.base = snapshot  # the commit will lose: what was planned is not what is there now
-            summary = self._stretch(change, plan, horizon, summary, rebuild=rebuild)
+            summary = self._stretch(change, plan, summary, rebuild=rebuild)
             self._say("save the cursor")
-            snapshot = change.commit(msgspec.to_builtins(plan.cursor))
+            snapshot = change.commit(plan.cursor.json())
             cursor, rebuild = plan.cursor, False
-            if plan.is_last and horizon.is_end:
+            if plan.is_last and sight.is_end:
                 return summary
 
-    def _check(self, cursor: Cursor, horizon: Horizon) -> None:
-        if cursor.queue_id not in ("", horizon.queue_id) and not self._settings.adopt:
+    def _check(self, cursor: Cursor, sight: Sight) -> None:
+        if cursor.queue_id and bool(cursor.shards) is (None in sight.shards):
             raise InvalidInputError(
-                f"this warehouse is that of the queue {cursor.queue_id}, and here is {horizon.queue_id}. If the queue "
-                "was converted to another layout since, go on with --adopt; if it is another queue, give it a "
-                "warehouse of its own"
+                f"this warehouse is that of the queue {cursor.queue_id}, and {sight.queue_id} is another: a ring of "
+                "shards has a warehouse of its own"
             )
+        known = {cursor.queue_id: sight.queue_id}
+        known |= {cursor.of(shard).queue_id: one.queue_id for shard, one in sight.shards.items()}
+        for expected, found in known.items():
+            if expected not in ("", found) and not self._settings.adopt:
+                raise InvalidInputError(
+                    f"this warehouse is that of the queue {expected}, and here is {found}. If the queue "
+                    "was converted to another layout since, go on with --adopt; if it is another queue, give it a "
+                    "warehouse of its own"
+                )
 
-    def _plan(self, cursor: Cursor, horizon: Horizon) -> _Plan:
-        settings = self._settings
-        objects = self._queue.run(
-            partial(archived_between, after=cursor.position, upto=horizon.position, since_hour=cursor.hour)
-        )
+    def _plan(self, cursor: Cursor, sight: Sight) -> _Plan:
+        objects = self._queue.run(partial(archived_since, sight=sight, cursor=cursor))
+        parts = [self._part(cursor, sight, shard, objects[shard]) for shard in sight.shards]
+        is_last = all(part.to == part.horizon.position for part in parts)
+        if None in sight.shards:
+            return _Plan(parts, is_last, parts[0].cursor)
+        shards = {shard_name(part.shard or 0): part.cursor for part in parts}
+        whole = Cursor(sight.queue_id, sum(part.to for part in parts), shards=shards)
+        return _Plan(parts, is_last, whole)
+
+    def _part(self, whole: Cursor, sight: Sight, shard: int | None, objects: list[ArchiveObject]) -> _Part:
+        cursor, horizon, of = whole.of(shard), sight.shards[shard], len(sight.shards)
+        objects_max = max(1, self._settings.stretch_objects // of)
         to = horizon.position
-        if len(objects) > settings.stretch_objects:
+        if len(objects) > objects_max:
             # Objects of one range stay together: they are told apart by positions.
-            to = objects[settings.stretch_objects - 1].last
+            to = objects[objects_max - 1].last
             objects = [one for one in objects if one.last <= to]
-        gaps = list(cursor.gaps)
+        gaps = list[tuple[int, int]]()
         bronze: tuple[int, int] | None = None
         if horizon.has_log:
             first = cursor.bronze + 1
             if first <= horizon.floor:
                 # Of a first run nothing was ever promised.
-                if cursor.queue_id:
-                    self._gone(first, horizon.floor)
+                if whole.queue_id:
+                    self._gone(shard, first, horizon.floor)
                     gaps.append((first, horizon.floor))
                 first = horizon.floor + 1
-            to = min(to, max(first - 1, cursor.position) + STRETCH_COMMITS)
+            to = min(to, max(first - 1, cursor.position) + max(1, STRETCH_COMMITS // of))
             objects = [one for one in objects if one.last <= to]
             bronze = (first, to) if first <= to else None
         reached = Cursor(
@@ -234,35 +279,38 @@ class _Run:
             to,
             bronze[1] if bronze else cursor.bronze,
             max([one.hour for one in objects] + ([cursor.hour] if cursor.hour else []), default=None),
-            tuple(gaps[-KEPT_GAPS:]),
+            (*cursor.gaps, *gaps)[-KEPT_GAPS:],
         )
-        return _Plan(to, to == horizon.position, objects, bronze, reached)
+        return _Part(shard, horizon, to, objects, bronze, reached, tuple(gaps))
 
-    def _gone(self, first: int, last: int) -> None:
+    def _gone(self, shard: int | None, first: int, last: int) -> None:
         if self._settings.on_gone is OnGone.FAIL:
+            where = "" if shard is None else f" of shard {shard_name(shard)}"
             raise HistoryGoneError(
-                f"bronze/events cannot go on: what follows position {first - 1} (up to {last}) was collected before it "
-                "was read, so run the pipeline more often, or go on without it with --on-gone skip (finished jobs "
-                "come from the archive and miss nothing); position "
+                f"bronze/events cannot go on: what follows position {first - 1}{where} (up to {last}) was collected "
+                "before it was read, so run the pipeline more often, or go on without it with --on-gone skip "
+                "(finished jobs come from the archive and miss nothing); position "
                 f"{first}",
                 last + 1,
             )
 
     # --- One stretch ---
 
-    def _stretch(self, change: Change, plan: _Plan, horizon: Horizon, summary: Summary, *, rebuild: bool) -> Summary:
+    def _stretch(self, change: Change, plan: _Plan, summary: Summary, *, rebuild: bool) -> Summary:
         self._say("bronze and silver")
-        queue = change.manifest("silver/queue").files
-        state = FromState(plan.to if plan.is_last else None, horizon.has_log, () if rebuild else queue)
-        tasks: list[Task] = [state, *_archive_tasks(plan.objects), *self._log_tasks(plan, horizon)]
+        tasks: list[Task] = list(_state_tasks(change, plan, rebuild=rebuild))
+        for part in plan.parts:
+            tasks += [*_archive_tasks(part), *self._log_tasks(part, len(plan.parts))]
         compactions = list(_compactions(change))
         tasks += compactions
         if rebuild:
             tasks += _silver_tasks(change)
         written, added = self._perform(change, tasks)
-        if gone := written.pop(GONE, []):
-            first, last = min(file.first or 0 for file in gone), max(file.last or 0 for file in gone)
-            self._gone(first, last)
+        gone = written.pop(GONE, [])
+        for shard in {file.shard for file in gone}:
+            mine = [file for file in gone if file.shard == shard]
+            first, last = min(file.first or 0 for file in mine), max(file.last or 0 for file in mine)
+            self._gone(shard, first, last)
             summary = msgspec.structs.replace(summary, gaps=(*summary.gaps, (first, last)))
         self._say("gold")
         partitions = self._gold(change, written, added, rebuild=rebuild)
@@ -275,7 +323,7 @@ class _Run:
         everything = [file for files in written.values() for file in files] + partitions
         return Summary(
             summary.before,
-            plan.to,
+            plan.cursor.position,
             summary.events + rows.get("bronze/events", 0),
             summary.jobs + rows.get("silver/jobs", 0),
             summary.attempts + rows.get("silver/attempts", 0),
@@ -285,17 +333,19 @@ class _Run:
             summary.bytes + sum(file.bytes for file in everything),
             summary.stretches + 1,
             summary.compacted + len(merged),
-            (*summary.gaps, *plan.cursor.gaps[len(_cursor_of(change.base).gaps) :]),
+            (*summary.gaps, *(gap for part in plan.parts for gap in part.gaps)),
             summary.notes,
         )
 
-    def _log_tasks(self, plan: _Plan, horizon: Horizon) -> Iterator[FromLog]:
-        if plan.bronze is None:
+    def _log_tasks(self, part: _Part, of: int) -> Iterator[FromLog]:
+        if part.bronze is None:
             return
-        first, last = plan.bronze
-        size = max(1, min(SEGMENTS_PER_TASK, -(-(last - first + 1) // TASKS_WANTED)))
+        first, last = part.bronze
+        wanted = max(1, TASKS_WANTED // of)
+        size = max(1, min(SEGMENTS_PER_TASK, -(-(last - first + 1) // wanted)))
+        queue_id, payloads = part.horizon.queue_id, self._settings.payloads
         for start in range(first, last + 1, size):
-            yield FromLog(horizon.queue_id, start, min(start + size - 1, last), self._settings.payloads)
+            yield FromLog(queue_id, start, min(start + size - 1, last), payloads, part.shard)
 
     def _perform(self, change: Change, tasks: Sequence[Task]) -> tuple[dict[str, list[File]], list[Added]]:
         """Have tasks done; answers the files they wrote, by what for, and what they add to gold."""
@@ -357,6 +407,22 @@ class _Run:
         self._step += 1
 
 
+async def archived_since(store: Store, sight: Sight, cursor: Cursor) -> dict[int | None, list[ArchiveObject]]:
+    """The archive's objects of each shard that are new."""
+    room = asyncio.Semaphore(AT_ONCE)
+
+    async def one(shard: int | None, horizon: Horizon) -> list[ArchiveObject]:
+        known = cursor.of(shard)
+        if horizon.position <= known.position:
+            return []
+        here = store if shard is None else StoreBelow(store, shard_prefix(shard))
+        async with room:
+            return await archived_between(here, known.position, horizon.position, known.hour)
+
+    found = await asyncio.gather(*(one(shard, horizon) for shard, horizon in sight.shards.items()))
+    return dict(zip(sight.shards, found, strict=True))
+
+
 def _merges(change: Change, added: Sequence[Added], *, rebuild: bool) -> Iterator[Merge]:
     """Some dates of a table together, as many as make a few tasks of all."""
     for table in combine.ADDED:
@@ -380,17 +446,29 @@ def _merges(change: Change, added: Sequence[Added], *, rebuild: bool) -> Iterato
             yield Merge(table, some, files, before)
 
 
-def _archive_tasks(objects: Sequence[ArchiveObject]) -> Iterator[FromArchive]:
+def _state_tasks(change: Change, plan: _Plan, *, rebuild: bool) -> Iterator[FromState]:
+    """What `silver/queue` says now is taken off; if nothing is left to be read, the queue is looked at as it is then,
+    all shards as of one moment."""
+    there = change.manifest("silver/queue").files
+    as_of_ms = max(part.horizon.at_ms for part in plan.parts)
+    for part in plan.parts:
+        before = () if rebuild else [file for file in there if file.shard == part.shard]
+        to = part.to if plan.is_last else None
+        if before or to is not None or part.shard is None:
+            yield FromState(to, part.horizon.has_log, before, part.shard, as_of_ms)
+
+
+def _archive_tasks(plan: _Part) -> Iterator[FromArchive]:
     """Objects of one date together, as many as are worth a file."""
     by_date: dict[str, list[ArchiveObject]] = {}
-    for one in objects:
+    for one in plan.objects:
         by_date.setdefault(one.hour[:10], []).append(one)
-    size = max(1, min(OBJECTS_PER_TASK, -(-len(objects) // TASKS_WANTED)))
+    size = max(1, min(OBJECTS_PER_TASK, -(-len(plan.objects) // TASKS_WANTED)))
     for date, some in sorted(by_date.items()):
         for start in range(0, len(some), size):
             part = some[start : start + size]
             first, last = min(one.first for one in part), max(one.last for one in part)
-            yield FromArchive(date, [one.key for one in part], first, last)
+            yield FromArchive(date, [one.key for one in part], first, last, plan.shard)
 
 
 def _silver_tasks(change: Change) -> Iterator[FromSilver]:

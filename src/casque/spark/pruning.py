@@ -21,6 +21,7 @@ _TIMES = {
     Table.EVENTS: {"at": TICK},
     Table.ARCHIVE: {"hour": HOUR, "finished_at": TICK},
     Table.ATTEMPTS: {"hour": HOUR},
+    Table.JOBS: {},
 }
 """Columns that say when, and how much time one value of them stands for."""
 
@@ -28,8 +29,6 @@ _TIMES = {
 def pruned(table: Table, filters: Iterable[Any]) -> Chosen:
     """What Spark's filters, all of which hold, leave to be read."""
     bounds = Chosen()
-    if table is Table.JOBS:
-        return bounds
     for one in filters:
         path: tuple[str, ...] = getattr(one, "attribute", ())
         if len(path) != 1:
@@ -45,6 +44,7 @@ def within(one: Chosen, other: Chosen) -> Chosen:
         upto=_tighter(min, one.upto, other.upto),
         since=_tighter(max, one.since, other.since),
         until=_tighter(min, one.until, other.until),
+        shards=_tighter(frozenset.intersection, one.shards, other.shards),
     )
 
 
@@ -53,8 +53,12 @@ def _bounds(table: Table, column: str, kind: str, value: Any) -> Chosen:
         values = [each for each in value if each is not None]
         if not values:
             return Chosen()
+        if column == "shard":
+            return Chosen(shards=frozenset(values))
         low = _bounds(table, column, "GreaterThanOrEqual", min(values))
         return within(low, _bounds(table, column, "LessThanOrEqual", max(values)))
+    if column == "shard" and kind in ("EqualTo", "EqualNullSafe"):
+        return Chosen(shards=frozenset({value}))
     if column == "position" and isinstance(value, int):
         return _by_position(kind, value)
     length = _TIMES[table].get(column)

@@ -79,9 +79,10 @@ def plan(scan: Scan, options: SourceOptions, bounds: Chosen) -> Sequence[Split]:
                 after=asked.after or 0,
                 upto=asked.upto,
                 splits=options.splits,
+                shards=bounds.shards,
             )
         case Table.JOBS:
-            return scan.plan_jobs(options.as_of, splits=options.splits)
+            return scan.plan_jobs(options.as_of, splits=options.splits, shards=bounds.shards)
 
 
 def read_batches(options: SourceOptions, partition: InputPartition, schema: Any) -> Iterator[Any]:

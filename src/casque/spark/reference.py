@@ -13,8 +13,8 @@ from casque.spark.options import STORE_PREFIX, about_options
 from casque.spark.write_options import ABOUT as WRITING
 
 MEANING = {
-    "shard": "Which root of the queue it is of: 0, as long as a queue has one.",
-    "position": "The commit. Times order nothing, positions do.",
+    "shard": "Of a ring, which of its shards it is of; 0 of a queue without shards.",
+    "position": "The commit. Times order nothing, positions do, within a shard.",
     "id": "The job's.",
     "job_id": "The job's.",
     "entrypoint": "Which handler it is for.",
@@ -28,7 +28,7 @@ MEANING = {
     "run_at": "The time that the producer asked for.",
     "created_at": "When it was enqueued.",
     "due_at": "Since when, or from when on, it can be claimed.",
-    "sequence": "Its number in the order of enqueueing.",
+    "sequence": "Its number in the order of enqueueing; of a ring with the shard in the lowest digits, like tokens.",
     "token": "Of the last claim; 0 before the first.",
     "attempts": "How often it was claimed, without claims that were given back.",
     "max_attempts": "How often it may be.",
@@ -56,7 +56,7 @@ MEANING = {
     "last": "Whether the job ended with it.",
 }
 OTHERWISE = {
-    (Table.JOBS, "position"): "The commit as of which this is; the same in every row.",
+    (Table.JOBS, "position"): "The commit as of which this is; the same in every row of a shard.",
     (Table.EVENTS, "job_id"): "The job it happened to; null for what is about a request.",
     (Table.EVENTS, "worker"): "Who claimed it.",
     (Table.EVENTS, "token"): "Of the lease.",

@@ -150,7 +150,9 @@ def _jobs(archive: DataFrame, name: str, entrypoint: str | None, max_attempts: i
     from pyspark.sql import functions as F  # noqa: N812
 
     # A job that was given fresh attempts may finish twice: the position tells the two apart.
-    origin = F.concat_ws("/", F.lit(name), F.col("id"), F.col("position").cast("string"))
+    # Of a ring the shard as well: positions are its own.
+    shard = F.when(F.col("shard") > 0, F.col("shard").cast("string"))
+    origin = F.concat_ws("/", F.lit(name), F.col("id"), F.col("position").cast("string"), shard)
     target = F.col("entrypoint") if entrypoint is None else F.lit(checks.entrypoint(entrypoint))
     attempts = F.col("max_attempts") if max_attempts is None else F.lit(checks.max_attempts(max_attempts))
     return archive.where("payload IS NOT NULL").select(

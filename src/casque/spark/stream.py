@@ -1,5 +1,5 @@
-"""Follows a queue's events, or its archive, as a stream. An offset is a position: what lies between two of them never
-changes, so a batch that is replayed has the same rows.
+"""Follows a queue's events, or its archive, as a stream. An offset is a position, in each shard of a ring: what lies
+between two of them never changes, so a batch that is replayed has the same rows.
 
 Nothing is acknowledged to the queue: how far a stream has come stands in its checkpoint. Spark tells a source late, or
 never, that a batch is done.
@@ -13,16 +13,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+import msgspec
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from casque.client.scan import ArchiveObject, Extent, Split, Table
+from casque.client.scan import ArchiveObject, Extent, Split, Table, Taken
 from casque.client.scan.planning import archive_splits, events_splits
+from casque.client.scan.scan import of_shard
+from casque.client.scan.shards import Share, shard_name
 from casque.codec.archive import hour_of
+from casque.codec.log import LAYOUT
 from casque.codec.stored import to_ms
-from casque.errors import HistoryGoneError, InvalidInputError
+from casque.errors import HistoryGoneError, InvalidInputError, NoHistoryError
 from casque.spark.arrow import wanted_schema
-from casque.spark.offsets import Offset
+from casque.spark.offsets import Offset, Offsets
 from casque.spark.options import OnGone, SourceOptions, Start
 from casque.spark.reader import SplitPartition, read_batches
 from casque.telemetry import logger
@@ -60,34 +64,36 @@ def stream_reader(options: SourceOptions, schema: StructType) -> DataSourceStrea
 
 
 class TableStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """What both streams do alike."""
+    """What both streams do alike. Of a ring, each shard is followed by itself, and a batch has some of each."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = options
         self._schema = wanted_schema(options.table, schema)
         self._scan = options.scan()
-        self._target: int | None = None
+        self._target: Mapping[int | None, int] | None = None
         """Where a run ends that reads what is there now."""
-        self._last: Offset | None = None
+        self._last: Offsets | None = None
+        self._waited: frozenset[int | None] = frozenset()
+        """Shards that the last batch had no room for."""
         _show_warnings()
 
     # --- What Spark asks ---
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  Spark's names
-        self._last = self.begin()
+        self._last = self._begin()
         return self._last.json()
 
     def latestOffset(  # noqa: N802
         self, start: Mapping[str, Any] | None = None, limit: Any = None
     ) -> dict[str, Any]:
         """`start` and `limit` come since PySpark 4.2."""
-        known = Offset.read(start) if start is not None else self._last
-        rows_max, bytes_max = self._options.rows_max, self._options.bytes_max
+        known = Offsets.read(start) if start is not None else self._last
+        room = Room(self._options.rows_max, self._options.bytes_max)
         if limit is not None and isinstance(limit, ReadAllAvailable):
-            rows_max = bytes_max = None
+            room = Room()
         if known is None:  # an old PySpark that begins from a checkpoint: it does not say where that is
-            known, rows_max, bytes_max = self.begin(), None, None
-        self._last = self.advance(known, rows_max, bytes_max)
+            known, room = self._begin(), Room()
+        self._last = self._advance(known, room)
         return self._last.json()
 
     def getDefaultReadLimit(self) -> Any:  # noqa: N802
@@ -99,14 +105,20 @@ class TableStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
-        return Offset(self.end()).json()
+        return Offsets({shard: Offset(end) for shard, end in self._ends().items()}).json()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        self._target = self.end()
+        self._target = self._ends()
 
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> Sequence[InputPartition]:
-        self._last = Offset.read(end)
-        return [SplitPartition(split) for split in self.between(Offset.read(start), self._last)]
+        before, self._last = Offsets.read(start), Offsets.read(end)
+        _, extents = self._look(self._last)
+        ahead = {shard: one for shard, one in self._last.of.items() if one.position > before.at(shard).position}
+        return [
+            SplitPartition(split)
+            for shard, one in ahead.items()
+            for split in of_shard(self.between(Share(shard, len(ahead)), extents[shard], before.at(shard), one), shard)
+        ]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         return read_batches(self._options, partition, self._schema)
@@ -114,22 +126,85 @@ class TableStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def stop(self) -> None:
         self._scan.close()
 
-    # --- What each of them knows ---
+    # --- All shards ---
 
-    def begin(self) -> Offset:
+    def _begin(self) -> Offsets:
+        queue, extents = self._scan.extents()
+        begins = {
+            shard: self.begin(shard, extent, Share(shard, len(extents)).point("start", self._start))
+            for shard, extent in extents.items()
+        }
+        return Offsets(begins, self._whose(queue, begins))
+
+    @property
+    def _start(self) -> Any:
+        start = self._options.start
+        return None if isinstance(start, Start) else start
+
+    def _ends(self) -> dict[int | None, int]:
+        return {shard: self.end(extent) for shard, extent in self._scan.extents()[1].items()}
+
+    def _look(self, offsets: Offsets) -> tuple[str | None, dict[int | None, Extent]]:
+        queue, extents = self._scan.extents()
+        if offsets.queue not in (None, queue) or offsets.of.keys() - extents.keys():
+            raise InvalidInputError(
+                "this stream stands in the history of another queue: the one that it followed was converted, or "
+                "another one put in its place. Start it with a new checkpoint"
+            )
+        for shard, offset in offsets.of.items():
+            self.check(extents[shard], offset)
+        return queue, extents
+
+    def _advance(self, start: Offsets, room: Room) -> Offsets:
+        """Where the next batch ends; `start` itself if there is nothing. A shard that was not there yet begins."""
+        queue, extents = self._look(start)
+        ends = {shard: self.end(extent) for shard, extent in extents.items()}
+        target = ends if self._target is None else self._target
+        lags = {shard: target.get(shard, 0) - start.at(shard).position for shard in extents}
+        # Who had to wait comes first. Then those with little, so that what they leave goes to those with much.
+        behind = sorted(
+            (shard for shard in lags if lags[shard] > 0), key=lambda one: (one not in self._waited, lags[one])
+        )
+        reached, left = dict(start.of), len(behind)
+        for shard in behind:
+            if room.is_full:
+                break
+            reached[shard], taken = self.advance(
+                shard, extents[shard], start.at(shard), target[shard], room.share(left)
+            )
+            room, left = room.without(taken), left - 1
+        self._waited = frozenset(behind[len(behind) - left :])
+        return Offsets(dict(sorted(reached.items(), key=lambda one: one[0] or 0)), self._whose(queue, reached))
+
+    # --- What each of them knows about one shard ---
+
+    def begin(self, shard: int | None, extent: Extent, start: int | datetime | None) -> Offset:
         """Where a stream without a checkpoint starts."""
         raise NotImplementedError
 
-    def end(self) -> int:
+    def end(self, extent: Extent) -> int:
         """How far there is something to read."""
         raise NotImplementedError
 
-    def advance(self, start: Offset, rows_max: int | None, bytes_max: int | None) -> Offset:
-        """Where the next batch ends; `start` itself if there is nothing."""
+    def check(self, extent: Extent, offset: Offset) -> None:
+        """
+        Raises:
+            InvalidInputError: the stream cannot have come so far.
+        """
         raise NotImplementedError
 
-    def between(self, start: Offset, end: Offset) -> Sequence[Split]:
+    def advance(
+        self, shard: int | None, extent: Extent, start: Offset, target: int, room: Room
+    ) -> tuple[Offset, Taken]:
+        """Where the next batch ends, and what of it there is as far as that was counted."""
         raise NotImplementedError
+
+    def between(self, share: Share, extent: Extent, start: Offset, end: Offset) -> Sequence[Split]:
+        raise NotImplementedError
+
+    def _whose(self, queue: str | None, of: Mapping[int | None, Offset]) -> str | None:
+        """The archive of a queue stays what it is when the queue is converted."""
+        return queue if None not in of or self._options.table is Table.EVENTS else None
 
     def skip(self, asked: str, oldest: int) -> None:
         """
@@ -144,52 +219,49 @@ class TableStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 class EventsStream(TableStream):
     """Offsets are positions of the log."""
 
-    def begin(self) -> Offset:
-        extent = self._scan.extent()
-        start, queue = self._options.start, extent.queue_id
+    def begin(self, shard: int | None, extent: Extent, start: int | datetime | None) -> Offset:
+        if extent.layout != LAYOUT:
+            raise NoHistoryError
         if isinstance(start, datetime):
-            return Offset(self._scan.position_before(start, clock_skew=self._options.clock_skew), queue=queue)
+            return Offset(self._scan.position_before(start, clock_skew=self._options.clock_skew, shard=shard))
         if isinstance(start, int):
             if start > extent.end:
                 raise InvalidInputError(
                     f"start: position {start} is in the future: the last commit of this queue is {extent.end}"
                 )
-            return Offset(start, queue=queue)
-        self._scan.plan_events(start=extent.end)  # a queue without a history is refused here
-        return Offset(extent.floor if start is Start.EARLIEST else extent.end, queue=queue)
+            return Offset(start)
+        return Offset(extent.floor if self._options.start is Start.EARLIEST else extent.end)
 
-    def end(self) -> int:
-        return self._scan.extent().end
+    def end(self, extent: Extent) -> int:
+        return extent.end
 
-    def advance(self, start: Offset, rows_max: int | None, bytes_max: int | None) -> Offset:
-        extent, position = self._extent(start), start.position
-        target = extent.end if self._target is None else self._target
-        if target <= position:
-            return start
-        skipped = 0
-        if extent.floor > position:
-            self.skip(f"what followed position {position}", extent.floor)
-            skipped = position = min(extent.floor, target)
-        if position < target and (rows_max is not None or bytes_max is not None):
-            queue = _named(extent)
-            target = self._scan.events_within(queue, position, target, rows_max=rows_max, bytes_max=bytes_max)
-        return Offset(target, queue=extent.queue_id, skipped=skipped)
-
-    def between(self, start: Offset, end: Offset) -> Sequence[Split]:
-        extent, position = self._extent(end), max(start.position, end.skipped)
-        if extent.floor > position and position < end.position:
-            self.skip(f"what followed position {position}", extent.floor)
-            position = min(extent.floor, end.position)
-        return events_splits(_named(extent), position, end.position, splits=self._options.splits)
-
-    def _extent(self, offset: Offset) -> Extent:
-        extent = self._scan.extent()
-        if offset.queue not in (None, extent.queue_id) or offset.position > extent.end:
+    def check(self, extent: Extent, offset: Offset) -> None:
+        if offset.position > extent.end:
             raise InvalidInputError(
                 f"this stream stands at position {offset.position} of another queue: the one that it followed was "
                 "converted, or another one put in its place. Start it with a new checkpoint"
             )
-        return extent
+
+    def advance(
+        self, shard: int | None, extent: Extent, start: Offset, target: int, room: Room
+    ) -> tuple[Offset, Taken]:
+        position, skipped, taken = start.position, 0, NOTHING
+        if extent.floor > position:
+            self.skip(f"what followed position {position}{_of(shard)}", extent.floor)
+            skipped = position = min(extent.floor, target)
+        if position < target and room.is_limited:
+            taken = self._scan.events_within(
+                _named(extent), position, target, rows_max=room.rows, bytes_max=room.bytes, shard=shard
+            )
+            target = taken.position
+        return Offset(target, skipped=skipped), taken
+
+    def between(self, share: Share, extent: Extent, start: Offset, end: Offset) -> Sequence[Split]:
+        position = max(start.position, end.skipped)
+        if extent.floor > position and position < end.position:
+            self.skip(f"what followed position {position}{_of(share.shard)}", extent.floor)
+            position = min(extent.floor, end.position)
+        return events_splits(_named(extent), position, end.position, splits=share.splits(self._options.splits))
 
 
 def _named(extent: Extent) -> str:
@@ -200,10 +272,11 @@ def _named(extent: Extent) -> str:
 class ArchiveStream(TableStream):
     """Offsets are positions up to which finished jobs are in the archive: ends of ranges."""
 
-    def begin(self) -> Offset:
-        start, archived = self._options.start, self._scan.extent().archived
+    def begin(self, shard: int | None, extent: Extent, start: int | datetime | None) -> Offset:
+        archived = extent.archived
         if isinstance(start, datetime):
-            later = [one.first for one in self._scan.archive_objects() if one.hour >= hour_of(to_ms(start))]
+            objects = self._scan.archive_objects(shard=shard)
+            later = [one.first for one in objects if one.hour >= hour_of(to_ms(start))]
             return Offset(min(later) - 1 if later else archived)
         if isinstance(start, int):
             if start > archived:
@@ -211,37 +284,46 @@ class ArchiveStream(TableStream):
                     f"start: position {start} is not archived yet: the archive of this queue reaches up to {archived}"
                 )
             return Offset(start)
-        return Offset(0 if start is Start.EARLIEST else archived)
+        return Offset(0 if self._options.start is Start.EARLIEST else archived)
 
-    def end(self) -> int:
-        return self._scan.extent().archived
+    def end(self, extent: Extent) -> int:
+        return extent.archived
 
-    def advance(self, start: Offset, rows_max: int | None, bytes_max: int | None) -> Offset:
-        target = self.end() if self._target is None else self._target
-        if target < start.position:
+    def check(self, extent: Extent, offset: Offset) -> None:
+        if extent.archived < offset.position:
             raise InvalidInputError(
-                f"this stream stands at position {start.position}, and the archive reaches only up to {target}: "
-                "another queue was put in the place of the one that it followed. Start it with a new checkpoint"
+                f"this stream stands at position {offset.position}, and the archive reaches only up to "
+                f"{extent.archived}: another queue was put in the place of the one that it followed. Start it with a "
+                "new checkpoint"
             )
-        if target == start.position:
-            return start
-        everything = self._scan.archive_objects(upto=target)
+
+    def advance(
+        self, shard: int | None, extent: Extent, start: Offset, target: int, room: Room
+    ) -> tuple[Offset, Taken]:
+        del extent
+        everything = self._scan.archive_objects(upto=target, shard=shard)
         objects = [one for one in everything if one.last > start.position]
-        skipped = 0
+        skipped, taken = 0, NOTHING
         if _may_lack(start, everything, objects):
             skipped = objects[0].first - 1 if objects else target
-            self.skip(f"what the archive held after position {start.position} (see `archive_retention`)", skipped)
-        if objects and (rows_max is not None or bytes_max is not None):
-            target = self._scan.archive_within(objects, start.position, rows_max=rows_max, bytes_max=bytes_max)
+            asked = f"what the archive held after position {start.position}{_of(shard)} (see `archive_retention`)"
+            self.skip(asked, skipped)
+        if objects and room.is_limited:
+            taken = self._scan.archive_within(
+                objects, start.position, rows_max=room.rows, bytes_max=room.bytes, shard=shard
+            )
+            target = taken.position
             objects = [one for one in objects if one.last <= target]
         hour = max([start.hour, *(one.hour for one in objects)])
-        return Offset(target, skipped=skipped, hour=hour, objects=len(objects))
+        return Offset(target, skipped, hour, len(objects)), taken
 
-    def between(self, start: Offset, end: Offset) -> Sequence[Split]:
-        objects = self._scan.archive_objects(after=start.position, upto=end.position)
+    def between(self, share: Share, extent: Extent, start: Offset, end: Offset) -> Sequence[Split]:
+        del extent
+        objects = self._scan.archive_objects(after=start.position, upto=end.position, shard=share.shard)
         if end.objects is not None and len(objects) != end.objects:
             asked = (
-                f"of {end.objects} objects of the archive between positions {start.position} and {end.position} some"
+                f"of {end.objects} objects of the archive between positions {start.position} and {end.position}"
+                f"{_of(share.shard)} some"
             )
             self.skip(asked, objects[0].first if objects else end.position)
         since = self._options.since if self._options.since is not None else self._options.start
@@ -251,8 +333,45 @@ class ArchiveStream(TableStream):
             after=start.position,
             since_ms=to_ms(since) if isinstance(since, datetime) else None,
             until_ms=None if self._options.until is None else to_ms(self._options.until),
-            splits=self._options.splits,
+            splits=share.splits(self._options.splits),
         )
+
+
+class Room(msgspec.Struct, frozen=True):
+    """What may still be in a batch."""
+
+    rows: int | None = None
+    bytes: int | None = None
+
+    @property
+    def is_limited(self) -> bool:
+        return self.rows is not None or self.bytes is not None
+
+    @property
+    def is_full(self) -> bool:
+        return self.rows == 0 or self.bytes == 0
+
+    def share(self, of: int) -> Room:
+        """For one of so many."""
+        return Room(_quotient(self.rows, of), _quotient(self.bytes, of))
+
+    def without(self, taken: Taken) -> Room:
+        return Room(_less(self.rows, taken.rows), _less(self.bytes, taken.bytes))
+
+
+NOTHING = Taken(0, 0, 0)
+
+
+def _quotient(number: int | None, of: int) -> int | None:
+    return None if number is None else max(1, number // of)
+
+
+def _less(number: int | None, by: int) -> int | None:
+    return None if number is None else max(0, number - by)
+
+
+def _of(shard: int | None) -> str:
+    return "" if shard is None else f" of shard {shard_name(shard)}"
 
 
 def _may_lack(start: Offset, everything: Sequence[ArchiveObject], objects: Sequence[ArchiveObject]) -> bool:

@@ -2,7 +2,8 @@
 
 Every table is kept by date, in UTC: `date` is the partition, and stands in the names of the files rather than in them.
 Times are instants with milliseconds, spans are whole milliseconds. Everything in a warehouse is as of one position of
-the queue, so the tables agree with each other. Documented from here: `docs/reference/warehouse.md`.
+the queue, or of each shard of a ring, so the tables agree with each other. Documented from here:
+`docs/reference/warehouse.md`.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ def _columns(**columns: tuple[str, str]) -> dict[str, Column]:
     return {name: Column(*column) for name, column in columns.items()}
 
 
-_SHARD = {"shard": Column("int", "the queue's root; 0 as long as there is one")}
+_SHARD = {"shard": Column("int", "which shard of a ring; 0 of a queue without shards")}
 _WHOSE = {
     "entrypoint": Column("string", "which handler the jobs are for"),
     "zone": Column("string", "whose jobs they are; null for none"),

@@ -13,10 +13,12 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from casque.client.scan.shards import as_told
 from casque.clock import SystemClock, system_random
 from casque.codec.document import DocumentCodec
 from casque.codec.head import KEY
 from casque.codec.log import Segment, decode_segment, previous, segment_key
+from casque.codec.ring import shard_prefix
 from casque.codec.stored import from_ms
 from casque.errors import HistoryGoneError, StorageError
 from casque.journal.log.past import Past
@@ -28,6 +30,7 @@ from casque.spark.parquet import ADDED, PARTITION, Added, File, Writer, answer, 
 from casque.spark.place import Place, body_of
 from casque.spark.tables import TABLES
 from casque.state import Limits, State
+from casque.storage.below import StoreBelow
 from casque.storage.port import Store
 
 ROWS_MAX = 250_000
@@ -46,17 +49,18 @@ class FromArchive(msgspec.Struct, frozen=True):
     keys: Sequence[str]
     first: int
     last: int
+    shard: int | None = None
 
     async def run(self, context: Context) -> AsyncIterator[Told]:
         jobs: list[Any] = []
         attempts: list[Any] = []
         rows = 0
-        async for key, body in _bodies(context.queue, self.keys):
+        async for key, body in _bodies(context.queue(self.shard), self.keys):
             if body is None:
                 continue  # listed, and gone by now: older than is kept
             some, tried = silver.finished(key, body)
-            jobs.append(some)
-            attempts.append(tried)
+            jobs.append(told_by(self.shard, some))
+            attempts.append(told_by(self.shard, tried))
             rows += some.num_rows
             if rows >= ROWS_MAX:
                 for told in await self._write(context, jobs, attempts):
@@ -104,12 +108,14 @@ class FromLog(msgspec.Struct, frozen=True):
     first: int
     last: int
     payloads: bool = False
+    shard: int | None = None
 
     async def run(self, context: Context) -> AsyncIterator[Told]:
         by_date: dict[str, list[Segment]] = {}
         position = self.first
         gone = 0
-        async for _, body in _bodies(context.queue, [segment_key(at) for at in range(self.first, self.last + 1)]):
+        keys = [segment_key(at) for at in range(self.first, self.last + 1)]
+        async for _, body in _bodies(context.queue(self.shard), keys):
             if body is None:
                 gone += 1
             else:
@@ -118,7 +124,7 @@ class FromLog(msgspec.Struct, frozen=True):
                 by_date.setdefault(str(from_ms(segment.at).date()), []).append(segment)
             position += 1
         for date, segments in by_date.items():
-            rows = bronze.happened(segments, payloads=self.payloads)
+            rows = told_by(self.shard, bronze.happened(segments, payloads=self.payloads))
             if rows.num_rows:
                 first, last = segments[0].position, segments[-1].position
                 yield (
@@ -126,7 +132,7 @@ class FromLog(msgspec.Struct, frozen=True):
                     await context.writer("bronze/events").write(context.warehouse, date, rows, first=first, last=last),
                 )
         if gone:
-            yield GONE, File("", "", gone, 0, self.first, self.last)
+            yield GONE, File("", "", gone, 0, self.first, self.last, self.shard)
 
 
 GONE = "gone"
@@ -140,16 +146,20 @@ class FromState(msgspec.Struct, frozen=True):
     has_log: bool
     before: Sequence[File]
     """What `silver/queue` says now."""
+    shard: int | None = None
+    as_of_ms: int = 0
+    """At this time at the earliest: jobs of a shard in which nothing happens wait as long as those of the others."""
 
     async def run(self, context: Context) -> AsyncIterator[Told]:
         columns = _types("silver/queue")
         now = arrow_schema({name: kind for name, kind in columns.items() if name != PARTITION}).empty_table()
         if self.position is not None:
-            state, at_ms = await self._state(context.queue, self.position)
-            now = silver.waiting(list(state.jobs.values()), at_ms)
+            state, at_ms = await self._state(context.queue(self.shard), self.position)
+            at_ms = max(at_ms, self.as_of_ms)
+            now = told_by(self.shard, silver.waiting(list(state.jobs.values()), at_ms))
             if now.num_rows:
-                date = str(from_ms(at_ms).date())
-                yield "silver/queue", await context.writer("silver/queue").write(context.warehouse, date, now)
+                date, writer = str(from_ms(at_ms).date()), context.writer("silver/queue")
+                yield "silver/queue", await writer.write(context.warehouse, date, now, shard=self.shard)
         files = [await read(context.warehouse, file, columns) for file in self.before]
         before = pa.concat_tables([arrow_schema(columns).empty_table(), *files])
         for told in await context.add(combine.of_queue(now, before)):
@@ -183,7 +193,7 @@ class Compaction(msgspec.Struct, frozen=True):
         columns = {name: kind for name, kind in self.columns.items() if name != PARTITION}
         parts = [await read(context.warehouse, file, columns) for file in self.files]
         rows = pa.concat_tables(parts)
-        rows = rows.take(pc.sort_indices(rows, sort_keys=[("position", "ascending")]))
+        rows = rows.take(pc.sort_indices(rows, sort_keys=[("shard", "ascending"), ("position", "ascending")]))
         positions = rows.column("position")
         first, last = pc.min(positions).as_py(), pc.max(positions).as_py()
         yield (
@@ -265,10 +275,14 @@ class Context:
     """What a task may use."""
 
     def __init__(self, queue: Store, warehouse: Store, place: Place, stamp: str) -> None:
-        self.queue = queue
+        self._queue = queue
         self.warehouse = warehouse
         self._place = place
         self._stamp = stamp
+
+    def queue(self, shard: int | None) -> Store:
+        """Where the queue is, or a shard of it."""
+        return self._queue if shard is None else StoreBelow(self._queue, shard_prefix(shard))
 
     def writer(self, table: str) -> Writer:
         return Writer(self._place, table, self._stamp)
@@ -309,6 +323,11 @@ class Tasks(msgspec.Struct, frozen=True):
                 await queue.close()
 
         return self.warehouse.run(inside)
+
+
+def told_by(shard: int | None, rows: Any) -> Any:
+    """Rows of a shard are as the ring tells them."""
+    return rows if shard is None else as_told(rows, shard)
 
 
 async def _bodies(store: Store, keys: Sequence[str]) -> AsyncIterator[tuple[str, bytes | None]]:

@@ -36,6 +36,8 @@ class Admit(msgspec.Struct, frozen=True):
     keyed: bool
     """Whether any of them may have a unique key."""
     skip_known: bool = False
+    generation: int = 0
+    """Of the ring that the caller knows, if the queue is a shard of one."""
 
 
 class Dequeue(msgspec.Struct, frozen=True, gc=False):

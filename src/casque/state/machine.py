@@ -592,7 +592,7 @@ class State:
         if (repeated := self.admitted(c.source, c.batch)) is not None:
             return repeated
         if self.ring is not None:
-            raise InvalidInputError("staged jobs cannot be admitted to a shard of a ring: enqueue them on the ring")
+            self.places.check(self.ring, c.specs, request_id=None, generation=c.generation)
         skipped = self._not_admitted(c)
         if self.gates:
             passed_over = set(skipped)

@@ -7,15 +7,19 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Protocol, Self
 
+import msgspec
+
 from casque.cli.place import Place
 from casque.cli.top.board import Board, Contents, Picture
 from casque.client.opening import Parts, as_store
 from casque.client.queue import DEFAULTS, Queue
 from casque.client.reaching import is_address
 from casque.clock import Clock, SystemClock
-from casque.codec.head import KEY, read_layout
+from casque.codec.head import KEY, RING, read_layout
 from casque.errors import CasqueError, CorruptQueueError, HistoryGoneError, InvalidInputError, NoHistoryError
 from casque.journal.discovery import find_leader
+from casque.ring.numbers import record_of
+from casque.ring.service import SCHEDULES_AT, strictest, total
 from casque.service import QueueEvent
 from casque.storage.port import Store, Stored
 from casque.types import JobRecord
@@ -61,7 +65,8 @@ async def source_of(place: Place) -> Source:
     except BaseException:
         await store.close()
         raise
-    return BucketSource(store, Parts(store, DEFAULTS.with_changes(place.changes())), layout)
+    parts = Parts(store, DEFAULTS.with_changes(place.changes()))
+    return RingSource(store, parts) if layout == RING else BucketSource(store, parts, layout)
 
 
 class BucketSource:
@@ -83,6 +88,44 @@ class BucketSource:
 
     async def leader(self) -> str | None:
         return await find_leader(self._store)
+
+    async def close(self) -> None:
+        await self._store.close()
+
+
+class RingSource:
+    """Reads the shards of a ring. Its position is the sum of theirs, and rises with every commit of any."""
+
+    layout: str | None = RING
+
+    def __init__(self, store: Store, parts: Parts) -> None:
+        self._store = store
+        self._parts = parts
+        self._positions: dict[int, int] = {}
+
+    async def read(self) -> Contents:
+        head = await self._parts.root().read()
+        states = await asyncio.gather(*(self._parts.shard(token).read() for token in range(head.shards)))
+        self._positions = {token: state.position for token, state in enumerate(states)}
+        now_ms = self._parts.clock.wall_ms()
+        return Contents(
+            sum(self._positions.values()),
+            total([state.totals(now_ms) for state in states]),
+            [record_of(job, token) for token, state in enumerate(states) for job in state.jobs.values()],
+            list(states[SCHEDULES_AT].schedules.values()),
+            strictest([state.gates for state in states]),
+        )
+
+    async def events(self, position: int) -> AsyncGenerator[QueueEvent]:
+        async with aclosing(Queue.open(self._store).events(from_position=dict(self._positions))) as events:
+            async for event in events:
+                if event.position > self._positions.get(event.shard, 0):
+                    position += 1
+                    self._positions[event.shard] = event.position
+                yield msgspec.structs.replace(event, position=position)
+
+    async def leader(self) -> str | None:
+        return None
 
     async def close(self) -> None:
         await self._store.close()

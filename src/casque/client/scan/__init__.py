@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from casque.client.scan.planning import Chosen
 from casque.client.scan.scan import Scan
+from casque.client.scan.shards import Point, Positions
 from casque.client.scan.splits import (
     ArchiveObject,
     ArchiveSplit,
@@ -16,6 +17,7 @@ from casque.client.scan.splits import (
     Extent,
     JobsSplit,
     Split,
+    Taken,
 )
 from casque.client.scan.tables import COLUMNS, Table, arrow_schema, ddl
 
@@ -28,9 +30,12 @@ __all__ = [
     "EventsSplit",
     "Extent",
     "JobsSplit",
+    "Point",
+    "Positions",
     "Scan",
     "Split",
     "Table",
+    "Taken",
     "arrow_schema",
     "ddl",
 ]

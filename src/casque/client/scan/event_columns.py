@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from casque.client.scan.tables import COLUMNS, Table, arrow_type
 from casque.codec.log import Segment
-from casque.state import Added, Event
+from casque.state import Added, Event, Ringed
 from casque.types import JobSpec
 
 _RENAMED = {"due_ms": "due_at", "added": "count"}
@@ -170,7 +170,7 @@ def _piece(name: str, kind: type[Event], events: list[Any], specs: Specs, wanted
     if kind is Added and (found := specs.column(name, wanted)) is not None:
         return found
     field = next((field for field in kind.__struct_fields__ if _RENAMED.get(field, field) == name), None)
-    if field is None:
+    if field is None or (kind is Ringed and name == "token"):  # that of a ring is no lease's
         return pa.nulls(len(events), wanted)
     return column(each(field, events), wanted)
 

@@ -13,7 +13,15 @@ import msgspec
 
 from casque import checks
 from casque.client.scan.bucket import Bucket
-from casque.client.scan.splits import ArchiveObject, ArchiveSplit, DocumentSplit, EventsSplit, JobsSplit, Split
+from casque.client.scan.splits import (
+    ArchiveObject,
+    ArchiveSplit,
+    DocumentSplit,
+    EventsSplit,
+    JobsSplit,
+    Split,
+    Taken,
+)
 from casque.client.scan.tables import Table
 from casque.codec.document import DocumentCodec
 from casque.codec.head import KEY, check_single, read_layout
@@ -43,6 +51,8 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
     upto: int | None = None
     since: datetime | None = None
     until: datetime | None = None
+    shards: frozenset[int] | None = None
+    """Of a ring only these."""
 
 
 EVERYTHING = Chosen()
@@ -106,35 +116,35 @@ async def position_before(bucket: Bucket, at_ms: int, *, skew_ms: int) -> int:
 
 async def events_within(
     bucket: Bucket, queue_id: str, after: int, upto: int, *, rows_max: int | None, bytes_max: int | None
-) -> int:
+) -> Taken:
     """How far one gets with so many rows and bytes: one commit at least, and never a part of one."""
-    position, rows, size = after, 0, 0
+    taken, rows, size = Taken(after, 0, 0), 0, 0
     commits = bucket.segments(queue_id, after + 1, upto)
     async with aclosing(commits):
         async for some in commits:
             for placed in some:
                 rows += len(placed.segment.events)
                 size += placed.size
-                if position > after and (_more(rows, rows_max) or _more(size, bytes_max)):
-                    return position
-                position = placed.segment.position
-    return position
+                if taken.position > after and (_more(rows, rows_max) or _more(size, bytes_max)):
+                    return taken
+                taken = Taken(placed.segment.position, rows, size)
+    return taken
 
 
 async def archive_within(
     bucket: Bucket, objects: Sequence[ArchiveObject], after: int, *, rows_max: int | None, bytes_max: int | None
-) -> int:
+) -> Taken:
     """The same in the archive: one range at least, whose objects go together."""
-    position, rows, size = after, 0, 0
+    taken, rows, size = Taken(after, 0, 0), 0, 0
     for one in objects:
         read = await bucket.get(one.key)
         if isinstance(read, Stored):
             rows += read.body.count(b"\n")
             size += len(read.body)
-        if one.last > position > after and (_more(rows, rows_max) or _more(size, bytes_max)):
-            return position
-        position = one.last
-    return position
+        if one.last > taken.position > after and (_more(rows, rows_max) or _more(size, bytes_max)):
+            return taken
+        taken = Taken(one.last, rows, size)
+    return taken
 
 
 def _more(measured: int, most: int | None) -> bool:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Self, TypeVar
+
+import msgspec
 
 from casque import checks
 from casque.client.opening import as_store
@@ -17,7 +19,8 @@ from casque.client.scan import planning
 from casque.client.scan.bucket import Bucket
 from casque.client.scan.planning import EVERYTHING, Chosen
 from casque.client.scan.reading import read_split, table_of
-from casque.client.scan.splits import ArchiveObject, ArchiveSplit, EventsSplit, Extent, Split
+from casque.client.scan.shards import Buckets, Point, Share, as_told
+from casque.client.scan.splits import ArchiveObject, ArchiveSplit, EventsSplit, Extent, Split, Taken
 from casque.client.scan.tables import Table, arrow_schema, check_columns
 from casque.clock import Clock, SystemClock, system_random
 from casque.errors import InvalidInputError
@@ -26,6 +29,7 @@ from casque.storage.adapted import SingleObjectStore
 from casque.storage.port import Store
 
 R = TypeVar("R")
+S = TypeVar("S", bound=Split)
 
 CLOCK_SKEW = timedelta(hours=1)
 
@@ -36,6 +40,9 @@ class Scan:
     A plan pins what it reads, so that its splits can be read anywhere, in any order and again: a commit, an archived
     range or a collection that comes later does not change them. What was collected meanwhile raises. Calls block; a
     scan can be pickled, and its splits as well.
+
+    A ring of shards is planned as a whole, each shard pinned by itself, and its rows are as the ring tells them. Where
+    a position is asked for, a ring wants that of each shard.
 
     >>> from casque import SyncQueue
     >>> from casque.client.scan import Scan
@@ -79,13 +86,18 @@ class Scan:
 
     # --- What there is ---
 
-    def extent(self) -> Extent:
+    def extent(self, shard: int | None = None) -> Extent:
         """Where the history begins and ends, and how far the archive reaches.
 
         Raises:
             InvalidInputError: there is no queue.
+            RingError: it is a ring, and no shard was named.
         """
-        return self._run(lambda bucket: bucket.extent())
+        return self._run(lambda buckets: buckets.of(shard).extent())
+
+    def extents(self) -> tuple[str | None, dict[int | None, Extent]]:
+        """The queue's id, and the same of each shard of a ring; of a queue without shards under None."""
+        return self._run(lambda buckets: buckets.extents())
 
     def archive_objects(
         self,
@@ -94,32 +106,47 @@ class Scan:
         until: datetime | None = None,
         after: int = 0,
         upto: int | None = None,
+        shard: int | None = None,
     ) -> list[ArchiveObject]:
         """The objects of the archive that a plan would read, in the order of positions."""
-        splits = self.plan_archive(since=since, until=until, after=after, upto=upto, splits=1)
+        splits = self._run(
+            lambda buckets: planning.plan_archive(
+                buckets.of(shard), Table.ARCHIVE, since=since, until=until, after=after, upto=upto, splits=1
+            )
+        )
         return [one for split in splits for one in split.objects]
 
     # --- Plans ---
 
     def plan_jobs(
-        self, as_of: int | datetime | None = None, *, splits: int | None = None, clock_skew: timedelta = CLOCK_SKEW
+        self,
+        as_of: Point | None = None,
+        *,
+        splits: int | None = None,
+        clock_skew: timedelta = CLOCK_SKEW,
+        shards: Collection[int] | None = None,
     ) -> list[Split]:
-        """The jobs that are not over, and the dead ones: now, after a commit, or at a time.
+        """The jobs that are not over, and the dead ones: now, after a commit, or at a time. Of a ring, each shard is as
+        it was at one moment; what happens between two of them is not told apart.
 
         Raises:
             NoHistoryError: `as_of` of a queue that has the document layout.
             HistoryGoneError: that is further back than the queue remembers.
             InvalidInputError: that is in the future, or there is no queue.
         """
-        return self._run(
-            lambda bucket: planning.plan_jobs(bucket, as_of, splits=splits, skew_ms=milliseconds(clock_skew))
+        skew_ms = milliseconds(clock_skew)
+        return self._planned(
+            lambda bucket, share: planning.plan_jobs(
+                bucket, share.point("asOf", as_of), splits=share.splits(splits), skew_ms=skew_ms
+            ),
+            shards,
         )
 
     def plan_events(
         self,
         *,
-        start: int | datetime | None = None,
-        end: int | datetime | None = None,
+        start: Point | None = None,
+        end: Point | None = None,
         chosen: Chosen = EVERYTHING,
         splits: int | None = None,
         clock_skew: timedelta = CLOCK_SKEW,
@@ -136,10 +163,17 @@ class Scan:
             HistoryGoneError: the start was collected.
             InvalidInputError: a position is in the future, or there is no queue.
         """
-        return self._run(
-            lambda bucket: planning.plan_events(
-                bucket, start=start, end=end, chosen=chosen, splits=splits, skew_ms=milliseconds(clock_skew)
-            )
+        skew_ms = milliseconds(clock_skew)
+        return self._planned(
+            lambda bucket, share: planning.plan_events(
+                bucket,
+                start=share.point("from", start),
+                end=share.point("to", end),
+                chosen=chosen,
+                splits=share.splits(splits),
+                skew_ms=skew_ms,
+            ),
+            chosen.shards,
         )
 
     def plan_archive(
@@ -151,35 +185,46 @@ class Scan:
         after: int = 0,
         upto: int | None = None,
         splits: int | None = None,
+        shards: Collection[int] | None = None,
     ) -> list[ArchiveSplit]:
         """Jobs that finished in a time (`until` is exclusive), and after one position and up to another.
 
         Only ranges that are archived for good are read, and ranges never overlap: every finish is there once. A time,
         or an `upto`, that lies in the future takes what is there.
         """
-        return self._run(
-            lambda bucket: planning.plan_archive(
-                bucket, table, since=since, until=until, after=after, upto=upto, splits=splits
-            )
+        return self._planned(
+            lambda bucket, share: planning.plan_archive(
+                bucket, table, since=since, until=until, after=after, upto=upto, splits=share.splits(splits)
+            ),
+            shards,
         )
 
     # --- In steps, for those who follow a table ---
 
-    def position_before(self, moment: datetime, *, clock_skew: timedelta = CLOCK_SKEW) -> int:
+    def position_before(self, moment: datetime, *, clock_skew: timedelta = CLOCK_SKEW, shard: int | None = None) -> int:
         """The position after which the first commit follows that was made at this time or later."""
-        at_ms = checks.moment_ms("moment", moment)
-        return self._run(lambda bucket: planning.position_before(bucket, at_ms, skew_ms=milliseconds(clock_skew)))
+        at_ms, skew_ms = checks.moment_ms("moment", moment), milliseconds(clock_skew)
+        return self._run(lambda buckets: planning.position_before(buckets.of(shard), at_ms, skew_ms=skew_ms))
 
     def events_within(
-        self, queue_id: str, after: int, upto: int, *, rows_max: int | None = None, bytes_max: int | None = None
-    ) -> int:
+        self,
+        queue_id: str,
+        after: int,
+        upto: int,
+        *,
+        rows_max: int | None = None,
+        bytes_max: int | None = None,
+        shard: int | None = None,
+    ) -> Taken:
         """How far one gets after a position with so many events, or stored bytes: one commit at least, and whole ones.
 
         Raises:
             HistoryGoneError: what follows the position was collected.
         """
         return self._run(
-            lambda bucket: planning.events_within(bucket, queue_id, after, upto, rows_max=rows_max, bytes_max=bytes_max)
+            lambda buckets: planning.events_within(
+                buckets.of(shard), queue_id, after, upto, rows_max=rows_max, bytes_max=bytes_max
+            )
         )
 
     def archive_within(
@@ -189,10 +234,13 @@ class Scan:
         *,
         rows_max: int | None = None,
         bytes_max: int | None = None,
-    ) -> int:
+        shard: int | None = None,
+    ) -> Taken:
         """The same in the archive, of these objects in the order of positions: one range at least, and whole ones."""
         return self._run(
-            lambda bucket: planning.archive_within(bucket, objects, after, rows_max=rows_max, bytes_max=bytes_max)
+            lambda buckets: planning.archive_within(
+                buckets.of(shard), objects, after, rows_max=rows_max, bytes_max=bytes_max
+            )
         )
 
     # --- Reading ---
@@ -204,10 +252,10 @@ class Scan:
             HistoryGoneError, StorageError: what the split names was deleted since it was planned. Plan again.
         """
         opened = self._open()
-        batches = read_split(opened.bucket, split, columns)
+        batches = read_split(opened.buckets.of(split.shard), split, columns)
         try:
             while (batch := opened.runner.run(_next(batches))) is not None:
-                yield batch
+                yield batch if split.shard is None else as_told(batch, split.shard)
         finally:
             opened.runner.run(batches.aclose())
 
@@ -239,11 +287,15 @@ class Scan:
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_opened": None}
 
-    def _run(self, call: Callable[[Bucket], Awaitable[R]]) -> R:
+    def _planned(self, plan: Callable[[Bucket, Share], Awaitable[list[S]]], shards: Collection[int] | None) -> list[S]:
+        found = self._run(lambda buckets: buckets.each(plan, shards))
+        return [split for shard, splits in found.items() for split in of_shard(splits, shard)]
+
+    def _run(self, call: Callable[[Buckets], Awaitable[R]]) -> R:
         opened = self._open()
 
         async def running() -> R:
-            return await call(opened.bucket)
+            return await call(opened.buckets)
 
         return opened.runner.run(running())
 
@@ -262,12 +314,17 @@ class _Opened:
         self.pid = os.getpid()
         self.runner = asyncio.Runner()
         self.store = store
-        self.bucket = Bucket(store, settings=settings, clock=clock, rng=system_random())
+        self.buckets = Buckets(store, settings=settings, clock=clock, rng=system_random())
 
     def close(self, *, owns_store: bool) -> None:
         if owns_store:
             self.runner.run(self.store.close())
         self.runner.close()
+
+
+def of_shard(splits: Sequence[S], shard: int | None) -> list[S]:
+    """Of a shard's own plan, as splits of the ring."""
+    return list(splits) if shard is None else [msgspec.structs.replace(split, shard=shard) for split in splits]
 
 
 async def _next(batches: AsyncGenerator[Any]) -> Any:

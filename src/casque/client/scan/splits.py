@@ -28,6 +28,14 @@ class Extent(msgspec.Struct, frozen=True):
     """Jobs that finished up to here are in the archive, if it has not dropped them."""
 
 
+class Taken(msgspec.Struct, frozen=True):
+    """How far somebody gets with so many rows and bytes, and how many of them that takes."""
+
+    position: int
+    rows: int
+    bytes: int
+
+
 class ArchiveObject(msgspec.Struct, frozen=True):
     """Some finished jobs: those of a range of positions that finished in one hour."""
 
@@ -46,6 +54,8 @@ class EventsSplit(msgspec.Struct, frozen=True):
     last: int
     since_ms: int | None = None
     until_ms: int | None = None
+    shard: int | None = None
+    """Of which shard, if the queue is a ring of them."""
 
 
 class ArchiveSplit(msgspec.Struct, frozen=True):
@@ -57,6 +67,7 @@ class ArchiveSplit(msgspec.Struct, frozen=True):
     """Only what finished after this position."""
     since_ms: int | None = None
     until_ms: int | None = None
+    shard: int | None = None
 
 
 class JobsSplit(msgspec.Struct, frozen=True):
@@ -76,6 +87,7 @@ class JobsSplit(msgspec.Struct, frozen=True):
     position: int
     now_ms: int
     """Whether a delayed job is due is judged by this moment."""
+    shard: int | None = None
 
 
 class DocumentSplit(msgspec.Struct, frozen=True):
@@ -84,6 +96,8 @@ class DocumentSplit(msgspec.Struct, frozen=True):
     packed: bytes
     position: int
     now_ms: int
+    shard: None = None
+    """Shards are always logs."""
 
 
 Split: TypeAlias = EventsSplit | ArchiveSplit | JobsSplit | DocumentSplit

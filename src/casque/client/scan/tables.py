@@ -1,7 +1,8 @@
 """The columns of a queue's tables. They only ever gain columns, at the end.
 
-Times are instants in UTC with milliseconds. Every table starts with the shard, which is 0 as long as a queue has one
-root. Written as Spark's DDL, because that is what users paste; the Arrow schema follows from it.
+Times are instants in UTC with milliseconds. Every table starts with the shard, which is 0 of a queue without shards;
+positions are the shard's own, and numbers and tokens those of the ring. Written as Spark's DDL, because that is what
+users paste; the Arrow schema follows from it.
 """
 
 from __future__ import annotations

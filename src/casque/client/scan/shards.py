@@ -1,0 +1,149 @@
+"""The shards of a ring, for those who only read: each is a queue in a bucket of its own, below the ring's root.
+
+A queue that is no ring is asked as if there were no rings: only what refuses for being one is looked at as such.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from datetime import datetime
+from typing import Any, TypeAlias, TypeVar
+
+import msgspec
+
+from casque import checks
+from casque.client.scan.bucket import Bucket
+from casque.client.scan.planning import SPLITS
+from casque.client.scan.splits import Extent
+from casque.clock import Clock, Random
+from casque.codec.ring import SHARDS_MAX, RingHead, decode_ring, shard_prefix
+from casque.errors import InvalidInputError, RingError
+from casque.settings import QueueSettings
+from casque.storage.below import StoreBelow
+from casque.storage.port import Store
+
+R = TypeVar("R")
+
+Positions: TypeAlias = Mapping[int, int]
+"""A position in each shard of a ring. One that is not named has had no commit."""
+Point: TypeAlias = int | datetime | Positions
+"""A moment of a history."""
+
+AT_ONCE = 16
+"""Shards that are asked at the same time."""
+
+
+class Share(msgspec.Struct, frozen=True):
+    """One shard's part of what a whole queue is asked for; a queue without shards has all of it."""
+
+    shard: int | None = None
+    of: int = 1
+
+    def splits(self, splits: int | None) -> int | None:
+        """So many of them all."""
+        return splits if self.shard is None else max(1, (splits or SPLITS) // self.of)
+
+    def point(self, name: str, point: Point | None) -> int | datetime | None:
+        """What a moment is here.
+
+        Raises:
+            InvalidInputError: it says nothing about this shard, or this queue.
+        """
+        if isinstance(point, Mapping):
+            if self.shard is None:
+                raise InvalidInputError(f"{name}: this queue has no shards, and one position: say which")
+            if strange := [shard for shard in point if not 0 <= shard < self.of]:
+                raise InvalidInputError(f"{name}: this ring has {self.of} shards, and none with number {strange[0]}")
+            return point.get(self.shard, 0)
+        if isinstance(point, int) and self.of > 1:
+            raise InvalidInputError(
+                f"{name}: each of the {self.of} shards of this ring has positions of its own: say a time, or all of "
+                'them, as {"0000": 41, "0001": 7}'
+            )
+        return point
+
+
+class Buckets:
+    """That of a queue, and those of its shards if it is a ring."""
+
+    def __init__(self, store: Store, *, settings: QueueSettings, clock: Clock, rng: Random) -> None:
+        self._store = store
+        self._made: dict[int | None, Bucket] = {}
+        self._parts: dict[str, Any] = {"settings": settings, "clock": clock, "rng": rng}
+        self._is_ring = False
+
+    def of(self, shard: int | None) -> Bucket:
+        bucket = self._made.get(shard)
+        if bucket is None:
+            store = self._store if shard is None else StoreBelow(self._store, shard_prefix(shard))
+            bucket = self._made[shard] = Bucket(store, **self._parts)
+        return bucket
+
+    async def ring(self) -> RingHead:
+        """Its root as it is now."""
+        return decode_ring((await self.of(None).find()).body)
+
+    async def each(
+        self, ask: Callable[[Bucket, Share], Awaitable[R]], only: Collection[int] | None = None
+    ) -> dict[int | None, R]:
+        """What the queue says, under None; or what its shards do, or some of them. All of them count, also those that
+        are no part of the ring any more: their history is the ring's."""
+        if not self._is_ring:
+            try:
+                return {None: await ask(self.of(None), Share())}
+            except RingError:
+                self._is_ring = True
+        head = await self.ring()
+        room = asyncio.Semaphore(AT_ONCE)
+
+        async def one(shard: int) -> R:
+            async with room:
+                return await ask(self.of(shard), Share(shard, head.shards))
+
+        asked = [shard for shard in range(head.shards) if only is None or shard in only]
+        return dict(zip(asked, await asyncio.gather(*map(one, asked)), strict=True))
+
+    async def extents(self) -> tuple[str | None, dict[int | None, Extent]]:
+        """The id of the queue, and how far the history of each shard reaches."""
+        found = await self.each(lambda bucket, _: bucket.extent())
+        return found[None].queue_id if None in found else (await self.ring()).queue_id, found
+
+
+def positions(name: str, value: Mapping[str, Any]) -> dict[int, int]:
+    """From JSON, as the offsets of a stream name them.
+
+    >>> positions("from", {"0000": 41, "0003": 7})
+    {0: 41, 3: 7}
+    """
+    told: dict[int, int] = {}
+    for shard, position in value.items():
+        if not (shard.isascii() and shard.isdecimal()):
+            raise InvalidInputError(f"{name} names shards as {shard_name(0)!r}, not as {checks.shown(shard)}")
+        told[int(shard)] = checks.position(name, position)
+    return told
+
+
+def shard_name(shard: int) -> str:
+    """As below the root of its ring.
+
+    >>> shard_name(3)
+    '0003'
+    """
+    return f"{shard:04d}"
+
+
+def as_told(batch: Any, shard: int) -> Any:
+    """Rows of a shard as the ring tells them: with its number, and with numbers that no other shard has."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    for at, field in enumerate(batch.schema):
+        if field.name == "shard":
+            batch = batch.set_column(at, field, pa.repeat(pa.scalar(shard, field.type), batch.num_rows))
+        elif field.name in ("sequence", "token"):
+            own = batch.column(at)
+            # 0 says that there is none; see `casque.ring.numbers`.
+            outer = pc.if_else(pc.equal(own, 0), 0, pc.add(pc.multiply(own, SHARDS_MAX), shard))
+            batch = batch.set_column(at, field, outer.cast(field.type))
+    return batch

@@ -1,0 +1,204 @@
+"""What a ring keeps of an admission while it is carried out, shard by shard: which rows go where, decided once.
+
+    <root>/admissions/<source>.json           the last batch of a source, and while it is not done its shares
+    <root>/admissions/<source>/<batch>-<...>  the share of each row, immutable
+
+The jobs themselves stay in the parts that were staged beside the ring until the batch is done. So a batch that was
+begun can be completed by whoever comes next, however much later and whatever has become of the ring.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import zlib
+from collections.abc import Callable
+
+import msgspec
+
+from casque.clock import Clock, Random, new_nonce
+from casque.codec.archive import hour_of
+from casque.codec.blobs import BLOBS, blob_hour
+from casque.codec.staged import STAGED, StagedJobs, staged_hour
+from casque.engine.blobs import Blobs
+from casque.engine.staging import Staging
+from casque.errors import CorruptQueueError
+from casque.journal.patience import Patience
+from casque.journal.sweeper import AGE_MS
+from casque.journal.tries import Tries
+from casque.settings import QueueSettings
+from casque.storage.port import Outcome, Read, Store, Stored, Won
+from casque.types import JobRecord, JobSpec, JobState, StagedPart
+
+ADMISSIONS = "admissions/"
+SWEEP_MS = 6 * 3600 * 1000
+"""Between looks for what nobody will admit any more."""
+NOWHERE = -1
+"""The share of a row that is passed over."""
+
+
+class Share(msgspec.Struct, frozen=True):
+    """Rows that one shard admits together."""
+
+    number: int
+    """Of the shard at first; of one that was shared out anew, after all others."""
+    shard: int
+    generation: int
+    """Of the ring by which it was decided: whoever makes a zone has to know the newest one."""
+
+
+class Batch(msgspec.Struct, frozen=True):
+    """A batch of a source. Stored: fields only ever come with defaults."""
+
+    source: str
+    batch: int
+    writer: str = ""
+    """Two writers must never produce the same bytes."""
+    done: bool = False
+    parts: tuple[StagedPart, ...] = ()
+    assigned: str = ""
+    """The object that names the share of each row."""
+    shares: tuple[Share, ...] = ()
+    jobs: int = 0
+    """So many were added, once it is done."""
+    skipped: int = 0
+    """So many were passed over: until it is done, those that are in no share."""
+
+    def name(self, share: Share) -> str:
+        """What this source is called in a shard. The same from batch to batch: shards remember only so many."""
+        return f"{self.source}#{share.number}"
+
+
+class Found(msgspec.Struct, frozen=True):
+    batch: Batch
+    etag: str
+
+
+class Books:
+    """The ring's side of admissions, beside its root."""
+
+    def __init__(self, store: Store, *, settings: QueueSettings, clock: Clock, rng: Random) -> None:
+        self._store = store
+        self._settings = settings
+        self._clock = clock
+        self._rng = rng
+        self._staging = Staging(store, settings=settings, clock=clock, rng=rng)
+        self._blobs = Blobs(store, settings=settings, clock=clock, rng=rng)
+        self._sweep_at_ms = clock.monotonic_ms()
+
+    async def read(self, source: str) -> Found | None:
+        key = _key(source)
+        read = await self._get(key)
+        return Found(_decoded(key, read.body), read.etag) if isinstance(read, Stored) else None
+
+    async def write(self, batch: Batch, known: Found | None) -> bool:
+        """In place of what is known; False if somebody else was faster."""
+        key, body = _key(batch.source), _encode(msgspec.structs.replace(batch, writer=new_nonce(self._rng)))
+        tries = Tries(f"the change of {key}", self._patience)
+        while True:
+            outcome = await tries.attempt(lambda: self._put(key, body, known))
+            if isinstance(outcome, Won):
+                return True
+            if outcome is not None:
+                read = await self._get(key)
+                return isinstance(read, Stored) and read.body == body
+
+    async def _put(self, key: str, body: bytes, known: Found | None) -> Outcome:
+        if known is None:
+            return await self._store.create(key, body)
+        return await self._store.replace(key, body, expected=known.etag)
+
+    # --- Rows ---
+
+    async def assign(self, batch: Batch, assigned: list[list[int]]) -> str:
+        """Write down the share of each row of each part."""
+        key = f"{_folder(batch)}{batch.batch}-{new_nonce(self._rng)}"
+        body = zlib.compress(msgspec.msgpack.encode(assigned), 1)
+        tries = Tries(f"the creation of {key}", self._patience)
+        while await tries.attempt(lambda: self._store.create(key, body)) is None:
+            pass
+        return key
+
+    async def assigned(self, batch: Batch) -> list[list[int]]:
+        read = await self._get(batch.assigned)
+        if not isinstance(read, Stored):
+            raise CorruptQueueError(batch.assigned, "a batch that was begun names it, and it is gone. Restore it")
+        return msgspec.msgpack.decode(zlib.decompress(read.body), type=list[list[int]])
+
+    async def columns(self, parts: tuple[StagedPart, ...], *, begun: bool = False) -> list[StagedJobs]:
+        """The jobs of staged parts. Of a batch that was begun they are kept, however old they are."""
+        return await self._staging.columns(parts, however_old=begun)
+
+    async def filled(self, jobs: StagedJobs) -> StagedJobs:
+        """The same with their large payloads: these belong beside the shard."""
+        if jobs.blobs is None or not any(jobs.blobs):
+            return jobs
+        sizes = jobs.blob_bytes if isinstance(jobs.blob_bytes, list) else [jobs.blob_bytes] * len(jobs)
+        payloads = list(jobs.payloads) if isinstance(jobs.payloads, list) else [jobs.payloads] * len(jobs)
+        large = [row for row, blob in enumerate(jobs.blobs) if blob is not None]
+        specs = [JobSpec(jobs.ids[row], "", b"", blob=jobs.blobs[row], blob_bytes=sizes[row]) for row in large]
+        found = await self._blobs.fetch([JobRecord(spec, 0, 0, JobState.READY, 0) for spec in specs])
+        for row, record in zip(large, found, strict=True):
+            if isinstance(record, CorruptQueueError):
+                raise record
+            payloads[row] = record.spec.payload
+        return msgspec.structs.replace(jobs, payloads=payloads, blobs=None, blob_bytes=0)
+
+    # --- Afterwards ---
+
+    async def tidy(self, batch: Batch, columns: list[StagedJobs]) -> None:
+        """Delete what nobody needs any more: a batch that is done, and now and then what was never admitted."""
+        blobs = [blob for jobs in columns for blob in jobs.blobs or () if blob is not None]
+        # Only of this batch: somebody may have begun with the next one.
+        assigned = [key async for key in self._store.list(f"{_folder(batch)}{batch.batch}-")]
+        await self._blobs.drop([*(part.key for part in batch.parts), *blobs, *assigned])
+        if self._clock.monotonic_ms() >= self._sweep_at_ms:
+            self._sweep_at_ms = self._clock.monotonic_ms() + SWEEP_MS
+            await self._sweep()
+
+    async def _sweep(self) -> None:
+        """As shards do it with their own, and only while no batch is under way that may need any of it."""
+        async for key in self._store.list(ADMISSIONS):
+            if key.endswith(".json"):
+                read = await self._get(key)
+                if isinstance(read, Stored) and not _decoded(key, read.body).done:
+                    return
+        begins = hour_of(self._clock.wall_ms() - AGE_MS)
+        old = await self._older(STAGED, staged_hour, begins) + await self._older(BLOBS, blob_hour, begins)
+        await self._blobs.drop(old)
+
+    async def _older(self, prefix: str, hour: Callable[[str], str], begins: str) -> list[str]:
+        found: list[str] = []
+        async for key in self._store.list(prefix):
+            if hour(key) >= begins:
+                break
+            found.append(key)
+        return found
+
+    async def _get(self, key: str) -> Read:
+        return await self._patience().insist(lambda: self._store.get(key))
+
+    def _patience(self) -> Patience:
+        return Patience(self._settings, self._clock, self._rng)
+
+
+def _hash(source: str) -> str:
+    return hashlib.sha256(source.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+def _folder(batch: Batch) -> str:
+    return f"{ADMISSIONS}{_hash(batch.source)}/"
+
+
+def _key(source: str) -> str:
+    return f"{ADMISSIONS}{_hash(source)}.json"
+
+
+def _encode(batch: Batch) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(batch), indent=1) + b"\n"
+
+
+def _decoded(key: str, body: bytes) -> Batch:
+    try:
+        return msgspec.json.decode(body, type=Batch)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise CorruptQueueError(key, f"this is no batch of a source ({error}). Restore it from a backup") from error

@@ -1,0 +1,343 @@
+"""Admits staged jobs to a ring: each shard its own, in one commit of that shard, and every job once.
+
+Which shard a row goes to is decided once and written down before any shard is asked, so that whoever repeats a batch
+asks the same shards for the same rows. A shard refuses rows that are not at home there, as it does when they are
+enqueued. It is then told that this share will never come, in its own history, and the rows are shared out anew: so a
+late attempt of somebody else cannot add them after all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import TypeAlias, TypeVar
+
+import msgspec
+
+from casque.clock import yield_once
+from casque.codec.ring import SHARDS_MAX, RingHead
+from casque.codec.staged import StagedJobs
+from casque.errors import (
+    CASConflictError,
+    CasqueError,
+    CorruptQueueError,
+    InvalidInputError,
+    QueueDrainingError,
+    UnknownOutcomeError,
+    ZoneMovedError,
+)
+from casque.ring.admissions import NOWHERE, Batch, Books, Found, Share
+from casque.ring.shards import Shard, Shards, together
+from casque.state import Admit, State
+from casque.state.ring import home
+from casque.telemetry import logger
+from casque.types import Admission, Gate, StagedPart
+
+T = TypeVar("T")
+Place: TypeAlias = tuple[bool, str]
+"""A zone, or a unique key outside all zones."""
+
+log = logger("ring")
+
+ROUNDS_MAX = 20
+"""How often others, or the ring, may change while one call is under way."""
+AT_ONCE = 8
+
+
+class Admitter:
+    """One batch at a time: all of its jobs are in memory meanwhile."""
+
+    def __init__(self, shards: Shards, books: Books) -> None:
+        self._shards = shards
+        self._books = books
+        self._one = asyncio.Lock()
+
+    async def admit(self, source: str, batch: int, parts: Sequence[StagedPart], *, skip_known: bool) -> Admission:
+        """
+        Raises:
+            InvalidInputError: a part is missing, changed or too old, or an id is known.
+            UnknownOutcomeError: some shards have their jobs, and others do not. The same batch again completes it.
+        """
+        async with self._one:
+            for _ in range(ROUNDS_MAX):
+                found = await self._books.read(source)
+                if found is None or (found.batch.done and batch > found.batch.batch):
+                    done = await self._begin(source, batch, tuple(parts), found, skip_known)
+                    if done is not None:
+                        return Admission(done.jobs, done.skipped)
+                elif found.batch.done:
+                    same = batch == found.batch.batch
+                    return Admission(found.batch.jobs if same else 0, found.batch.skipped if same else 0, True)
+                else:  # somebody has begun, this batch or the one before it, and it has to be completed first
+                    await self._complete(found, skip_known)
+            raise CASConflictError("others keep admitting for this source, or the ring keeps changing. Try again")
+
+    async def _begin(
+        self, source: str, batch: int, parts: tuple[StagedPart, ...], found: Found | None, skip_known: bool
+    ) -> Batch | None:
+        columns = await self._books.columns(parts)
+        head = await self._shards.refresh()
+        known = await self._known(columns)
+        passed_over = _passed_over(columns, known, skip_known=skip_known)
+        targets = await self._targets(columns, head)
+        if targets is None:
+            return None
+        assigned: list[list[int]] = []
+        for jobs, some in zip(columns, passed_over, strict=True):
+            assigned.append([NOWHERE if passed else targets(jobs, row) for row, passed in enumerate(some)])
+            await yield_once()
+        begun = Batch(
+            source,
+            batch,
+            parts=parts,
+            shares=tuple(Share(shard, shard, head.generation) for shard in _numbers(assigned)),
+            skipped=sum(map(sum, passed_over)),
+        )
+        begun = msgspec.structs.replace(begun, assigned=await self._books.assign(begun, assigned))
+        if not await self._books.write(begun, found):
+            return None
+        written = await self._books.read(source)
+        if written is None or written.batch.assigned != begun.assigned:
+            return None
+        return await self._complete(written, skip_known, columns=columns, assigned=assigned)
+
+    async def _complete(
+        self,
+        found: Found,
+        skip_known: bool,
+        *,
+        columns: list[StagedJobs] | None = None,
+        assigned: list[list[int]] | None = None,
+    ) -> Batch | None:
+        """Have all shares admitted. None if somebody else is at it, or the ring has changed: look again."""
+        batch = found.batch
+        if columns is None or assigned is None:
+            try:
+                columns, assigned = (
+                    await self._books.columns(batch.parts, begun=True),
+                    await self._books.assigned(batch),
+                )
+            except (InvalidInputError, CorruptQueueError):
+                # Somebody else may have completed it, and tidied up.
+                if await self._books.read(batch.source) != found:
+                    return None
+                raise
+        rows = _by_share(assigned)
+        room = asyncio.Semaphore(AT_ONCE)
+
+        async def one(share: Share) -> Admission | None:
+            async with room:
+                mine = [columns[part].chosen(some) for part, some in rows[share.number].items()]
+                return await self._admit(batch, share, mine, skip_known)
+
+        answers = await together(one(share) for share in batch.shares)
+        failures = [answer for answer in answers if isinstance(answer, BaseException)]
+        admitted = [answer for answer in answers if isinstance(answer, Admission)]
+        if failures:
+            raise _failed(batch, failures[0], len(admitted))
+        refused = [share for share, answer in zip(batch.shares, answers, strict=True) if answer is None]
+        if refused:
+            await self._share_out_anew(found, refused, columns, assigned)
+            return None
+        done = Batch(
+            batch.source,
+            batch.batch,
+            done=True,
+            jobs=sum(one.jobs for one in admitted),
+            skipped=batch.skipped + sum(one.skipped for one in admitted),
+        )
+        if not await self._books.write(done, found):
+            return None
+        try:
+            await self._books.tidy(batch, columns)
+        except CasqueError as error:
+            log.warning("what batch %s of %r has left could not be deleted: %s", batch.batch, batch.source, error)
+        return done
+
+    # --- One share ---
+
+    async def _admit(self, batch: Batch, share: Share, rows: list[StagedJobs], skip_known: bool) -> Admission | None:
+        """What came of it; None if the shard will never take it."""
+        shard = await self._told(share.shard)
+        name = batch.name(share)
+        if (answered := await self._answered(shard, name, batch.batch)) is not None:
+            return answered if answered.jobs + answered.skipped else None
+        parts = [await shard.service.stage(await self._books.filled(jobs)) for jobs in rows]
+        try:
+            admitted = await shard.service.admit(
+                name, batch.batch, parts, skip_known=skip_known, generation=share.generation
+            )
+        except ZoneMovedError:
+            # Said in its history, so that nobody who is late can make it take them after all.
+            admitted = await shard.engine.execute(Admit(name, batch.batch, (), [], set(), False))
+        return admitted if admitted.jobs + admitted.skipped else None
+
+    async def _told(self, token: int) -> Shard:
+        """A shard that knows the ring as it is."""
+        for _ in range(ROUNDS_MAX):
+            shard = await self._shards.told(token, self._shards.recent())
+            if shard is not None:
+                return shard
+        raise CASConflictError("the ring keeps changing; nothing was done. Try again")
+
+    async def _answered(self, shard: Shard, name: str, batch: int) -> Admission | None:
+        return await shard.look(lambda state, _now_ms: state.admitted(name, batch))
+
+    async def _share_out_anew(
+        self, found: Found, refused: Sequence[Share], columns: list[StagedJobs], assigned: list[list[int]]
+    ) -> None:
+        """Give the rows of these shares to the shards where they are at home now."""
+        batch = found.batch
+        head = await self._shards.refresh()
+        targets = await self._targets(columns, head)
+        if targets is None:
+            return
+        gone = {share.number for share in refused}
+        new = max(SHARDS_MAX - 1, *(share.number for share in batch.shares)) + 1
+        numbers: dict[int, int] = {}
+        anew = [list(some) for some in assigned]
+        for jobs, some in zip(columns, anew, strict=True):
+            for row, number in enumerate(some):
+                if number in gone:
+                    shard = targets(jobs, row)
+                    some[row] = numbers.setdefault(shard, new + len(numbers))
+        left = [share for share in batch.shares if share.number not in gone]
+        shares = [*left, *(Share(number, shard, head.generation) for shard, number in numbers.items())]
+        key = await self._books.assign(batch, anew)
+        await self._books.write(msgspec.structs.replace(batch, shares=tuple(shares), assigned=key), found)
+
+    # --- Where rows go ---
+
+    async def _targets(self, columns: list[StagedJobs], head: RingHead) -> _Targets | None:
+        """None if the ring has changed."""
+        several: dict[Place, list[int]] = {}
+        if len(head.sizes) > 1:
+            homes = {place: head.homes(place[1]) for place in _places(columns)}
+            several = {place: tokens for place, tokens in homes.items() if len(tokens) > 1}
+        asked: dict[int, set[Place]] = defaultdict(set)
+        for place, tokens in several.items():
+            for token in tokens[:-1]:
+                asked[token].add(place)
+        has: dict[int, set[Place]] = {}
+        for token, places in asked.items():
+            # It knows the ring before it is asked: what is not there then will not come.
+            shard = await self._shards.told(token, head)
+            if shard is None:
+                return None
+            has[token] = await shard.look(lambda state, _now_ms, places=places: _held(state, places))  # type: ignore[misc]
+        older: dict[Place, int] = {}
+        for place, tokens in several.items():
+            older.update((place, token) for token in reversed(tokens[:-1]) if place in has[token])
+        return _Targets(head.size, older)
+
+    async def _known(self, columns: list[StagedJobs]) -> set[str]:
+        """Which ids the ring has already, in whichever shard. Refuses what the shards would refuse, before any of them
+        has taken something.
+
+        Raises:
+            QueueDrainingError, InvalidInputError: it is no time for these jobs.
+        """
+        ids = {job_id for jobs in columns for job_id in jobs.ids}
+        entrypoints = {name for jobs in columns for name in _distinct(jobs.entrypoints)}
+        zones = {zone for jobs in columns for zone in _distinct(jobs.zones) if zone is not None}
+
+        def look(state: State, _now_ms: int) -> set[str]:
+            drained = next((name for name in entrypoints if state.gates.drains(name)), None)
+            if drained is not None:
+                raise QueueDrainingError(None if state.gates.queue is Gate.DRAINING else drained)
+            if fifo := next((zone for zone in zones if state.is_fifo(zone)), None):
+                raise InvalidInputError(
+                    f"the zone {fifo!r} is FIFO, and staged jobs are not; nothing was admitted. Enqueue them with "
+                    "fifo=True, or use another zone"
+                )
+            return ids & state.jobs.keys()
+
+        return set[str]().union(*await self._shards.ask(await self._shards.every(), look))
+
+
+class _Targets:
+    """The shard of each row."""
+
+    def __init__(self, size: int, older: Mapping[Place, int]) -> None:
+        self._size = size
+        self._older = older
+        self._homes: dict[Place, int] = {}
+
+    def __call__(self, jobs: StagedJobs, row: int) -> int:
+        place = _place(jobs, row)
+        if place is None:
+            # By its id, so that it meets itself if somebody stages it again.
+            return zlib.crc32(jobs.ids[row].encode("utf-8", "surrogatepass")) % self._size
+        found = self._older.get(place, self._homes.get(place))
+        if found is None:
+            found = self._homes[place] = home(place[1], self._size)
+        return found
+
+
+def _place(jobs: StagedJobs, row: int) -> Place | None:
+    zone = jobs.zones[row] if isinstance(jobs.zones, list) else jobs.zones
+    if zone is not None:
+        return True, zone
+    key = None if jobs.keys is None else jobs.keys[row]
+    return None if key is None else (False, key)
+
+
+def _places(columns: Iterable[StagedJobs]) -> set[Place]:
+    found = {_place(jobs, row) for jobs in columns for row in range(len(jobs))}
+    return {place for place in found if place is not None}
+
+
+def _held(state: State, places: Collection[Place]) -> set[Place]:
+    held = state.places
+    return {place for place in places if place[1] in (held.zones if place[0] else held.keys)}
+
+
+def _passed_over(columns: list[StagedJobs], known: set[str], *, skip_known: bool) -> list[list[bool]]:
+    """
+    Raises:
+        InvalidInputError: an id is there already, or twice, and nobody said that such jobs may be passed over.
+    """
+    seen = set(known)
+    found: list[list[bool]] = []
+    for jobs in columns:
+        some: list[bool] = []
+        for job_id in jobs.ids:
+            if job_id in seen and not skip_known:
+                what = f"a job with the id {job_id!r} is already in the queue" if job_id in known else ""
+                raise InvalidInputError(
+                    f"{what or f'two jobs of one admission have the id {job_id!r}'}; nothing was admitted. With "
+                    "skip_known=True such jobs are passed over"
+                )
+            some.append(job_id in seen)
+            seen.add(job_id)
+        found.append(some)
+    return found
+
+
+def _by_share(assigned: list[list[int]]) -> dict[int, dict[int, list[int]]]:
+    """The rows of each share, by part."""
+    found: dict[int, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
+    for part, some in enumerate(assigned):
+        for row, number in enumerate(some):
+            found[number][part].append(row)
+    return found
+
+
+def _numbers(assigned: list[list[int]]) -> list[int]:
+    return sorted({number for some in assigned for number in some} - {NOWHERE})
+
+
+def _distinct(column: list[T] | T) -> set[T]:
+    return set(column) if isinstance(column, list) else {column}
+
+
+def _failed(batch: Batch, error: BaseException, admitted: int) -> BaseException:
+    """What to say to whoever asked. The batch is written down: it is completed, and not begun anew."""
+    if not isinstance(error, CasqueError):
+        return error
+    return UnknownOutcomeError(
+        f"batch {batch.batch} of {batch.source!r} is admitted by {admitted} of {len(batch.shares)} shards: {error}. "
+        "Repeat it: what is missing is added, and nothing twice"
+    )
