@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 
@@ -382,6 +382,41 @@ class QueueService(Protocol):
         ...
 
 
+class Known(msgspec.Struct, frozen=True, array_like=True):
+    """What a shard of a ring knows of those who were asked for."""
+
+    jobs: frozenset[str] = frozenset()
+    """The jobs that are there."""
+    request: bool = False
+    """Whether it remembers the request."""
+
+
+class ShardService(QueueService, Protocol):
+    """One shard of a ring: a queue, and what the ring asks it besides. Its numbers and tokens are its own."""
+
+    async def enqueue(
+        self, specs: Sequence[JobSpec], *, request_id: str | None = None, generation: int = 0
+    ) -> Sequence[JobRecord]:
+        """Add jobs, all or none. `generation`: of the ring that the caller knows.
+
+        Raises:
+            ZoneMovedError: they belong elsewhere, or the caller's ring is an old one; nothing was done.
+        """
+        ...
+
+    async def adopt(self, generation: int, size: int) -> int:
+        """Tell it of a ring; it answers the generation that it knows then, which may be a newer one."""
+        ...
+
+    async def known(self, job_ids: Sequence[str], *, request_id: str | None = None) -> Known:
+        """Which of these jobs it has, and whether it remembers the request."""
+        ...
+
+    async def has_due(self, entrypoints: tuple[str, ...] | None, zones: tuple[str, ...] | None) -> bool:
+        """Whether a dequeue would get anything just now. A hint: somebody may be faster."""
+        ...
+
+
 class Role(StrEnum):
     """What a broker is just now."""
 
@@ -401,6 +436,12 @@ class Standing(msgspec.Struct, frozen=True):
     position: int = 0
     problem: str | None = None
     """What keeps it from doing its work, if anything does."""
+    shards: int = 0
+    """Of a ring: how many there are. 0 for a queue without shards."""
+    led: int = 0
+    """How many of them this broker leads."""
+    members: int = 0
+    """How many brokers share them, this one included, as far as it knows."""
 
 
 class Host(Protocol):
@@ -416,3 +457,17 @@ class Host(Protocol):
         ...
 
     def standing(self) -> Standing: ...
+
+
+@runtime_checkable
+class RingHost(Host, Protocol):
+    """A host of a ring: other brokers come to it for the shards that it leads."""
+
+    def shard(self, token: int) -> ShardService:
+        """
+        Raises:
+            QueueLedError: another broker leads it; nothing was done.
+            NoLeaderError: nobody leads it just now; nothing was done.
+            InvalidInputError: this is no ring, or it has no such shard.
+        """
+        ...

@@ -13,7 +13,6 @@ from typing import TypeVar, cast
 import msgspec
 
 from casque.clock import Clock, Random
-from casque.engine.embedded import EmbeddedService
 from casque.errors import (
     CasqueError,
     InvalidInputError,
@@ -27,7 +26,7 @@ from casque.ring.enqueuer import Enqueuer
 from casque.ring.numbers import after_of, error_of, inner, record_of
 from casque.ring.shards import Shard, Shards, together
 from casque.ring.walker import Asked, Walker
-from casque.service import ArchivedJob, Lease, Outcome, QueueEvent, Stats
+from casque.service import ArchivedJob, Lease, Outcome, QueueEvent, QueueService, Stats
 from casque.types import (
     ALL_OPEN,
     Admission,
@@ -52,7 +51,7 @@ SCHEDULES_AT = 0
 
 
 class RingService:
-    """Satisfies `QueueService`, over shards that are open in this process.
+    """Satisfies `QueueService`, over shards that are open in this process, or led by brokers.
 
     What the ring adds to the promises of a queue, and what it takes from them, is in docs/explanation/the-ring.md.
     """
@@ -219,7 +218,7 @@ class RingService:
         """In every shard: wherever the zone is, and will be, its rules are there before it."""
         await self._everywhere(lambda one: one.set_zone(zone, rules, request_id=request_id))
 
-    async def _everywhere(self, work: Callable[[EmbeddedService], Awaitable[None]]) -> None:
+    async def _everywhere(self, work: Callable[[QueueService], Awaitable[None]]) -> None:
         """At every shard, the first one first: shards that are made meanwhile get theirs from it."""
         while True:
             generation = self._shards.head.generation
@@ -246,7 +245,7 @@ class RingService:
     async def drop_schedule(self, name: str) -> None:
         await (await self._scheduler()).drop_schedule(name)
 
-    async def _scheduler(self) -> EmbeddedService:
+    async def _scheduler(self) -> QueueService:
         return (await self._shards.shard(SCHEDULES_AT)).service
 
     # --- Looking ---
@@ -347,13 +346,13 @@ class RingService:
                 raise LeaseLostError(job_id, token)
             raise JobNotFoundError(job_id)
         shards = await self._shards.every()
-        known = await self._shards.ask(
-            shards, lambda state, _now_ms: (job_id in state.jobs, request_id in state.requests)
-        )
-        for which in (0, 1):
-            for shard, knows in zip(shards, known, strict=True):
-                if knows[which]:
-                    return shard, None
+        known = list(zip(shards, await self._shards.known(shards, [job_id], request_id), strict=True))
+        for shard, knows in known:
+            if knows.jobs:
+                return shard, None
+        for shard, knows in known:
+            if knows.request:
+                return shard, None
         raise JobNotFoundError(job_id)
 
     async def _count(self, number: int) -> int:
@@ -373,11 +372,8 @@ class RingService:
 
     async def _present(self, job_ids: list[str]) -> set[str]:
         """Which of these jobs are in the queue."""
-        wanted = set(job_ids)
-        found = await self._shards.ask(
-            await self._shards.every(), lambda state, _now_ms: {job_id for job_id in wanted if job_id in state.jobs}
-        )
-        return set[str]().union(*found)
+        found = await self._shards.known(await self._shards.every(), job_ids)
+        return set[str]().union(*(one.jobs for one in found))
 
 
 async def _told(shard: Shard, call: Awaitable[JobRecord | None]) -> JobRecord | None:

@@ -103,9 +103,7 @@ class Walker:
         return claimed
 
     async def _with_work(self, shards: Sequence[Shard], asked: Asked) -> list[Shard]:
-        due = await self._shards.ask(
-            shards, lambda state, now_ms: state.has_due(asked.entrypoints, now_ms, asked.zones)
-        )
+        due = await asyncio.gather(*(shard.service.has_due(asked.entrypoints, asked.zones) for shard in shards))
         return [shard for shard, has in zip(shards, due, strict=True) if has]
 
     async def _at(self, shard: Shard, asked: Asked, limit: int, wait_s: float = 0.0) -> list[JobRecord]:
