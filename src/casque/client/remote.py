@@ -301,9 +301,9 @@ class RemoteQueue:
         patience = self._patience()
         while True:
             broker = await self._found(patience)
-            # The commit of the last event is asked for again: it may have been cut in the middle.
-            stream = broker.events(from_position=seen[0] - 1 if seen[1] >= 0 else position, follow=follow)
             try:
+                # The commit of the last event is asked for again: it may have been cut in the middle.
+                stream = broker.events(from_position=seen[0] - 1 if seen[1] >= 0 else position, follow=follow)
                 async with aclosing(stream) as events:
                     async for event in events:
                         if (event.position, event.index) > seen:

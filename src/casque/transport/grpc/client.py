@@ -101,7 +101,7 @@ class GrpcService:
             raise InvalidInputError(f"address must be host:port, not {address!r}")
         self.address = address
         self._tls = tls
-        self._metadata = () if token is None else (("authorization", f"Bearer {token}"),)
+        self._metadata: tuple[tuple[str, str], ...] = () if token is None else (("authorization", f"Bearer {token}"),)
         self._connect_s = connect_s
         self._call_s = call_s
         self._silence_s = silence_s
@@ -122,11 +122,14 @@ class GrpcService:
 
     # --- Verbs ---
 
-    async def enqueue(self, specs: Sequence[JobSpec], *, request_id: str | None = None) -> Sequence[JobRecord]:
+    async def enqueue(
+        self, specs: Sequence[JobSpec], *, request_id: str | None = None, generation: int = 0
+    ) -> Sequence[JobRecord]:
+        """`generation` is for the brokers of a ring among themselves."""
         if not specs:
             return ()
         line = self._open_line()
-        answer = await line.ask(EnqueueCall(line.next_number(), tuple(specs), request_id))
+        answer = await line.ask(EnqueueCall(line.next_number(), tuple(specs), request_id, generation))
         if type(answer) is AddedRun:
             created_ms, state, due_ms = answer.created_ms, answer.state, answer.due_ms
             numbered = enumerate(specs, answer.sequence)

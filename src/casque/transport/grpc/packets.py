@@ -12,7 +12,7 @@ from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
-from casque.service import Lease, Stats
+from casque.service import Known, Lease, Stats
 from casque.transport.errors import WireError
 from casque.transport.settling import Refused
 from casque.types import (
@@ -53,6 +53,8 @@ class EnqueueCall(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="e
     number: int
     specs: tuple[JobSpec, ...]
     request_id: str | None = None
+    generation: int = 0
+    """Only between the brokers of a ring: the one that the caller knows."""
 
 
 class AdmitCall(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="admit"):
@@ -183,6 +185,28 @@ class DropScheduleCall(msgspec.Struct, frozen=True, gc=False, array_like=True, t
     name: str
 
 
+class AdoptCall(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="adopt"):
+    """Only between the brokers of a ring, like the next two. Answered with the generation that the shard knows."""
+
+    number: int
+    generation: int
+    size: int
+
+
+class KnownCall(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="known"):
+    number: int
+    job_ids: tuple[str, ...]
+    request_id: str | None = None
+
+
+class DueCall(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="due"):
+    """Answered with 1 or 0."""
+
+    number: int
+    entrypoints: tuple[str, ...] | None = None
+    zones: tuple[str, ...] | None = None
+
+
 class Leave(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="leave"):
     """Whoever made the call of this number no longer waits for it. It is still answered, by `Done` at the least."""
 
@@ -211,6 +235,9 @@ Verb: TypeAlias = (
     | SchedulesCall
     | PauseScheduleCall
     | DropScheduleCall
+    | AdoptCall
+    | KnownCall
+    | DueCall
 )
 Call: TypeAlias = Verb | Leave
 
@@ -313,6 +340,11 @@ class Zones(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="zones")
     more: bool = False
 
 
+class Knows(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="knows"):
+    number: int
+    known: Known
+
+
 class Failed(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="failed"):
     number: int
     error: WireError
@@ -337,6 +369,7 @@ Answer: TypeAlias = (
     | Counted
     | Planned
     | Zones
+    | Knows
     | Failed
     | Farewell
 )
