@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
-from typing import Protocol
+from typing import Protocol, cast
 
 from casque.clock import Clock, Random
 from casque.errors import CasqueError, InvalidInputError, NoLeaderError
@@ -108,7 +108,7 @@ class RingBroker:
             if token >= self._shards:
                 raise InvalidInputError(f"there is no shard {token} that this broker knows of; it knows {self._shards}")
             raise NoLeaderError(f"this broker does not lead shard {token}")
-        return taken.seat.service()  # type: ignore[return-value]  what this broker's seats serve are shards
+        return cast(ShardService, taken.seat.service())  # what this broker's seats serve are shards
 
     def standing(self) -> Standing:
         return Standing(
