@@ -661,9 +661,6 @@ async def test_the_past_of_a_ring_is_refused() -> None:
     with pytest.raises(RingError):
         async with Queue.open(store, as_of=1):
             pass
-    async with Queue.open(store, via="broker") as queue:
-        with pytest.raises(RingError, match="without via"):
-            await queue.stats()
     with pytest.raises(RingError):
         async for _ in Queue.open(store).events(from_position=0, follow=False):
             pass

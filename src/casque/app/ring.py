@@ -3,8 +3,9 @@ others."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 import msgspec
 
@@ -68,16 +69,20 @@ class Peers(msgspec.Struct, frozen=True, kw_only=True):
         return peer_connect(shard, self.token, self.tls)(address)
 
 
-def ring_broker(parts: Parts, peers: Peers, *, address: str, settings: BrokerSettings) -> RingBroker:
-    return _Joint(parts, peers, address, settings).broker
+Connect: TypeAlias = Callable[[int, str], RemoteService]
+"""Reaches a shard behind the broker at an address."""
+
+
+def ring_broker(parts: Parts, connect: Connect, *, address: str, settings: BrokerSettings) -> RingBroker:
+    return _Joint(parts, connect, address, settings).broker
 
 
 class _Joint:
     """What a ring's service, its broker and its seats know of each other."""
 
-    def __init__(self, parts: Parts, peers: Peers, address: str, settings: BrokerSettings) -> None:
+    def __init__(self, parts: Parts, connect: Connect, address: str, settings: BrokerSettings) -> None:
         self._parts = parts
-        self._peers = peers
+        self._connect = connect
         self._address = address
         self._settings = settings
         clock, rng = parts.clock, parts.rng
@@ -116,8 +121,8 @@ class _Joint:
 
         def connect(address: str) -> RemoteService:
             if address == self._address:
-                return cast(RemoteService, _Here(self.broker, token, address))
-            return self._peers.connect(token, address)
+                return cast(RemoteService, Here(self.broker, token, address))
+            return self._connect(token, address)
 
         remote = RemoteShard(finder, connect, settings=parts.settings, clock=parts.clock, rng=parts.rng)
         return LedShard(token, remote)
@@ -144,7 +149,7 @@ class _Finder:
         """The store belongs to whoever opened it."""
 
 
-class _Here:
+class Here:
     """A shard that this very broker leads, in the place of a connection: asked each time, because leaders change."""
 
     def __init__(self, broker: RingBroker, token: int, address: str) -> None:

@@ -174,7 +174,9 @@ class BrokerServer:
 
     def _ring_broker(self) -> RingBroker:
         self._options.peers.check(self._options.tokens)
-        return ring_broker(self._parts, self._options.peers, address=self.address, settings=self._options.broker)
+        return ring_broker(
+            self._parts, self._options.peers.connect, address=self.address, settings=self._options.broker
+        )
 
     async def wait(self) -> None:
         """Until the broker ends: by `stop`, or by a fault of its own, which is raised."""

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import cast
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar, cast
 
-from casque.client.remote import RemoteQueue
-from casque.errors import UnknownOutcomeError
+from casque.client.remote import ASKED_AGAIN, RemoteQueue, RemoteService
+from casque.errors import CasqueError, NoLeaderError, UnknownOutcomeError
 from casque.ring.shards import Shard
 from casque.service import Known, QueueService, ShardService
 from casque.types import JobRecord, JobSpec
 
+R = TypeVar("R")
+
+AWAY_MS = 300
+"""Whoever did not find a leader need not look again before."""
+
 
 class RemoteShard(RemoteQueue):
     """Satisfies `ShardService` through whichever broker leads the shard; what it connects to are shards."""
+
+    _away_until_ms = 0
 
     async def enqueue(
         self, specs: Sequence[JobSpec], *, request_id: str | None = None, generation: int = 0
@@ -44,9 +51,50 @@ class RemoteShard(RemoteQueue):
     async def has_due(self, entrypoints: tuple[str, ...] | None, zones: tuple[str, ...] | None) -> bool:
         return await self._ask(lambda broker: cast(ShardService, broker).has_due(entrypoints, zones))
 
+    # --- Without waiting for a leader ---
+
+    @property
+    def away(self) -> bool:
+        """Whether nobody led it a moment ago."""
+        return self._clock.monotonic_ms() < self._away_until_ms
+
+    async def at_once(self, call: Callable[[ShardService], Awaitable[R]]) -> R:
+        """Ask the leader, or the one that has followed it, and nobody else.
+
+        Raises:
+            NoLeaderError, or another of `ASKED_AGAIN`: it cannot be asked now.
+        """
+        if self.away:
+            raise NoLeaderError("nobody led this shard a moment ago")
+        known = self._leader
+        if known is not None:
+            try:
+                return await call(cast(ShardService, known))
+            except ASKED_AGAIN as error:
+                self._drop(known)
+                if isinstance(error, UnknownOutcomeError):
+                    raise self._gone(error) from None
+        try:
+            if self._leader is None:
+                address = await self._finder.find()
+                self._leader = self._leader or self._connect(address)
+            asked = self._leader
+            return await call(cast(ShardService, asked))
+        except ASKED_AGAIN as error:
+            raise self._gone(error) from None
+
+    def _drop(self, leader: RemoteService) -> None:
+        if self._leader is leader:
+            self._leader = None
+            self._do_behind(leader.close())
+
+    def _gone(self, error: CasqueError) -> CasqueError:
+        self._away_until_ms = self._clock.monotonic_ms() + AWAY_MS
+        return error
+
 
 class LedShard(Shard):
-    """A shard that brokers lead, as a ring knows it."""
+    """A shard that brokers lead, as a ring knows it. While it has no leader, those who can do without it do so."""
 
     def __init__(self, token: int, remote: RemoteShard) -> None:
         super().__init__(token, remote)
@@ -54,3 +102,13 @@ class LedShard(Shard):
 
     async def stop(self) -> None:
         await self._remote.close()
+
+    @property
+    def away(self) -> bool:
+        return self._remote.away
+
+    def is_away(self, error: BaseException) -> bool:
+        return isinstance(error, ASKED_AGAIN)
+
+    async def at_once(self, call: Callable[[ShardService], Awaitable[R]]) -> R:
+        return await self._remote.at_once(call)

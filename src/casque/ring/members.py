@@ -12,7 +12,7 @@ from casque.clock import Clock, Random, new_id, new_nonce
 from casque.codec.member import FOLDER, Member, decode_member, encode_member, member_key
 from casque.errors import CasqueError, StorageError
 from casque.settings import BrokerSettings, milliseconds
-from casque.storage.port import Missing, Store, Stored, Unknown, Won
+from casque.storage.port import Missing, Store, Stored, Won
 from casque.telemetry import logger
 
 log = logger("ring")
@@ -57,19 +57,20 @@ class Members:
         key = member_key(self.id)
         nonce = new_nonce(self._rng)
         body = encode_member(Member(id=self.id, address=self._address, beats=self._beats, nonce=nonce, leads=leads))
-        if self._etag is None:
-            outcome = await self._store.create(key, body)
-        else:
-            outcome = await self._store.replace(key, body, expected=self._etag)
-        if isinstance(outcome, Won):
-            self._etag = outcome.etag
-            return
-        # Nobody else writes it: it is an earlier attempt of ours that landed, or somebody took us for dead.
-        read = await self._store.get(key)
-        self._etag = read.etag if isinstance(read, Stored) else None
-        if not isinstance(read, Stored) or read.body != body:
-            why = outcome.cause if isinstance(outcome, Unknown) else "it has changed"
-            raise StorageError(f"{key} could not be written: {why}")
+        for _ in range(2):
+            if self._etag is None:
+                outcome = await self._store.create(key, body)
+            else:
+                outcome = await self._store.replace(key, body, expected=self._etag)
+            if isinstance(outcome, Won):
+                self._etag = outcome.etag
+                return
+            # Nobody else writes it: it is an earlier attempt of ours that landed, or somebody took us for dead.
+            read = await self._store.get(key)
+            self._etag = read.etag if isinstance(read, Stored) else None
+            if isinstance(read, Stored) and read.body == body:
+                return
+        raise StorageError(f"{key} could not be written")
 
     async def leave(self) -> None:
         """A clean end: the others need not wait until this broker seems dead."""

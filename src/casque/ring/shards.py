@@ -51,6 +51,19 @@ class Shard:
     async def stop(self) -> None:
         """Whoever leads it goes on."""
 
+    @property
+    def away(self) -> bool:
+        """Whether it cannot be asked just now, because its leader is gone and the next one is not there yet."""
+        return False
+
+    def is_away(self, error: BaseException) -> bool:  # noqa: ARG002
+        """Whether that is what this error says."""
+        return False
+
+    async def at_once(self, call: Callable[[ShardService], Awaitable[R]]) -> R:
+        """Ask it without waiting for a leader. Raises what `is_away` knows if there is none."""
+        return await call(self.service)
+
     async def answered(self, request_id: str) -> bool:
         """Whether it remembers this request."""
         return (await self.service.known((), request_id=request_id)).request
