@@ -252,14 +252,16 @@ async def test_new_shards_are_led_as_well() -> None:
         assert (await fleet.outcome(a.stats())).totals.ready == 30
 
 
-async def test_a_shard_that_its_broker_does_not_lead_is_led_by_the_next_in_line() -> None:
+async def test_a_shard_that_its_broker_does_not_lead_is_led_by_the_next_in_line(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async with a_fleet(4, "a", "b") as fleet:
         await fleet.passes(10)
         stuck = fleet.brokers["b"]
         token = stuck.led()[0]
         taken = stuck._seats[token]
         assert taken.task is not None
-        stuck._take = lambda _token: None  # type: ignore[method-assign]  it cannot begin anew
+        monkeypatch.setattr(stuck, "_take", lambda _token: None)  # it cannot begin anew
         taken.seat.stop()
         await fleet.passes(2 * LEASE_S)
         assert not fleet.whole()

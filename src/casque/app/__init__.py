@@ -4,6 +4,7 @@ The one place where concrete parts meet. A queue has one broker that leads it an
 a ring has brokers that share its shards and each answer for all of them (`ring.py`).
 """
 
+from casque.app.ring import Peers
 from casque.app.server import BrokerServer, ServeOptions
 
-__all__ = ["BrokerServer", "ServeOptions"]
+__all__ = ["BrokerServer", "Peers", "ServeOptions"]

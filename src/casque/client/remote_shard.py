@@ -75,13 +75,16 @@ class RemoteShard(RemoteQueue):
                 if isinstance(error, UnknownOutcomeError):
                     raise self._gone(error) from None
         try:
-            if self._leader is None:
-                address = await self._finder.find()
-                self._leader = self._leader or self._connect(address)
-            asked = self._leader
+            found = self._connect(await self._finder.find()) if self._leader is None else self._leader
+            asked = self._agreed(found)
             return await call(cast(ShardService, asked))
         except ASKED_AGAIN as error:
             raise self._gone(error) from None
+
+    def _agreed(self, found: RemoteService) -> RemoteService:
+        """Several may have looked at the same time: the first one's is everybody's."""
+        self._leader = self._leader or found
+        return self._leader
 
     def _drop(self, leader: RemoteService) -> None:
         if self._leader is leader:

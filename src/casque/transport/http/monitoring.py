@@ -45,11 +45,20 @@ class Gauges:
             self._role.of(role.value).value = role is standing.role
         self._ready.of().value = is_ready(standing)
         self._epoch.of().value = standing.epoch
+        if standing.shards:
+            self._share(standing)
         stats = await self._stats()
         self._position.of().value = standing.position if stats is None else max(standing.position, stats.position)
         self._readable.of().value = stats is not None
         self._count(stats)
         return stats
+
+    def _share(self, standing: Standing) -> None:
+        """Only of a ring: a queue without shards has no such numbers."""
+        gauge = self._metrics.gauge
+        gauge("casque_ring_shards", "Shards that the ring has.").of().value = standing.shards
+        gauge("casque_ring_shards_led", "Shards that this broker leads.").of().value = standing.led
+        gauge("casque_ring_brokers", "Brokers that share the shards, this one included.").of().value = standing.members
 
     async def _stats(self) -> Stats | None:
         try:
