@@ -1,5 +1,5 @@
-"""A process of a ring: `produce URL NAME` or `work URL NAME`; with `broker` after it, through the ring's brokers. Says each
-job whose enqueue, or ack, has come back."""
+"""A process of a ring: `produce URL NAME` or `work URL NAME`; with `broker` after it, through the ring's brokers. Says
+each job whose enqueue, or ack, has come back."""
 
 from __future__ import annotations
 

@@ -19,6 +19,8 @@ from casque.client.queue import DEFAULTS
 from casque.client.reaching import through_brokers
 from tests.acceptance.test_ring_processes import LONG_S, ROOT, actors, overlaps
 
+NEWS = threading.Condition()
+"""One of the brokers has said something."""
 LEADS = re.compile(r"leads (\d+) of (\d+) shards")
 
 
@@ -29,8 +31,7 @@ class BrokerProcess:
         command = [sys.executable, "-W", "error", "-m", "casque.cli", "serve", url, "--listen", "127.0.0.1:0"]
         command += ["--no-http", "--heartbeat", "0.5", "--lease", "3"]
         self._popen = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
-        self._leads = (0, 0)
-        self._news = threading.Condition()
+        self.leads = (0, 0)
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
@@ -38,16 +39,9 @@ class BrokerProcess:
         assert self._popen.stdout is not None
         for line in self._popen.stdout:
             if (found := LEADS.search(line)) is not None:
-                with self._news:
-                    self._leads = int(found[1]), int(found[2])
-                    self._news.notify_all()
-
-    def until_it_leads(self, few: int, many: int, shards: int) -> int:
-        """Until it has its share: so many at least and at most."""
-        with self._news:
-            done = self._news.wait_for(lambda: few <= self._leads[0] <= many and self._leads[1] == shards, LONG_S)
-            assert done, f"it leads {self._leads[0]} of {self._leads[1]}"
-            return self._leads[0]
+                with NEWS:
+                    self.leads = int(found[1]), int(found[2])
+                    NEWS.notify_all()
 
     def kill(self) -> None:
         self._popen.kill()
@@ -83,8 +77,10 @@ def brokers(url: str, count: int) -> Iterator[list[BrokerProcess]]:
 def shared(brokers: Sequence[BrokerProcess], shards: int) -> None:
     """Until they share the shards evenly."""
     few, more = divmod(shards, len(brokers))
-    led = [one.until_it_leads(few, few + bool(more), shards) for one in brokers]
-    assert sum(led) == shards
+    shares = [(few + (n >= len(brokers) - more), shards) for n in range(len(brokers))]
+    with NEWS:
+        evenly = NEWS.wait_for(lambda: sorted(one.leads for one in brokers) == shares, LONG_S)
+        assert evenly, [one.leads for one in brokers]
 
 
 @pytest.mark.long
