@@ -471,3 +471,7 @@ class RingHost(Host, Protocol):
             InvalidInputError: this is no ring, or it has no such shard.
         """
         ...
+
+    async def led_stats(self) -> Stats:
+        """How the shards stand that this broker leads: the sums of several brokers are those of the ring."""
+        ...

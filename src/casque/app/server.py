@@ -16,7 +16,7 @@ from casque.clock import Clock, Random, SystemClock, system_random
 from casque.codec.head import KEY, RING, read_layout
 from casque.errors import InvalidInputError, NoLeaderError
 from casque.ring.broker import RingBroker
-from casque.service import QueueService, Role, ShardService, Standing
+from casque.service import QueueService, Role, ShardService, Standing, Stats
 from casque.settings import BrokerSettings, QueueSettings
 from casque.storage.port import Stored
 from casque.telemetry import logger
@@ -125,6 +125,10 @@ class BrokerServer:
             if self._broker is None
             else InvalidInputError("this broker serves a queue without shards")
         )
+
+    async def led_stats(self) -> Stats:
+        assert isinstance(self._broker, RingBroker), "only of a ring"
+        return await self._broker.led_stats()
 
     def standing(self) -> Standing:
         return Standing(Role.STARTING) if self._broker is None else self._broker.standing()

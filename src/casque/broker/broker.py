@@ -16,7 +16,7 @@ from casque.engine.embedded import EmbeddedService
 from casque.engine.group import GroupCommit
 from casque.engine.history import History
 from casque.engine.staging import Staging
-from casque.errors import CasqueError, NoLeaderError, QueueLedError, StorageError
+from casque.errors import CasqueError, InvalidInputError, NoLeaderError, QueueLedError, StorageError
 from casque.service import QueueService, Role, Standing
 from casque.settings import BrokerSettings, QueueSettings
 from casque.state import State
@@ -139,6 +139,9 @@ class Broker:
         await self._committer.open()
         if self._shared is not None:
             self._shared.check(self._committer.state)
+        elif self._committer.state.ring is not None:
+            # Its leader shows signs of life beside the ring's root, where nobody would look from here.
+            raise InvalidInputError("this is a shard of a ring: serve the ring, by its own URL")
 
     async def run(self) -> None:
         """Until `stop`."""

@@ -15,9 +15,9 @@ from casque.clock import Clock, Random
 from casque.errors import CasqueError, InvalidInputError, NoLeaderError
 from casque.ring.members import Members
 from casque.ring.root import Root
-from casque.ring.service import RingService
+from casque.ring.service import RingService, summed
 from casque.ring.shares import next_in_line, shares
-from casque.service import QueueService, Role, ShardService, Standing
+from casque.service import QueueService, Role, ShardService, Standing, Stats
 from casque.settings import BrokerSettings, milliseconds
 from casque.telemetry import logger
 
@@ -123,6 +123,10 @@ class RingBroker:
     def led(self) -> tuple[int, ...]:
         """The shards that this broker leads."""
         return tuple([token for token, taken in sorted(self._seats.items()) if taken.leads])
+
+    async def led_stats(self) -> Stats:
+        stats = await asyncio.gather(*(self.shard(token).stats() for token in self.led()))
+        return summed(stats)
 
     async def settled(self) -> None:
         """Until every shard that is this broker's share is led by it, or by somebody it knows."""

@@ -108,6 +108,11 @@ class Members:
         member = decode_member(read.body)
         return None if member is None or member.id != name else _Seen(member, read.etag, self._clock.monotonic_ms())
 
+    async def forget_all(self) -> None:
+        """Remove the objects of all others: they are known to be dead."""
+        for name in list(self._seen):
+            await self._forget(name)
+
     async def _forget(self, name: str) -> None:
         try:
             await self._store.delete(member_key(name))

@@ -287,9 +287,7 @@ class RingService:
 
     async def stats(self) -> Stats:
         """The sums of all shards; the position too, which so rises with every commit of any of them."""
-        stats = await asyncio.gather(*(shard.service.stats() for shard in await self._shards.every()))
-        totals, gates = total([one.totals for one in stats]), strictest([one.gates for one in stats])
-        return Stats(sum(one.position for one in stats), totals, gates)
+        return summed(await asyncio.gather(*(shard.service.stats() for shard in await self._shards.every())))
 
     def events(self, *, from_position: int | None = None, follow: bool = True) -> AsyncGenerator[QueueEvent]:
         del from_position, follow
@@ -404,6 +402,11 @@ async def _all(calls: Iterable[Awaitable[R]]) -> list[R]:
     if failures:
         raise failures[0]
     return cast("list[R]", answers)
+
+
+def summed(stats: Sequence[Stats]) -> Stats:
+    totals, gates = total([one.totals for one in stats]), strictest([one.gates for one in stats])
+    return Stats(sum(one.position for one in stats), totals, gates)
 
 
 def total(several: list[Totals]) -> Totals:
