@@ -89,7 +89,7 @@ class _Joint:
         self._members = Members(parts.store, address, settings=settings, clock=clock, rng=rng)
         ring = RingService(Shards(parts.root(), self._shard, clock=clock), clock=clock, rng=rng)
         self.broker = RingBroker(
-            parts.root(), self._members, ring, self._seat, address=address, settings=settings, clock=clock, rng=rng
+            self._members, ring, self._seat, address=address, settings=settings, clock=clock, rng=rng
         )
 
     def _seat(self, token: int) -> Broker:

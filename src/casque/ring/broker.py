@@ -14,7 +14,6 @@ from typing import Protocol, cast
 from casque.clock import Clock, Random
 from casque.errors import CasqueError, InvalidInputError, NoLeaderError
 from casque.ring.members import Members
-from casque.ring.root import Root
 from casque.ring.service import RingService, summed
 from casque.ring.shares import next_in_line, shares
 from casque.service import QueueService, Role, ShardService, Standing, Stats
@@ -50,7 +49,6 @@ class RingBroker:
 
     def __init__(
         self,
-        root: Root,
         members: Members,
         service: RingService,
         seat: Callable[[int], Seat],
@@ -61,7 +59,6 @@ class RingBroker:
         rng: Random,
     ) -> None:
         """`seat` makes a candidacy in a shard, to be run; what it serves is a `ShardService`."""
-        self._root = root
         self._members = members
         self._ring = service
         self._make_seat = seat
@@ -156,8 +153,8 @@ class RingBroker:
             StoreAccessError: the bucket is not there, or the credentials are wrong.
             InvalidInputError: there is no ring.
         """
-        self._shards = (await self._root.read()).shards
         await self._ring.start()
+        self._shards = (await self._ring.refresh()).shards
         await self._members.beat()
         self._beat_ms = self._clock.monotonic_ms()
 
@@ -181,7 +178,7 @@ class RingBroker:
         """Look around, show that one lives, and lead what is to be led."""
         try:
             await self._show_life()
-            self._shards = max(self._shards, (await self._root.read()).shards)
+            self._shards = max(self._shards, (await self._ring.refresh()).shards)
             await self._members.look()
         except CasqueError as error:
             self._trouble(str(error))

@@ -13,6 +13,7 @@ from typing import TypeVar, cast
 import msgspec
 
 from casque.clock import Clock, Random
+from casque.codec.ring import RingHead
 from casque.errors import (
     CasqueError,
     InvalidInputError,
@@ -63,6 +64,10 @@ class RingService:
 
     async def start(self) -> None:
         await self._shards.start()
+
+    async def refresh(self) -> RingHead:
+        """Look whether the ring has changed, also when nobody asks for anything."""
+        return await self._shards.refresh()
 
     async def stop(self) -> None:
         await self._walker.close()
