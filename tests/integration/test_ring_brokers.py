@@ -128,8 +128,9 @@ async def test_a_resize_while_brokers_lead_goes_through_them(tmp_path: Path) -> 
         await queue.set_zone("acme", weight=3)
         parts = Parts(as_store(place), DEFAULTS)
         await parts.builder(through_brokers(parts)).resize(8)
-        while [server.standing().led for server in servers] != [4, 4]:
-            await servers[0].changed()
+        for server in servers:
+            while server.standing().led != 4:
+                await server.changed()
         for n in range(40):
             await queue.enqueue("send", b"", zone=f"z{n}")
         totals = (await queue.stats()).totals
