@@ -264,13 +264,15 @@ class QueueService(Protocol):
         *,
         entrypoints: tuple[str, ...] | None,
         limit: int,
+        first: bool = False,
         lease_ms: int | None = None,
         worker: str | None = None,
         wait_s: float = 0.0,
         request_id: str | None = None,
         zones: tuple[str, ...] | None = None,
     ) -> list[JobRecord]:
-        """Claim up to `limit` jobs; with `wait_s`, wait that long for a first one. `zones`: of these alone; None: of
+        """Claim up to `limit` jobs; with `wait_s`, wait that long for a first one. `first`: nobody has asked with this
+        `request_id` before, so that no earlier answer need be looked for. `zones`: of these alone; None: of
         all zones, and of those that have none, which take turns."""
         ...
 

@@ -144,6 +144,7 @@ class RemoteQueue:
         *,
         entrypoints: tuple[str, ...] | None,
         limit: int,
+        first: bool = False,
         lease_ms: int | None = None,
         worker: str | None = None,
         wait_s: float = 0.0,
@@ -151,14 +152,18 @@ class RemoteQueue:
         zones: tuple[str, ...] | None = None,
     ) -> list[JobRecord]:
         own = request_id is None
+        first = first or own
         asked = request_id or new_id(self._rng)
         ends_ms = self._clock.monotonic_ms() + wait_s * 1000
 
         def claim(broker: QueueService) -> Awaitable[list[JobRecord]]:
+            nonlocal first
             left_s = max((ends_ms - self._clock.monotonic_ms()) / 1000, 0.0)
+            never_asked, first = first, False
             return broker.dequeue(
                 entrypoints=entrypoints,
                 limit=limit,
+                first=never_asked,
                 lease_ms=lease_ms,
                 worker=worker,
                 wait_s=min(left_s, ASK_S),

@@ -150,6 +150,7 @@ class EmbeddedService:
         *,
         entrypoints: tuple[str, ...] | None,
         limit: int,
+        first: bool = False,  # noqa: ARG002  one look says whether it was answered before
         lease_ms: int | None = None,
         worker: str | None = None,
         wait_s: float = 0.0,

@@ -92,13 +92,14 @@ class RingService:
         *,
         entrypoints: tuple[str, ...] | None,
         limit: int,
+        first: bool = False,
         lease_ms: int | None = None,
         worker: str | None = None,
         wait_s: float = 0.0,
         request_id: str | None = None,
         zones: tuple[str, ...] | None = None,
     ) -> list[JobRecord]:
-        asked = Asked(entrypoints, limit, lease_ms, worker, request_id, zones)
+        asked = Asked(entrypoints, limit, lease_ms, worker, request_id, zones, first=first)
         return await self._walker.dequeue(asked, wait_s=wait_s)
 
     async def ack(

@@ -33,6 +33,8 @@ class Asked(msgspec.Struct, frozen=True):
     worker: str | None = None
     request_id: str | None = None
     zones: tuple[str, ...] | None = None
+    first: bool = False
+    """Nobody has asked with this id before."""
 
 
 class Walker:
@@ -46,8 +48,10 @@ class Walker:
 
     async def dequeue(self, asked: Asked, *, wait_s: float) -> list[JobRecord]:
         ends_ms = self._clock.monotonic_ms() + int(wait_s * 1000)
-        if asked.request_id is not None and (again := await self._claimed_before(asked, asked.request_id)):
-            return again
+        if asked.request_id is not None and not asked.first:
+            again = await self._claimed_before(asked, asked.request_id)
+            if again:
+                return again
         while True:
             changed = self._shards.changed
             shards = await self._from_next(asked.zones)

@@ -272,6 +272,7 @@ class Border:
         *,
         entrypoints: tuple[str, ...] | None,
         limit: int,
+        first: bool = False,
         lease_ms: int | None = None,
         worker: str | None = None,
         wait_s: float = 0.0,
@@ -299,6 +300,7 @@ class Border:
         claimed = await self.service.dequeue(
             entrypoints=entrypoints,
             limit=limit,
+            first=first,
             lease_ms=lease_ms,
             worker=worker,
             wait_s=wait_s,

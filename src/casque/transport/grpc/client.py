@@ -152,6 +152,7 @@ class GrpcService:
         *,
         entrypoints: tuple[str, ...] | None,
         limit: int,
+        first: bool = False,
         lease_ms: int | None = None,
         worker: str | None = None,
         wait_s: float = 0.0,
@@ -162,8 +163,11 @@ class GrpcService:
         while True:
             line = self._open_line()
             at_once_s = min(wait_s, WAIT_AT_ONCE_S)
-            call = DequeueCall(line.next_number(), entrypoints, limit, lease_ms, worker, at_once_s, request_id, zones)
+            call = DequeueCall(
+                line.next_number(), entrypoints, limit, lease_ms, worker, at_once_s, request_id, zones, first
+            )
             jobs = await line.claim(call)
+            first = False
             if jobs or wait_s <= WAIT_AT_ONCE_S:
                 return jobs
             wait_s = (until_ms - self._clock.monotonic_ms()) / 1000

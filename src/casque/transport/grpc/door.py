@@ -97,9 +97,9 @@ class Door:
     async def wait_for_jobs(self, service: QueueService, ask: DequeueCall) -> list[JobRecord]:
         """A dequeue that waits, but not beyond the end of this server: then it is one that does not wait."""
         if ask.wait_s <= 0 or self.closing.is_set():
-            return await _dequeue(service, ask, wait_s=0.0)
+            return await _dequeue(service, ask, wait_s=0.0, first=ask.first)
         try:
-            return await self.staying(_dequeue(service, ask, wait_s=ask.wait_s))
+            return await self.staying(_dequeue(service, ask, wait_s=ask.wait_s, first=ask.first))
         except ClosingError:
             if ask.request_id is None:
                 return []
@@ -161,10 +161,11 @@ class ClosingError(Exception):
     """Not for callers: the server wants to close, and this had no end of its own."""
 
 
-async def _dequeue(service: QueueService, ask: DequeueCall, *, wait_s: float) -> list[JobRecord]:
+async def _dequeue(service: QueueService, ask: DequeueCall, *, wait_s: float, first: bool = False) -> list[JobRecord]:
     return await service.dequeue(
         entrypoints=ask.entrypoints,
         limit=ask.limit,
+        first=first,
         lease_ms=ask.lease_ms,
         worker=ask.worker,
         wait_s=wait_s,

@@ -74,6 +74,7 @@ class DequeueCall(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="d
     wait_s: float = 0.0
     request_id: str | None = None
     zones: tuple[str, ...] | None = None
+    first: bool = False
 
 
 class AckCall(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="ack"):
