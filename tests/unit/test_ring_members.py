@@ -124,6 +124,22 @@ async def test_the_object_of_one_that_is_dead_for_long_is_removed_and_made_again
     assert list(one.alive()) == [other.id]
 
 
+async def test_one_that_lives_under_the_same_address_is_a_twin_and_one_that_died_there_is_not() -> None:
+    store, clock = MemoryStore(), ManualClock()
+    one, again = (
+        member(store, clock, "one"),
+        Members(store, "one:7700", settings=SETTINGS, clock=clock, rng=Random("again")),
+    )
+    await one.beat()
+    await again.look()
+    assert not again.has_twin()
+
+    await one.beat()
+    await again.look()
+
+    assert again.has_twin()
+
+
 async def test_what_is_no_member_is_passed_over() -> None:
     store, clock = MemoryStore(), ManualClock()
     one, other = member(store, clock, "one"), member(store, clock, "other")

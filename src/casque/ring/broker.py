@@ -183,7 +183,13 @@ class RingBroker:
         except CasqueError as error:
             self._trouble(str(error))
             return
-        self._well()
+        if self._members.has_twin():
+            self._trouble(
+                f"--advertise: another broker that is alive advertises {self._address} too. Give each broker an "
+                "address of its own: what is for the other one may come here"
+            )
+        else:
+            self._well()
         self._share()
 
     async def _show_life(self) -> None:
@@ -242,6 +248,9 @@ class RingBroker:
             if token not in self._unled:
                 log.error("shard %d cannot be led, and is tried again: %s", token, error)
             self._unled[token] = str(error)
+        except Exception as error:
+            log.exception("shard %d cannot be led, in a way that nobody thought of; it is tried again", token)
+            self._unled[token] = repr(error)
         finally:
             watching.cancel()
             del self._seats[token]

@@ -24,10 +24,12 @@ FORGOTTEN_LEASES = 20
 class _Seen:
     """Somebody else, as last seen."""
 
-    def __init__(self, member: Member, etag: str, now_ms: int) -> None:
+    def __init__(self, member: Member, etag: str, now_ms: int, *, moves: bool) -> None:
         self.member = member
         self.etag = etag
         self.changed_ms = now_ms
+        self.moves = moves
+        """Whether it has changed under this process's eyes."""
 
 
 class Members:
@@ -106,7 +108,9 @@ class Members:
         if not isinstance(read, Stored):
             return known
         member = decode_member(read.body)
-        return None if member is None or member.id != name else _Seen(member, read.etag, self._clock.monotonic_ms())
+        if member is None or member.id != name:
+            return None
+        return _Seen(member, read.etag, self._clock.monotonic_ms(), moves=known is not None)
 
     async def forget_all(self) -> None:
         """Remove the objects of all others: they are known to be dead."""
@@ -129,6 +133,10 @@ class Members:
         """Whether it is there, and has not changed for a lease. One whose object is missing may be about to leave."""
         seen = self._seen.get(member_id)
         return seen is not None and self._silent_ms(seen) >= self._lease_ms
+
+    def has_twin(self) -> bool:
+        """Whether another broker lives under this one's address. One that died there is ordinary: it was this one."""
+        return any(seen.moves and seen.member.address == self._address for seen in self._seen.values())
 
     def _silent_ms(self, seen: _Seen) -> int:
         return self._looked_ms - seen.changed_ms
