@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
@@ -266,13 +266,15 @@ class QueueService(Protocol):
         *,
         entrypoints: tuple[str, ...] | None,
         limit: int,
+        first: bool = False,
         lease_ms: int | None = None,
         worker: str | None = None,
         wait_s: float = 0.0,
         request_id: str | None = None,
         zones: tuple[str, ...] | None = None,
     ) -> list[JobRecord]:
-        """Claim up to `limit` jobs; with `wait_s`, wait that long for a first one. `zones`: of these alone; None: of
+        """Claim up to `limit` jobs; with `wait_s`, wait that long for a first one. `first`: nobody has asked with this
+        `request_id` before, so that no earlier answer need be looked for. `zones`: of these alone; None: of
         all zones, and of those that have none, which take turns."""
         ...
 
@@ -384,6 +386,75 @@ class QueueService(Protocol):
         ...
 
 
+Place: TypeAlias = tuple[bool, str]
+"""A zone, or a unique key outside all zones: what a shard may be the home of."""
+
+
+class Known(msgspec.Struct, frozen=True, array_like=True):
+    """What a shard of a ring knows of those who were asked for."""
+
+    jobs: frozenset[str] = frozenset()
+    """The jobs that are there."""
+    request: bool = False
+    """Whether it remembers the request."""
+    places: frozenset[Place] = frozenset()
+    """The zones and keys that are there."""
+    fifos: frozenset[str] = frozenset()
+    """Those of the zones that are FIFO."""
+    admission: Admission | None = None
+    """What the batch of a source came to, if it was admitted, or a later one."""
+
+
+class ShardService(QueueService, Protocol):
+    """One shard of a ring: a queue, and what the ring asks it besides. Its numbers and tokens are its own."""
+
+    async def enqueue(
+        self, specs: Sequence[JobSpec], *, request_id: str | None = None, generation: int = 0
+    ) -> Sequence[JobRecord]:
+        """Add jobs, all or none. `generation`: of the ring that the caller knows.
+
+        Raises:
+            ZoneMovedError: they belong elsewhere, or the caller's ring is an old one; nothing was done.
+        """
+        ...
+
+    async def adopt(self, generation: int, size: int) -> int:
+        """Tell it of a ring; it answers the generation that it knows then, which may be a newer one."""
+        ...
+
+    async def admit(
+        self,
+        source: str,
+        batch: int,
+        parts: Sequence[StagedPart],
+        *,
+        skip_known: bool = False,
+        generation: int = 0,
+    ) -> Admission:
+        """Add staged jobs, all or none. Without parts it is said that nothing of this batch will ever come.
+
+        Raises:
+            ZoneMovedError: they belong elsewhere, or the caller's ring is an old one; nothing was done.
+        """
+        ...
+
+    async def known(
+        self,
+        job_ids: Sequence[str] = (),
+        *,
+        request_id: str | None = None,
+        places: Sequence[Place] = (),
+        admission: tuple[str, int] | None = None,
+    ) -> Known:
+        """Which of these jobs, zones and keys it has, and whether it remembers the request, and the batch of a
+        source."""
+        ...
+
+    async def has_due(self, entrypoints: tuple[str, ...] | None, zones: tuple[str, ...] | None) -> bool:
+        """Whether a dequeue would get anything just now. A hint: somebody may be faster."""
+        ...
+
+
 class Role(StrEnum):
     """What a broker is just now."""
 
@@ -403,6 +474,12 @@ class Standing(msgspec.Struct, frozen=True):
     position: int = 0
     problem: str | None = None
     """What keeps it from doing its work, if anything does."""
+    shards: int = 0
+    """Of a ring: how many there are. 0 for a queue without shards."""
+    led: int = 0
+    """How many of them this broker leads."""
+    members: int = 0
+    """How many brokers share them, this one included, as far as it knows."""
 
 
 class Host(Protocol):
@@ -418,3 +495,21 @@ class Host(Protocol):
         ...
 
     def standing(self) -> Standing: ...
+
+
+@runtime_checkable
+class RingHost(Host, Protocol):
+    """A host of a ring: other brokers come to it for the shards that it leads."""
+
+    def shard(self, token: int) -> ShardService:
+        """
+        Raises:
+            QueueLedError: another broker leads it; nothing was done.
+            NoLeaderError: nobody leads it just now; nothing was done.
+            InvalidInputError: this is no ring, or it has no such shard.
+        """
+        ...
+
+    async def led_stats(self) -> Stats:
+        """How the shards stand that this broker leads: the sums of several brokers are those of the ring."""
+        ...

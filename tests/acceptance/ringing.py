@@ -1,11 +1,13 @@
-"""A process of a ring: `produce URL NAME` or `work URL NAME`. Says each job whose enqueue, or ack, has come back."""
+"""A process of a ring: `produce URL NAME` or `work URL NAME`; with `broker` after it, through the ring's brokers. Says
+each job whose enqueue, or ack, has come back."""
 
 from __future__ import annotations
 
 import asyncio
 import sys
+from contextlib import suppress
 
-from casque import Queue
+from casque import JobNotFoundError, LeaseLostError, Queue
 
 ZONES = 8
 
@@ -22,12 +24,14 @@ async def produce(queue: Queue[bytes], name: str) -> None:
 async def work(queue: Queue[bytes], _name: str) -> None:
     while True:
         for job in await queue.dequeue("task", batch_size=4, wait=5, lease=2):
-            await job.ack()
-            print(job.payload.decode(), flush=True)
+            # A failover may take longer than so short a lease: then somebody else has the job.
+            with suppress(LeaseLostError, JobNotFoundError):
+                await job.ack()
+                print(job.payload.decode(), flush=True)
 
 
-async def main(kind: str, url: str, name: str) -> None:
-    async with Queue.open(url) as queue:
+async def main(kind: str, url: str, name: str, via: str | None = None) -> None:
+    async with Queue.open(url, via=via) as queue:
         await (produce if kind == "produce" else work)(queue, name)
 
 

@@ -23,8 +23,8 @@ LONG_S = 60.0
 class Actor:
     """A process and what it said so far."""
 
-    def __init__(self, kind: str, url: str, name: str) -> None:
-        command = [sys.executable, "-W", "error", "-m", "tests.acceptance.ringing", kind, url, name]
+    def __init__(self, *told: str) -> None:
+        command = [sys.executable, "-W", "error", "-m", "tests.acceptance.ringing", *told]
         self._popen = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
         self.said: list[str] = []
         self._news = threading.Condition()
@@ -54,10 +54,9 @@ class Actor:
 
 
 @contextmanager
-def actors(url: str) -> Iterator[list[Actor]]:
-    started = [
-        Actor(kind, url, name) for kind, name in (("produce", "a"), ("produce", "b"), ("work", "c"), ("work", "d"))
-    ]
+def actors(url: str, *via: str) -> Iterator[list[Actor]]:
+    roles = (("produce", "a"), ("produce", "b"), ("work", "c"), ("work", "d"))
+    started = [Actor(kind, url, name, *via) for kind, name in roles]
     try:
         yield started
     finally:

@@ -686,9 +686,6 @@ async def test_a_ring_as_it_was_at_a_time() -> None:
         with pytest.raises(InvalidInputError, match=told):
             async with Queue.open(store, clock=clock, as_of=wrong):
                 pass
-    async with Queue.open(store, via="broker") as queue:
-        with pytest.raises(RingError, match="without via"):
-            await queue.stats()
 
 
 async def test_the_feed_of_a_ring_tells_every_event_of_every_shard_in_its_order() -> None:

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from datetime import timedelta
+
+import msgspec
 
 from casque.broker.election import Elected, Election, OtherLeader
 from casque.clock import Clock, Random, new_id
@@ -12,12 +16,34 @@ from casque.engine.embedded import EmbeddedService
 from casque.engine.group import GroupCommit
 from casque.engine.history import History
 from casque.engine.staging import Staging
-from casque.errors import CasqueError, NoLeaderError, QueueLedError, StorageError
+from casque.errors import CasqueError, InvalidInputError, NoLeaderError, QueueLedError, StorageError
 from casque.service import QueueService, Role, Standing
 from casque.settings import BrokerSettings, QueueSettings
+from casque.state import State
 from casque.telemetry import logger
 
 log = logger("broker")
+
+SURE = 0.5
+"""A leader answers from memory for so much of a lease after it was last confirmed: see journal/tenure.py."""
+APART = 1.1
+"""Two clocks may not run alike."""
+
+
+class Shared(msgspec.Struct, frozen=True, kw_only=True):
+    """What is different for a broker of a ring, which may lead many shards and shows for all of them at once that it
+    lives."""
+
+    id: str
+    """Of the broker: the same in all shards."""
+    gone: Callable[[str], bool]
+    """Which brokers have been silent for a lease."""
+    idle: timedelta
+    """How often a shard without commits is looked after. Nobody takes it over for silence alone before its broker is
+    silent too, or wants to give it away."""
+    serving: Callable[[GroupCommit, History | None], QueueService]
+    check: Callable[[State], object]
+    """Raises CorruptQueueError for what is no shard. A queue is made by its first broker; a shard is not."""
 
 
 class Broker:
@@ -35,6 +61,7 @@ class Broker:
         rng: Random,
         blobs: Blobs | None = None,
         staging: Staging | None = None,
+        shared: Shared | None = None,
     ) -> None:
         self._committer = committer
         self._history = history
@@ -45,7 +72,18 @@ class Broker:
         self._settings = settings
         self._clock = clock
         self._rng = rng
-        self.election = Election(committer, name=new_id(rng), address=address, settings=settings, clock=clock, rng=rng)
+        self._shared = shared
+        self._beat_s = (settings.heartbeat if shared is None else shared.idle).total_seconds()
+        self._in_doubt = False
+        self.election = Election(
+            committer,
+            name=new_id(rng) if shared is None else shared.id,
+            address=address,
+            settings=settings,
+            clock=clock,
+            rng=rng,
+            gone=(lambda _leader: False) if shared is None else shared.gone,
+        )
         self._service: QueueService | None = None
         self._role = Role.STARTING
         self._problem: str | None = None
@@ -99,6 +137,11 @@ class Broker:
             CorruptQueueError: what is stored there is no queue. While a broker runs, both are waited out instead.
         """
         await self._committer.open()
+        if self._shared is not None:
+            self._shared.check(self._committer.state)
+        elif self._committer.state.ring is not None:
+            # Its leader shows signs of life beside the ring's root, where nobody would look from here.
+            raise InvalidInputError("this is a shard of a ring: serve the ring, by its own URL")
 
     async def run(self) -> None:
         """Until `stop`."""
@@ -110,6 +153,11 @@ class Broker:
         finally:
             self._become(Role.STOPPING)
             self._settled.set()
+
+    def doubt(self) -> None:
+        """This process may have been away for long: look whether it still leads, now."""
+        self._in_doubt = True
+        self._wake.set()
 
     def stop(self) -> None:
         """Take no more calls, finish those that were taken, resign. `run` returns when that is done."""
@@ -129,6 +177,8 @@ class Broker:
                 self._well()
                 if isinstance(result, Elected):
                     log.info("leads as %s, epoch %d", self._address, result.epoch)
+                    if self.election.evicted and self._shared is not None:
+                        await self._let_memories_fade()
                     return True
                 if isinstance(result, OtherLeader) and result != leader:
                     leader = result
@@ -139,11 +189,21 @@ class Broker:
             await self._pause(self._settings.poll.total_seconds() * self._rng.uniform(0.5, 1.0))
         return False
 
+    async def _let_memories_fade(self) -> None:
+        """Whoever led may have looked at the head just before this broker took it, and answer from memory for a while
+        yet. Where nobody has watched the queue itself for a lease, nothing is committed before that is over."""
+        ends_ms = self._clock.monotonic_ms() + self._settings.lease.total_seconds() * 1000 * SURE * APART
+        while not self._is_over() and (left_ms := ends_ms - self._clock.monotonic_ms()) > 0:
+            await self._pause(left_ms / 1000)
+
     async def _lead(self) -> None:
         group = GroupCommit(self._committer, settings=self._queue, clock=self._clock, rng=self._rng)
         await group.start()
         history = None if self._history is None else self._history.at_pulse(group.pulse)
-        self._service = EmbeddedService(group, self._queue, history, blobs=self._blobs, staging=self._staging)
+        if self._shared is not None:
+            self._service = self._shared.serving(group, history)
+        else:
+            self._service = EmbeddedService(group, self._queue, history, blobs=self._blobs, staging=self._staging)
         self._become(Role.LEADER)
         self._settled.set()
         try:
@@ -160,11 +220,12 @@ class Broker:
         committer = self._committer
         while not self._is_over():
             position = committer.state.position
-            await self._pause(self._settings.heartbeat.total_seconds())
+            await self._pause(self._beat_s)
             if self._is_over():
                 break
+            doubt, self._in_doubt = self._in_doubt, False
             try:
-                if committer.state.position == position or not committer.sole:
+                if committer.state.position == position or not committer.sole or doubt:
                     await group.beat()
             except StorageError as error:
                 # No reason to leave: whoever takes over for that will be in the way of the next commit.

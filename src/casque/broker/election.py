@@ -6,6 +6,7 @@ about it changes: its epoch, the version of the head, the end of the log.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TypeAlias
 
 import msgspec
@@ -45,16 +46,28 @@ class Election:
     """One broker's candidacy. Its id is made anew at every start; its address is only where it can be reached."""
 
     def __init__(
-        self, committer: Committer, *, name: str, address: str, settings: BrokerSettings, clock: Clock, rng: Random
+        self,
+        committer: Committer,
+        *,
+        name: str,
+        address: str,
+        settings: BrokerSettings,
+        clock: Clock,
+        rng: Random,
+        gone: Callable[[str], bool] = lambda _leader: False,
     ) -> None:
+        """`gone`: of which leaders it is known otherwise that they have been silent for a lease, by their id."""
         self.id = name
         self._committer = committer
         self._address = address
         self._lease_ms = milliseconds(settings.lease)
         self._clock = clock
         self._rng = rng
+        self._gone = gone
         self._seen: Sighting | None = None
         self._since_ms = 0
+        self.evicted = False
+        """Whether somebody else led until this broker did, and had not resigned."""
         self.twin: Owner | None = None
         """Another broker that shows signs of life under this broker's address."""
 
@@ -73,11 +86,13 @@ class Election:
             self._seen = None  # who sees nothing has not seen that nothing changes
             raise
         seen, leader = self._look(), self._committer.sighting().owner
-        if leader is not None and leader.id != self.id and not self._is_silent():
+        others = leader is not None and leader.id != self.id
+        if leader is not None and others and not self._is_silent() and not self._gone(leader.id):
             return OtherLeader(leader)
         owner = Owner(self.id, new_nonce(self._rng), self._address)
         if await self._committer.lead(owner, lease_ms=self._lease_ms, seen=seen):
             self._seen = self.twin = None
+            self.evicted = others
             return Elected(self._committer.sighting().epoch)
         self._seen = None
         return Conflict()

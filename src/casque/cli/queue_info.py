@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 from typing import Any
@@ -63,6 +64,8 @@ class ShardInfo(msgspec.Struct, frozen=True):
     misplaced: int
     """Zones and keys that would be elsewhere if they were made now: they stay until they have run empty. Of a shard
     that the ring has no use for any more, all of its jobs."""
+    leader: str | None = None
+    """The broker that leads it, if one does."""
 
 
 class Ring(msgspec.Struct, frozen=True):
@@ -163,7 +166,9 @@ async def _read(place: Place) -> Info:
 async def _read_ring(place: Place, parts: Parts, queue_id: str | None) -> Info:
     """All shards at once. Each is read as of a moment of its own."""
     ring = await parts.root().read()
-    states = await asyncio.gather(*(parts.shard(token).read() for token in range(ring.shards)))
+    shards = [parts.shard(token) for token in range(ring.shards)]
+    states = await asyncio.gather(*(shard.read() for shard in shards))
+    leaders = await asyncio.gather(*(find_leader(shard.store) for shard in shards))
     now_ms = SystemClock().wall_ms()
     return Info(
         place.url,
@@ -175,16 +180,17 @@ async def _read_ring(place: Place, parts: Parts, queue_id: str | None) -> Info:
         gates=strictest([state.gates for state in states]),
         zones=len({zone for state in states for zone in state.zone_jobs}),
         zones_with_rules=len({zone for state in states for zone in state.rules}),
-        ring=Ring(ring.generation, ring.sizes, tuple(map(_standing, states))),
+        ring=Ring(ring.generation, ring.sizes, tuple(map(_standing, states, leaders))),
     )
 
 
-def _standing(state: State) -> ShardInfo:
+def _standing(state: State, leader: str | None) -> ShardInfo:
     ring = state.ring
     if ring is None:
         raise CorruptQueueError(KEY, "one of its shards is missing or no shard: it was deleted. Restore it")
     elsewhere = state.places.misplaced(ring, len(state.jobs))
-    return ShardInfo(ring.token, state.position, state.waiting, state.running, len(state.places.zones), elsewhere)
+    zones = len(state.places.zones)
+    return ShardInfo(ring.token, state.position, state.waiting, state.running, zones, elsewhere, leader)
 
 
 def depths(jobs: Iterable[JobRecord], now_ms: int) -> tuple[Depth, ...]:
@@ -215,7 +221,7 @@ def _show(found: Info, console: Console) -> None:
         "queue": found.url,
         "layout": found.layout or "",
         "shards": "" if found.ring is None else _ring_told(found.ring),
-        "leader": found.leader or ("" if found.layout is None else "none: whoever opens it writes it"),
+        "leader": _led_told(found),
         "gates": gates_told(found.gates),
         "zones": _zones_told(found),
         "position": f"{found.position:,}",
@@ -230,7 +236,9 @@ def _show(found: Info, console: Console) -> None:
         console.print()
         columns = ("position", "waiting", "running", "zones", "misplaced")
         shard = ("shard", lambda shard: f"{shard.token:04d}")
-        print_table((shard, *((name, _counted(name)) for name in columns)), found.ring.shards)
+        counts = [(name, _counted(name)) for name in columns]
+        leader = [("leader", _leader_of)] if any(shard.leader for shard in found.ring.shards) else []
+        print_table((shard, *counts, *leader), found.ring.shards)
     if found.entrypoints:
         console.print()
         print_table(
@@ -255,9 +263,20 @@ def _zones_told(found: Info) -> str:
     return f"{found.zones:,} with jobs, {found.zones_with_rules:,} with rules; `casque zones ls` shows them"
 
 
+def _led_told(found: Info) -> str:
+    if found.ring is not None and any(shard.leader for shard in found.ring.shards):
+        leads = Counter(shard.leader or "nobody" for shard in found.ring.shards)
+        return ", ".join(f"{leader} ({count} {'shard' if count == 1 else 'shards'})" for leader, count in leads.items())
+    return found.leader or ("" if found.layout is None else "none: whoever opens it writes it")
+
+
 def _ring_told(ring: Ring) -> str:
     older = f", and zones that were made with {', '.join(map(str, ring.sizes[:-1]))}" if len(ring.sizes) > 1 else ""
     return f"{ring.sizes[-1]} (generation {ring.generation}{older})"
+
+
+def _leader_of(shard: Any) -> str:
+    return shard.leader or ""
 
 
 def _counted(name: str) -> Callable[[Any], str]:

@@ -11,6 +11,7 @@ from casque.cli.running import Json, OptionalBucket, StoreOptions, on_store
 from casque.cli.shown import print_json
 from casque.client.opening import Parts
 from casque.client.queue import DEFAULTS
+from casque.client.reaching import through_brokers
 from casque.codec.ring import SHARDS_MAX, RingHead
 from casque.settings import SettingsChanges
 from casque.storage.port import Store
@@ -34,7 +35,8 @@ def resize(
     """Change how many shards a ring has, while it is used. Nothing moves: a zone stays where its jobs are until it has
     run empty, and comes back where the new size wants it. Shards that are too many run empty and take nothing new.
 
-    Processes that have the ring open notice within about a second. This also forgets sizes of the past, when nothing
+    Processes that have the ring open notice within about a second. Shards that brokers lead are changed through them,
+    with the token in CASQUE_TOKEN where they ask for one. This also forgets sizes of the past, when nothing
     lies any more where only they would look for it.
 
     Exit code 0: it has this size, now or already. 1: it is damaged. 2: it is no ring, or it cannot be asked.
@@ -42,8 +44,10 @@ def resize(
 
     async def work(store: Store) -> tuple[RingHead, RingHead]:
         # A command is there for a moment: it should not add the jobs of schedules by that.
-        changes: SettingsChanges = {"ticks": False, **find_place(url, queue, option).changes()}
-        builder = Parts(store, DEFAULTS.with_changes(changes)).builder()
+        place = find_place(url, queue, option)
+        changes: SettingsChanges = {"ticks": False, **place.changes()}
+        parts = Parts(store, DEFAULTS.with_changes(changes))
+        builder = parts.builder(through_brokers(parts, tls=place.tls))
         before = await builder.tidy()
         return before, await builder.resize(shards)
 

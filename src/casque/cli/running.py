@@ -18,7 +18,8 @@ from casque.cli.place import Place, find_place
 from casque.client.opening import as_store
 from casque.client.queue import Queue
 from casque.client.reaching import is_address
-from casque.codec.head import KEY
+from casque.codec.head import KEY, RING, read_layout
+from casque.codec.ring import shard_prefix
 from casque.errors import (
     CASConflictError,
     CasqueError,
@@ -34,6 +35,7 @@ from casque.errors import (
 )
 from casque.journal.discovery import find_leader
 from casque.settings import SettingsChanges
+from casque.storage.below import StoreBelow
 from casque.storage.port import Store, Stored
 from casque.storage.url import open_store
 
@@ -142,7 +144,11 @@ async def _opened(place: Place, worker: str | None, console: Console, *, makes: 
     store = as_store(place.url, place.options)
     try:
         leader = await find_leader(store)
-        if leader is None and not isinstance(await store.get(KEY), Stored):
+        read = await store.get(KEY) if leader is None else None
+        if isinstance(read, Stored) and read_layout(KEY, read.body).layout == RING:
+            # Brokers lead all shards of a ring, or none.
+            leader = await find_leader(StoreBelow(store, shard_prefix(0)))
+        elif leader is None and not isinstance(read, Stored):
             if not makes:
                 raise InvalidInputError(
                     f"there is no queue here: {KEY} is missing. Is {place.url} right? `casque queue create` makes one"

@@ -29,6 +29,7 @@ from casque.cli.running import (
 )
 from casque.client.changes import changes_from
 from casque.client.queue import DEFAULTS
+from casque.client.reaching import TOKEN_VARIABLE
 from casque.clock import SystemClock
 from casque.codec.head import KEY, read_layout
 from casque.errors import CasqueError, CorruptQueueError, InvalidInputError
@@ -42,7 +43,7 @@ from casque.transport.tls import Tls, TlsFiles
 
 if TYPE_CHECKING:
     # Servers need packages that the other commands do without.
-    from casque.app import BrokerServer, ServeOptions
+    from casque.app import BrokerServer, Peers, ServeOptions
 
 EXAMPLES = """
 [bold]Examples[/]
@@ -85,6 +86,10 @@ def serve(
         Path | None,
         typer.Option("--tls-client-ca", metavar="FILE", help="Only clients with a certificate of this authority."),
     ] = None,
+    peer_ca: Annotated[
+        Path | None,
+        typer.Option("--peer-ca", metavar="FILE", help="Of a ring: who vouches for the other brokers, PEM."),
+    ] = None,
     guarded: Annotated[bool, typer.Option("--guarded", help="Ask for a token for /metrics and /readyz too.")] = False,
     insecure: Annotated[
         bool, typer.Option("--insecure", help="Listen to a network without TLS or without tokens.")
@@ -110,11 +115,14 @@ def serve(
     ] = LogFormat.TEXT,
     verbose: Annotated[int, typer.Option("--verbose", "-v", count=True, help="Say more; twice for everything.")] = 0,
 ) -> None:
-    """Run a broker: it leads the queue, or stands by and takes over when the leader is gone.
+    """Run a broker: it leads the queue, or stands by and takes over when the leader is gone. Of a ring it leads its
+    share of the shards, and answers for all of them.
 
     Any number may run on one queue, on any machines; only the bucket connects them. Clients find the leader by
-    themselves. SIGTERM and Ctrl-C stop it cleanly: it takes no more calls, finishes what it has, and resigns, so that
-    another takes over at once. A second one stops it on the spot.
+    themselves. The brokers of a ring also call each other, with the token in CASQUE_TOKEN where tokens are asked for.
+
+    SIGTERM and Ctrl-C stop it cleanly: it takes no more calls, finishes what it has, and resigns, so that another takes
+    over at once. A second one stops it on the spot.
 
     Exit code 0: stopped cleanly. 1: it failed while it ran, or the queue is damaged. 2: it could not start.
     """
@@ -140,6 +148,7 @@ def serve(
             queue=settings_from(setting or [], place.changes()),
             broker=BrokerSettings(heartbeat=_span("--heartbeat", heartbeat), lease=_span("--lease", lease)),
             drain=_span("--drain", drain),
+            peers=_peers(tls_cert, tls_key, peer_ca or tls_client_ca),
         )
 
     try:
@@ -299,6 +308,21 @@ def _tls(cert: Path | None, key: Path | None, client_ca: Path | None) -> Tls | N
     return TlsFiles(cert, key, client_ca).load()
 
 
+def _peers(cert: Path | None, key: Path | None, ca: Path | None) -> Peers:
+    """How other brokers of a ring are called: as they call this one, with its own certificate."""
+    from casque.app import Peers
+    from casque.transport.grpc.credentials import ClientTls
+
+    token = os.environ.get(TOKEN_VARIABLE)
+    if cert is None or key is None:
+        return Peers(token=token)
+    try:
+        roots = None if ca is None else ca.read_bytes()
+        return Peers(token=token, tls=ClientTls(roots=roots, key=key.read_bytes(), chain=cert.read_bytes()))
+    except OSError as error:
+        raise InvalidInputError(f"--peer-ca: {error}") from error
+
+
 def settings_from(pairs: list[str], others: SettingsChanges | None = None) -> QueueSettings:
     """`["retention=3600", "archive=false"]` as settings; they win over others. Raises InvalidInputError."""
     return DEFAULTS.with_changes({**(others or {}), **changes_from(pairs)})
@@ -317,21 +341,28 @@ def _security(options: ServeOptions) -> str:
 
 def _essence(standing: Standing) -> tuple[Any, ...]:
     """What makes a change worth a line; commits do not."""
-    return standing.role, standing.epoch, standing.leader, standing.problem
+    ring = (standing.shards, standing.led, standing.members)
+    return standing.role, standing.epoch, standing.leader, standing.problem, ring
 
 
 def _told(standing: Standing) -> dict[str, Any]:
-    return {
+    told = {
         "role": standing.role.value,
         "epoch": standing.epoch,
         "leader": standing.leader,
         "position": standing.position,
         "problem": standing.problem,
     }
+    if standing.shards:
+        told |= {"shards": standing.shards, "led": standing.led, "brokers": standing.members}
+    return told
 
 
 def _words(standing: Standing) -> str:
     match standing.role:
+        case Role.LEADER if standing.shards:
+            others = "alone" if standing.members == 1 else f"one of {standing.members} brokers"
+            said = f"leads {standing.led} of {standing.shards} shards, {others}"
         case Role.LEADER:
             said = f"leader, epoch {standing.epoch}"
         case Role.STANDBY if standing.leader is not None:

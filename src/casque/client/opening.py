@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -22,9 +22,10 @@ from casque.errors import InvalidInputError
 from casque.journal.chosen import JOURNALS, ChosenJournal
 from casque.ring.admissions import Books
 from casque.ring.building import Builder
+from casque.ring.local import LocalShard
 from casque.ring.root import Root
 from casque.ring.service import RingService
-from casque.ring.shards import Opener, Shard, Shards
+from casque.ring.shards import Opener, OwnShard, Shard, Shards
 from casque.settings import QueueSettings
 from casque.state import State
 from casque.storage.adapted import SingleObjectStore
@@ -107,19 +108,37 @@ class Parts(Surroundings):
 
     def ring(self, opener: Opener | None = None) -> RingService:
         shards = Shards(self.root(), opener or self._shard, clock=self.clock)
-        books = Books(self.store, settings=self.settings, clock=self.clock, rng=self.rng)
-        return RingService(shards, clock=self.clock, rng=self.rng, books=books)
+        return RingService(shards, clock=self.clock, rng=self.rng, books=self.books())
 
-    def builder(self) -> Builder:
-        """What makes a ring, and changes its size."""
+    def books(self) -> Books:
+        """What a ring keeps of admissions."""
+
+        def beside(token: int) -> Staging:
+            staging = self.shard(token).staging()
+            assert staging is not None, "shards lie on stores of many objects"
+            return staging
+
+        return Books(self.store, beside, settings=self.settings, clock=self.clock, rng=self.rng)
+
+    def builder(self, led: Callable[[int], Shard] | None = None) -> Builder:
+        """What makes a ring, and changes its size; `led` reaches a shard through the broker that leads it."""
         if isinstance(self.store, SingleObjectStore):
             raise InvalidInputError("a storage of one object has no room for shards; give a URL")
-        return Builder(self.root(), self._shard, clock=self.clock, rng=self.rng)
+        return Builder(self.root(), self._shard, self._read_shard, led=led, clock=self.clock, rng=self.rng)
 
-    def _shard(self, token: int) -> Shard:
+    async def _read_shard(self, token: int) -> State:
+        return await self.shard(token).read()
+
+    def _shard(self, token: int) -> OwnShard:
         parts = self.shard(token)
         group = parts.group()
-        return Shard(token, group, parts.service(group))
+        return OwnShard(token, group, parts.shard_service(token, group, parts.history()))
+
+    def shard_service(self, token: int, executor: Executor, history: History | None) -> LocalShard:
+        """These parts are those of a shard."""
+        return LocalShard(
+            token, executor, self.settings, history, blobs=self.blobs(tolerant=True), staging=self.staging()
+        )
 
     def service(self, executor: Executor, *, tolerant: bool = True) -> EmbeddedService:
         return EmbeddedService(

@@ -11,7 +11,7 @@ from casque.engine.operation import Look
 from casque.errors import InvalidInputError, ReadOnlyError
 from casque.journal.log.past import Moment, Past
 from casque.ring.service import RingService
-from casque.ring.shards import Shard
+from casque.ring.shards import OwnShard, Shard
 from casque.state import AdoptRing, Command, State
 
 
@@ -73,7 +73,7 @@ def past_ring(parts: Parts, as_of: int | datetime) -> RingService:
     def opener(token: int) -> Shard:
         below = parts.shard(token)
         engine = PastShard(below, token, as_of)
-        return Shard(token, engine, below.service(engine))
+        return OwnShard(token, engine, below.shard_service(token, engine, below.history()))
 
     return parts.ring(opener)
 

@@ -11,15 +11,21 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from casque.client.opening import Surroundings
+from casque.client.opening import Parts, Surroundings
 from casque.client.remote import Finder, RemoteQueue, RemoteService
+from casque.client.remote_shard import LedShard, RemoteShard
+from casque.clock import Random, system_random
 from casque.codec.head import KEY, RING, read_layout
-from casque.errors import InvalidInputError, NoLeaderError, RingError
+from casque.errors import InvalidInputError, NoLeaderError
 from casque.journal.discovery import find_leader
+from casque.ring.members import addresses
+from casque.ring.shards import Shard
 from casque.storage.port import Store, Stored
 
 if TYPE_CHECKING:
     import ssl
+
+    from casque.transport.grpc.credentials import ClientTls
 
 SCHEMES = ("grpc", "grpcs", "http", "https")
 CONNECT_S = 2.0
@@ -59,20 +65,30 @@ class AddressFinder:
 
 
 class BucketFinder:
-    """The leader, as `queue.json` has it."""
+    """The leader, as `queue.json` has it; of a ring, any of its brokers."""
 
-    def __init__(self, store: Store, *, owns_store: bool) -> None:
+    def __init__(self, store: Store, *, owns_store: bool, rng: Random | None = None) -> None:
         self._store = store
         self._owns_store = owns_store
+        self._rng = rng or system_random()
 
     async def find(self) -> str:
         address = await find_leader(self._store)
         if address is None:
             read = await self._store.get(KEY)
             if isinstance(read, Stored) and read_layout(KEY, read.body).layout == RING:
-                raise RingError("no broker leads it; open it without via")
+                return await self._any_broker()
             raise NoLeaderError("queue.json names none: start one with `casque serve`, or open the queue without via")
         return address
+
+    async def _any_broker(self) -> str:
+        """Each of them answers for the whole ring. One that is dead is found out, and another one is taken then."""
+        brokers = await addresses(self._store)
+        if not brokers:
+            raise NoLeaderError(
+                "no broker of this ring is known: start one with `casque serve`, or open the queue without via"
+            )
+        return self._rng.choice(brokers)
 
     async def close(self) -> None:
         if self._owns_store:
@@ -102,7 +118,32 @@ def by_bucket(
     store: Store, *, owns_store: bool, token: str | None, tls: ClientTlsFiles | None, surroundings: Surroundings
 ) -> RemoteQueue:
     """Whoever leads according to the bucket, over gRPC."""
-    return _remote(BucketFinder(store, owns_store=owns_store), _grpc(token, tls), surroundings)
+    return _remote(BucketFinder(store, owns_store=owns_store, rng=surroundings.rng), _grpc(token, tls), surroundings)
+
+
+def through_brokers(parts: Parts, *, tls: ClientTlsFiles | None = None) -> Callable[[int], Shard]:
+    """How to reach the shards of a ring that brokers lead, with the token of the environment. Without the packages
+    that it takes, a shard that is led is refused as before.
+
+    Raises:
+        InvalidInputError: a file of `tls` cannot be read.
+    """
+
+    def shard(token: int) -> Shard:
+        store = parts.shard(token).store
+        finder = BucketFinder(store, owns_store=False, rng=parts.rng)
+        connect = peer_connect(token, os.environ.get(TOKEN_VARIABLE), _client_tls(tls))
+        remote = RemoteShard(finder, connect, settings=parts.settings, clock=parts.clock, rng=parts.rng)
+        return LedShard(token, remote)
+
+    return shard
+
+
+def peer_connect(shard: int, token: str | None, tls: ClientTls | None) -> Callable[[str], RemoteService]:
+    """To a shard behind a broker of its ring."""
+    with _extra("grpc"):
+        from casque.transport.grpc.peer import GrpcShard
+    return lambda address: GrpcShard(address, shard, token=token, tls=tls, connect_s=CONNECT_S, silence_s=SILENCE_S)
 
 
 def _remote(finder: Finder, connect: Callable[[str], RemoteService], surroundings: Surroundings) -> RemoteQueue:
@@ -111,14 +152,18 @@ def _remote(finder: Finder, connect: Callable[[str], RemoteService], surrounding
 
 def _grpc(token: str | None, tls: ClientTlsFiles | None) -> Callable[[str], RemoteService]:
     with _extra("grpc"):
-        from casque.transport.grpc.client import ClientTls, GrpcService
+        from casque.transport.grpc.client import GrpcService
     token = token or os.environ.get(TOKEN_VARIABLE)
-    credentials = None
-    if tls is not None:
-        credentials = ClientTls(
-            roots=_pem(tls.ca), key=_pem(tls.key), chain=_pem(tls.cert), server_name=tls.server_name
-        )
+    credentials = _client_tls(tls)
     return lambda address: GrpcService(address, token=token, tls=credentials, connect_s=CONNECT_S, silence_s=SILENCE_S)
+
+
+def _client_tls(tls: ClientTlsFiles | None) -> ClientTls | None:
+    if tls is None:
+        return None
+    with _extra("grpc"):
+        from casque.transport.grpc.credentials import ClientTls
+    return ClientTls(roots=_pem(tls.ca), key=_pem(tls.key), chain=_pem(tls.cert), server_name=tls.server_name)
 
 
 def _http(token: str | None, tls: ClientTlsFiles | None) -> Callable[[str], RemoteService]:

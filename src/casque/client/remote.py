@@ -144,6 +144,7 @@ class RemoteQueue:
         *,
         entrypoints: tuple[str, ...] | None,
         limit: int,
+        first: bool = False,
         lease_ms: int | None = None,
         worker: str | None = None,
         wait_s: float = 0.0,
@@ -151,14 +152,18 @@ class RemoteQueue:
         zones: tuple[str, ...] | None = None,
     ) -> list[JobRecord]:
         own = request_id is None
+        first = first or own
         asked = request_id or new_id(self._rng)
         ends_ms = self._clock.monotonic_ms() + wait_s * 1000
 
         def claim(broker: QueueService) -> Awaitable[list[JobRecord]]:
+            nonlocal first
             left_s = max((ends_ms - self._clock.monotonic_ms()) / 1000, 0.0)
+            never_asked, first = first, False
             return broker.dequeue(
                 entrypoints=entrypoints,
                 limit=limit,
+                first=never_asked,
                 lease_ms=lease_ms,
                 worker=worker,
                 wait_s=min(left_s, ASK_S),
@@ -301,9 +306,9 @@ class RemoteQueue:
         patience = self._patience()
         while True:
             broker = await self._found(patience)
-            # The commit of the last event is asked for again: it may have been cut in the middle.
-            stream = broker.events(from_position=seen[0] - 1 if seen[1] >= 0 else position, follow=follow)
             try:
+                # The commit of the last event is asked for again: it may have been cut in the middle.
+                stream = broker.events(from_position=seen[0] - 1 if seen[1] >= 0 else position, follow=follow)
                 async with aclosing(stream) as events:
                     async for event in events:
                         if (event.position, event.index) > seen:

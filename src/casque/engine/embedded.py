@@ -12,7 +12,6 @@ from typing import cast
 
 import msgspec
 
-from casque.codec.staged import StagedJobs
 from casque.engine.blobs import Blobs
 from casque.engine.group import GroupCommit
 from casque.engine.history import History
@@ -133,11 +132,6 @@ class EmbeddedService:
             ]
         )
 
-    async def stage(self, jobs: StagedJobs) -> StagedPart:
-        """Jobs of a ring, beside the shard that is to admit them."""
-        assert self._staging is not None, "shards lie on stores of many objects"
-        return await self._staging.put(jobs, "ring")
-
     async def admit(
         self,
         source: str,
@@ -165,6 +159,7 @@ class EmbeddedService:
         *,
         entrypoints: tuple[str, ...] | None,
         limit: int,
+        first: bool = False,  # noqa: ARG002  one look says whether it was answered before
         lease_ms: int | None = None,
         worker: str | None = None,
         wait_s: float = 0.0,

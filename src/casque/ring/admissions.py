@@ -76,8 +76,18 @@ class Found(msgspec.Struct, frozen=True):
 class Books:
     """The ring's side of admissions, beside its root."""
 
-    def __init__(self, store: Store, *, settings: QueueSettings, clock: Clock, rng: Random) -> None:
+    def __init__(
+        self,
+        store: Store,
+        beside: Callable[[int], Staging],
+        *,
+        settings: QueueSettings,
+        clock: Clock,
+        rng: Random,
+    ) -> None:
+        """`beside` writes parts beside a shard, whoever leads it."""
         self._store = store
+        self._beside = beside
         self._settings = settings
         self._clock = clock
         self._rng = rng
@@ -128,7 +138,11 @@ class Books:
         """The jobs of staged parts. Of a batch that was begun they are kept, however old they are."""
         return await self._staging.columns(parts, however_old=begun)
 
-    async def filled(self, jobs: StagedJobs) -> StagedJobs:
+    async def stage(self, shard: int, jobs: StagedJobs) -> StagedPart:
+        """Beside the shard that is to admit them."""
+        return await self._beside(shard).put(await self._filled(jobs), "ring")
+
+    async def _filled(self, jobs: StagedJobs) -> StagedJobs:
         """The same with their large payloads: these belong beside the shard."""
         if jobs.blobs is None or not any(jobs.blobs):
             return jobs

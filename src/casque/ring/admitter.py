@@ -11,8 +11,9 @@ from __future__ import annotations
 import asyncio
 import zlib
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import TypeAlias, TypeVar
+from collections.abc import AsyncGenerator, Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import TypeVar
 
 import msgspec
 
@@ -30,20 +31,20 @@ from casque.errors import (
 )
 from casque.ring.admissions import NOWHERE, Batch, Books, Found, Share
 from casque.ring.shards import Shard, Shards, together
-from casque.state import Admit, State
+from casque.service import Place
 from casque.state.ring import home
 from casque.telemetry import logger
 from casque.types import Admission, Gate, StagedPart
 
 T = TypeVar("T")
-Place: TypeAlias = tuple[bool, str]
-"""A zone, or a unique key outside all zones."""
 
 log = logger("ring")
 
 ROUNDS_MAX = 20
 """How often others, or the ring, may change while one call is under way."""
 AT_ONCE = 8
+ASKED_MAX = 10_000
+"""Ids, zones or keys that a shard is asked for in one call: it may come over a wire."""
 
 
 class Admitter:
@@ -164,14 +165,14 @@ class Admitter:
         name = batch.name(share)
         if (answered := await self._answered(shard, name, batch.batch)) is not None:
             return answered if answered.jobs + answered.skipped else None
-        parts = [await shard.service.stage(await self._books.filled(jobs)) for jobs in rows]
+        parts = [await self._books.stage(share.shard, jobs) for jobs in rows]
         try:
             admitted = await shard.service.admit(
                 name, batch.batch, parts, skip_known=skip_known, generation=share.generation
             )
         except ZoneMovedError:
             # Said in its history, so that nobody who is late can make it take them after all.
-            admitted = await shard.engine.execute(Admit(name, batch.batch, (), [], set(), False))
+            admitted = await shard.service.admit(name, batch.batch, ())
         return admitted if admitted.jobs + admitted.skipped else None
 
     async def _told(self, token: int) -> Shard:
@@ -183,7 +184,7 @@ class Admitter:
         raise CASConflictError("the ring keeps changing; nothing was done. Try again")
 
     async def _answered(self, shard: Shard, name: str, batch: int) -> Admission | None:
-        return await shard.look(lambda state, _now_ms: state.admitted(name, batch))
+        return (await shard.service.known(admission=(name, batch))).admission
 
     async def _share_out_anew(
         self, found: Found, refused: Sequence[Share], columns: list[StagedJobs], assigned: list[list[int]]
@@ -226,7 +227,7 @@ class Admitter:
             shard = await self._shards.told(token, head)
             if shard is None:
                 return None
-            has[token] = await shard.look(lambda state, _now_ms, places=places: _held(state, places))  # type: ignore[misc]
+            has[token] = {place async for place in _held(shard, places)}
         older: dict[Place, int] = {}
         for place, tokens in several.items():
             older.update((place, token) for token in reversed(tokens[:-1]) if place in has[token])
@@ -243,18 +244,25 @@ class Admitter:
         entrypoints = {name for jobs in columns for name in _distinct(jobs.entrypoints)}
         zones = {zone for jobs in columns for zone in _distinct(jobs.zones) if zone is not None}
 
-        def look(state: State, _now_ms: int) -> set[str]:
-            drained = next((name for name in entrypoints if state.gates.drains(name)), None)
-            if drained is not None:
-                raise QueueDrainingError(None if state.gates.queue is Gate.DRAINING else drained)
-            if fifo := next((zone for zone in zones if state.is_fifo(zone)), None):
-                raise InvalidInputError(
-                    f"the zone {fifo!r} is FIFO, and staged jobs are not; nothing was admitted. Enqueue them with "
-                    "fifo=True, or use another zone"
-                )
-            return ids & state.jobs.keys()
+        places = [(True, zone) for zone in zones]
 
-        return set[str]().union(*await self._shards.ask(await self._shards.every(), look))
+        async def known(shard: Shard) -> set[str]:
+            gates = (await shard.service.stats()).gates
+            drained = next((name for name in entrypoints if gates.drains(name)), None)
+            if drained is not None:
+                raise QueueDrainingError(None if gates.queue is Gate.DRAINING else drained)
+            for some in several(places, ASKED_MAX):
+                if fifo := next(iter((await shard.service.known(places=some)).fifos), None):
+                    raise InvalidInputError(
+                        f"the zone {fifo!r} is FIFO, and staged jobs are not; nothing was admitted. Enqueue them "
+                        "with fifo=True, or use another zone"
+                    )
+            found: set[str] = set()
+            for asked in several(ids, ASKED_MAX):
+                found |= (await shard.service.known(asked)).jobs
+            return found
+
+        return set[str]().union(*await asyncio.gather(*map(known, await self._shards.every())))
 
 
 class _Targets:
@@ -289,9 +297,18 @@ def _places(columns: Iterable[StagedJobs]) -> set[Place]:
     return {place for place in found if place is not None}
 
 
-def _held(state: State, places: Collection[Place]) -> set[Place]:
-    held = state.places
-    return {place for place in places if place[1] in (held.zones if place[0] else held.keys)}
+async def _held(shard: Shard, places: Collection[Place]) -> AsyncGenerator[Place]:
+    """Those that are in this shard."""
+    for some in several(places, ASKED_MAX):
+        for place in (await shard.service.known(places=some)).places:
+            yield place
+
+
+def several(things: Collection[T], most: int) -> Iterator[tuple[T, ...]]:
+    """So many at a time."""
+    left = iter(things)
+    while some := tuple(islice(left, most)):
+        yield some
 
 
 def _passed_over(columns: list[StagedJobs], known: set[str], *, skip_known: bool) -> list[list[bool]]:

@@ -12,9 +12,9 @@ import msgspec
 from casque.clock import Clock, Random, new_id, new_nonce
 from casque.codec.head import FORMAT, KEY
 from casque.codec.ring import SHARDS_MAX, RingHead, shard_prefix
-from casque.errors import CorruptQueueError, InvalidInputError
+from casque.errors import CorruptQueueError, InvalidInputError, QueueLedError
 from casque.ring.root import Root
-from casque.ring.shards import Opener, Shard
+from casque.ring.shards import OwnShard, Shard
 from casque.state import AdoptRing, RingView, State
 from casque.storage.port import Stored
 from casque.types import PLAIN_RULES, Gates, ZoneRules
@@ -22,6 +22,8 @@ from casque.types import PLAIN_RULES, Gates, ZoneRules
 R = TypeVar("R")
 Rules: TypeAlias = tuple[Gates, dict[str, ZoneRules]]
 """What is paused or being drained, and what was set for zones."""
+Reader: TypeAlias = Callable[[int], Awaitable[State]]
+"""Reads a shard as it is stored, beside whoever leads it."""
 
 SETTLED_MS = 15 * 60 * 1000
 """So long after a resize an older size is kept at least: a request that is repeated may have been answered by it."""
@@ -36,11 +38,22 @@ def checked_shards(shards: int) -> int:
 
 
 class Builder:
-    """Works beside whatever else goes on."""
+    """Works beside whatever else goes on. Shards that brokers lead are written through `led`."""
 
-    def __init__(self, root: Root, opener: Opener, *, clock: Clock, rng: Random) -> None:
+    def __init__(
+        self,
+        root: Root,
+        opener: Callable[[int], OwnShard],
+        reader: Reader,
+        *,
+        led: Callable[[int], Shard] | None = None,
+        clock: Clock,
+        rng: Random,
+    ) -> None:
         self._root = root
         self._opener = opener
+        self._read = reader
+        self._led = led
         self._clock = clock
         self._rng = rng
 
@@ -106,7 +119,7 @@ class Builder:
         head = await self._root.read()
         if len(head.sizes) == 1 or self._clock.wall_ms() - head.resized_at < SETTLED_MS:
             return head
-        if any(await self._each(range(head.walked), lambda shard: _misplaced(shard, head))):
+        if any(await self._each(range(head.walked), lambda shard: self._misplaced(shard, head))):
             return head
 
         def settled(now: RingHead) -> RingHead | None:
@@ -124,23 +137,47 @@ class Builder:
         tokens = list(tokens)
         copied: Rules | None = None
         while tokens:
-            [rules] = await self._each([0], lambda shard: shard.look(_rules))
+            rules = _rules(await self._read(0))
             if rules == copied:
                 return
             copied = rules
-            await self._each(tokens, partial(_set_rules, rules))
+            await self._each(tokens, partial(self._set_rules, rules))
+
+    async def _set_rules(self, rules: Rules, shard: Shard) -> None:
+        (gates, zones), (here, known) = rules, _rules(await self._read(shard.token))
+        for entrypoint in [None, *(here.entrypoints | gates.entrypoints)]:
+            if here.of(entrypoint) is not gates.of(entrypoint):
+                await shard.service.set_gate(gates.of(entrypoint), entrypoint=entrypoint)
+        for zone in known | zones:
+            await shard.service.set_zone(zone, zones.get(zone, PLAIN_RULES))  # as it is: nothing happens
+
+    async def _misplaced(self, shard: Shard, head: RingHead) -> bool:
+        """Whether it holds anything that newcomers would not look for there. It knows the ring then: so it stays
+        true."""
+        await shard.adopt(head)
+        state = await self._read(shard.token)
+        assert state.ring is not None
+        return state.ring.generation != head.generation or state.places.misplaced(state.ring, len(state.jobs)) > 0
 
     async def _each(self, tokens: Iterable[int], work: Callable[[Shard], Awaitable[R]]) -> list[R]:
         room = asyncio.Semaphore(AT_ONCE)
 
         async def one(token: int) -> R:
             async with room:
-                shard = self._opener(token)
-                await shard.engine.start()
+                own = self._opener(token)
+                await own.engine.start()
                 try:
-                    return await work(shard)
+                    return await work(own)
+                except QueueLedError:
+                    if self._led is None:
+                        raise
                 finally:
-                    await shard.engine.stop()
+                    await own.engine.stop()
+                led = self._led(token)
+                try:
+                    return await work(led)
+                finally:
+                    await led.stop()
 
         return await asyncio.gather(*map(one, tokens))
 
@@ -149,6 +186,8 @@ async def _found(shard: Shard) -> int:
     def is_new(state: State, _now_ms: int) -> bool:
         return state.ring is not None or state.position == 0
 
+    # Nobody leads what is no part of a ring yet.
+    assert isinstance(shard, OwnShard)
     if not await shard.look(is_new):
         raise InvalidInputError(
             f"there is a queue of its own at {shard_prefix(shard.token)}; nothing was changed there"
@@ -157,25 +196,5 @@ async def _found(shard: Shard) -> int:
     return ring.generation
 
 
-async def _misplaced(shard: Shard, head: RingHead) -> bool:
-    """Whether it holds anything that newcomers would not look for there. It knows the ring then: so it stays true."""
-    await shard.adopt(head)
-
-    def look(state: State, _now_ms: int) -> bool:
-        assert state.ring is not None
-        return state.ring.generation != head.generation or state.places.misplaced(state.ring, len(state.jobs)) > 0
-
-    return await shard.look(look)
-
-
-async def _set_rules(rules: Rules, shard: Shard) -> None:
-    (gates, zones), (here, known) = rules, await shard.look(_rules)
-    for entrypoint in [None, *(here.entrypoints | gates.entrypoints)]:
-        if here.of(entrypoint) is not gates.of(entrypoint):
-            await shard.service.set_gate(gates.of(entrypoint), entrypoint=entrypoint)
-    for zone in known | zones:
-        await shard.service.set_zone(zone, zones.get(zone, PLAIN_RULES))  # as it is: nothing happens
-
-
-def _rules(state: State, _now_ms: int) -> Rules:
+def _rules(state: State) -> Rules:
     return state.gates, dict(state.rules)

@@ -88,7 +88,7 @@ class Enqueuer:
     async def _add_anywhere(self, specs: list[JobSpec]) -> list[JobRecord]:
         for _ in range(RESOLVED_MAX):
             head = self._shards.recent()
-            shard = await self._shards.told(self._next(head), head)
+            shard = await self._shards.told(await self._next_there(head), head)
             if shard is None:
                 continue
             try:
@@ -148,6 +148,14 @@ class Enqueuer:
         self._pointers[place] = token
         if len(self._pointers) > POINTERS_MAX:
             self._pointers.popitem(last=False)
+
+    async def _next_there(self, head: RingHead) -> int:
+        """One that has a leader, if any has."""
+        for _ in range(head.size - 1):
+            token = self._next(head)
+            if not (await self._shards.shard(token)).away:
+                return token
+        return self._next(head)
 
     def _next(self, head: RingHead) -> int:
         """Shards take turns."""

@@ -13,12 +13,13 @@ from typing import TypeVar, cast
 import msgspec
 
 from casque.clock import Clock, Random
-from casque.engine.embedded import EmbeddedService
+from casque.codec.ring import RingHead
 from casque.errors import (
     CasqueError,
     InvalidInputError,
     JobNotFoundError,
     LeaseLostError,
+    RingError,
     UnknownOutcomeError,
 )
 from casque.ring.admissions import Books
@@ -29,7 +30,7 @@ from casque.ring.feeds import Begin, merged_feed
 from casque.ring.numbers import after_of, error_of, inner, record_of
 from casque.ring.shards import Shard, Shards, together
 from casque.ring.walker import Asked, Walker
-from casque.service import ArchivedJob, Lease, Outcome, QueueEvent, Stats
+from casque.service import ArchivedJob, Lease, Outcome, QueueEvent, QueueService, Stats
 from casque.types import (
     ALL_OPEN,
     Admission,
@@ -54,12 +55,15 @@ SCHEDULES_AT = 0
 
 
 class RingService:
-    """Satisfies `QueueService`, over shards that are open in this process.
+    """Satisfies `QueueService`, over shards that are open in this process, or led by brokers.
 
     What the ring adds to the promises of a queue, and what it takes from them, is in docs/explanation/the-ring.md.
     """
 
-    def __init__(self, shards: Shards, *, clock: Clock, rng: Random, books: Books) -> None:
+    def __init__(self, shards: Shards, *, clock: Clock, rng: Random, books: Books, feeds: bool = True) -> None:
+        """`feeds`: whether the shards are followed. Over a wire they are not: whoever is cut off there says by one
+        number where to go on, and each shard has its own."""
+        self._feeds = feeds
         self._shards = shards
         self._clock = clock
         self._admitter = Admitter(shards, books)
@@ -68,6 +72,10 @@ class RingService:
 
     async def start(self) -> None:
         await self._shards.start()
+
+    async def refresh(self) -> RingHead:
+        """Look whether the ring has changed, also when nobody asks for anything."""
+        return await self._shards.refresh()
 
     async def stop(self) -> None:
         await self._walker.close()
@@ -92,13 +100,14 @@ class RingService:
         *,
         entrypoints: tuple[str, ...] | None,
         limit: int,
+        first: bool = False,
         lease_ms: int | None = None,
         worker: str | None = None,
         wait_s: float = 0.0,
         request_id: str | None = None,
         zones: tuple[str, ...] | None = None,
     ) -> list[JobRecord]:
-        asked = Asked(entrypoints, limit, lease_ms, worker, request_id, zones)
+        asked = Asked(entrypoints, limit, lease_ms, worker, request_id, zones, first=first)
         return await self._walker.dequeue(asked, wait_s=wait_s)
 
     async def ack(
@@ -223,7 +232,7 @@ class RingService:
         """In every shard: wherever the zone is, and will be, its rules are there before it."""
         await self._everywhere(lambda one: one.set_zone(zone, rules, request_id=request_id))
 
-    async def _everywhere(self, work: Callable[[EmbeddedService], Awaitable[None]]) -> None:
+    async def _everywhere(self, work: Callable[[QueueService], Awaitable[None]]) -> None:
         """At every shard, the first one first: shards that are made meanwhile get theirs from it."""
         while True:
             generation = self._shards.head.generation
@@ -250,7 +259,7 @@ class RingService:
     async def drop_schedule(self, name: str) -> None:
         await (await self._scheduler()).drop_schedule(name)
 
-    async def _scheduler(self) -> EmbeddedService:
+    async def _scheduler(self) -> QueueService:
         return (await self._shards.shard(SCHEDULES_AT)).service
 
     # --- Looking ---
@@ -292,12 +301,15 @@ class RingService:
 
     async def stats(self) -> Stats:
         """The sums of all shards; the position too, which so rises with every commit of any of them."""
-        stats = await asyncio.gather(*(shard.service.stats() for shard in await self._shards.every()))
-        totals, gates = total([one.totals for one in stats]), strictest([one.gates for one in stats])
-        return Stats(sum(one.position for one in stats), totals, gates)
+        return summed(await asyncio.gather(*(shard.service.stats() for shard in await self._shards.every())))
 
     def events(self, *, from_position: Begin = None, follow: bool = True) -> AsyncGenerator[QueueEvent]:
         """Of all shards, each event with its own."""
+        if not self._feeds:
+            raise RingError(
+                "through brokers its shards cannot be followed as one. Follow the ring by its own URL: the feed is "
+                "read from the bucket"
+            )
 
         async def feed_of(token: int, begin: int | None, wait: bool) -> AsyncGenerator[QueueEvent]:
             shard = await self._shards.shard(token)
@@ -361,13 +373,13 @@ class RingService:
                 raise LeaseLostError(job_id, token)
             raise JobNotFoundError(job_id)
         shards = await self._shards.every()
-        known = await self._shards.ask(
-            shards, lambda state, _now_ms: (job_id in state.jobs, request_id in state.requests)
-        )
-        for which in (0, 1):
-            for shard, knows in zip(shards, known, strict=True):
-                if knows[which]:
-                    return shard, None
+        known = list(zip(shards, await self._shards.known(shards, [job_id], request_id), strict=True))
+        for shard, knows in known:
+            if knows.jobs:
+                return shard, None
+        for shard, knows in known:
+            if knows.request:
+                return shard, None
         raise JobNotFoundError(job_id)
 
     async def _count(self, number: int) -> int:
@@ -387,11 +399,8 @@ class RingService:
 
     async def _present(self, job_ids: list[str]) -> set[str]:
         """Which of these jobs are in the queue."""
-        wanted = set(job_ids)
-        found = await self._shards.ask(
-            await self._shards.every(), lambda state, _now_ms: {job_id for job_id in wanted if job_id in state.jobs}
-        )
-        return set[str]().union(*found)
+        found = await self._shards.known(await self._shards.every(), job_ids)
+        return set[str]().union(*(one.jobs for one in found))
 
 
 async def _told(shard: Shard, call: Awaitable[JobRecord | None]) -> JobRecord | None:
@@ -422,6 +431,11 @@ async def _all(calls: Iterable[Awaitable[R]]) -> list[R]:
     if failures:
         raise failures[0]
     return cast("list[R]", answers)
+
+
+def summed(stats: Sequence[Stats]) -> Stats:
+    totals, gates = total([one.totals for one in stats]), strictest([one.gates for one in stats])
+    return Stats(sum(one.position for one in stats), totals, gates)
 
 
 def total(several: list[Totals]) -> Totals:

@@ -6,17 +6,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from casque.clock import Clock
 from casque.codec.head import KEY
 from casque.codec.ring import RingHead, shard_prefix
-from casque.engine.embedded import EmbeddedService
-from casque.engine.operation import Executor, Look
+from casque.engine.operation import Executor
 from casque.errors import CasqueError, CorruptQueueError, QueueClosedError
 from casque.ring.numbers import inner
 from casque.ring.root import Root
-from casque.state import AdoptRing, RingView, State
+from casque.service import Known, ShardService
+from casque.state import RingView, State
 from casque.telemetry import logger
 from casque.types import JobRecord
 
@@ -37,28 +37,77 @@ class Running(Executor, Protocol):
 
 
 class Shard:
-    """One shard, open in this process."""
+    """One shard, wherever it is led."""
 
-    def __init__(self, token: int, engine: Running, service: EmbeddedService) -> None:
+    def __init__(self, token: int, service: ShardService) -> None:
         self.token = token
-        self.engine = engine
         self.service = service
         self.told = 0
         """It has adopted this generation of the ring, or a newer one."""
+
+    async def start(self) -> None:
+        """Whoever leads it has opened it."""
+
+    async def stop(self) -> None:
+        """Whoever leads it goes on."""
+
+    @property
+    def away(self) -> bool:
+        """Whether it cannot be asked just now, because its leader is gone and the next one is not there yet."""
+        return False
+
+    def is_away(self, error: BaseException) -> bool:  # noqa: ARG002
+        """Whether that is what this error says."""
+        return False
+
+    async def at_once(self, call: Callable[[ShardService], Awaitable[R]]) -> R:
+        """Ask it without waiting for a leader. Raises what `is_away` knows if there is none."""
+        return await call(self.service)
+
+    async def answered(self, request_id: str) -> bool:
+        """Whether it remembers this request."""
+        return (await self.service.known((), request_id=request_id)).request
+
+    async def adopt(self, head: RingHead) -> int:
+        """Tell it of a ring; it answers the generation that it knows then."""
+        self.told = await self.service.adopt(head.generation, head.size)
+        return self.told
+
+
+class OwnShard(Shard):
+    """One shard, open in this process."""
+
+    def __init__(self, token: int, engine: Running, service: ShardService) -> None:
+        super().__init__(token, service)
+        self.engine = engine
+
+    async def start(self) -> None:
+        await self.engine.start()
+        try:
+            self.told = checked(self.token, await self.look(lambda state, _now_ms: state.ring)).generation
+        except BaseException:
+            await self.engine.stop()
+            raise
+
+    async def stop(self) -> None:
+        await self.engine.stop()
 
     async def look(self, look: Callable[[State, int], R]) -> R:
         answer: R = await self.engine.look(look)
         return answer
 
-    async def answered(self, request_id: str) -> bool:
-        """Whether it remembers this request."""
-        return await self.look(lambda state, _now_ms: request_id in state.requests)
 
-    async def adopt(self, head: RingHead) -> RingView:
-        """Tell it of a ring; it answers the one that it knows then."""
-        ring: RingView = await self.engine.execute(AdoptRing(head.generation, head.size, self.token))
-        self.told = ring.generation
-        return ring
+def checked(token: int, ring: RingView | None) -> RingView:
+    """
+    Raises:
+        CorruptQueueError: what lies there is not this shard.
+    """
+    if ring is None or ring.token != token:
+        what = "is missing or no shard of a ring" if ring is None else f"is that of shard {ring.token}"
+        raise CorruptQueueError(
+            f"{shard_prefix(token)}/{KEY}", f"{what}: it was deleted or moved. Restore it from a backup"
+        )
+    return ring
 
 
 Opener = Callable[[int], Shard]
@@ -96,7 +145,7 @@ class Shards:
             await together([self._looking])
         opening = list(self._opening.values())
         opened = await asyncio.gather(*opening, return_exceptions=True)
-        await asyncio.gather(*(shard.engine.stop() for shard in opened if isinstance(shard, Shard)))
+        await asyncio.gather(*(shard.stop() for shard in opened if isinstance(shard, Shard)))
 
     # --- The ring ---
 
@@ -165,9 +214,11 @@ class Shards:
             return None
         return shard
 
-    async def ask(self, shards: Sequence[Shard], look: Look) -> list[Any]:
-        """All of them at once."""
-        return await asyncio.gather(*(shard.look(look) for shard in shards))
+    async def known(
+        self, shards: Sequence[Shard], job_ids: Sequence[str], request_id: str | None = None
+    ) -> list[Known]:
+        """All of them are asked at once."""
+        return await asyncio.gather(*(one.service.known(job_ids, request_id=request_id) for one in shards))
 
     async def give_back(self, jobs: Iterable[JobRecord]) -> None:
         """Claims that nobody will work on. One that cannot be returned comes back when its lease runs out."""
@@ -178,18 +229,7 @@ class Shards:
 
     async def _open(self, token: int) -> Shard:
         shard = self._opener(token)
-        await shard.engine.start()
-        try:
-            ring = await shard.look(lambda state, _now_ms: state.ring)
-            if ring is None or ring.token != token:
-                what = "is missing or no shard of a ring" if ring is None else f"is that of shard {ring.token}"
-                raise CorruptQueueError(
-                    f"{shard_prefix(token)}/{KEY}", f"{what}: it was deleted or moved. Restore it from a backup"
-                )
-        except BaseException:
-            await shard.engine.stop()
-            raise
-        shard.told = ring.generation
+        await shard.start()
         return shard
 
 

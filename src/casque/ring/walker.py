@@ -8,15 +8,16 @@ whether they have anything; one that may wait waits at all of them.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 
 import msgspec
 
 from casque.clock import Clock, Random
-from casque.errors import CasqueError
+from casque.errors import CasqueError, UnknownOutcomeError
 from casque.ring.numbers import record_of
-from casque.ring.shards import LOOK_MS, Shard, Shards
+from casque.ring.shards import LOOK_MS, Shard, Shards, together
+from casque.service import QueueService
 from casque.telemetry import logger
 from casque.types import JobRecord
 
@@ -32,6 +33,8 @@ class Asked(msgspec.Struct, frozen=True):
     worker: str | None = None
     request_id: str | None = None
     zones: tuple[str, ...] | None = None
+    first: bool = False
+    """Nobody has asked with this id before."""
 
 
 class Walker:
@@ -45,8 +48,10 @@ class Walker:
 
     async def dequeue(self, asked: Asked, *, wait_s: float) -> list[JobRecord]:
         ends_ms = self._clock.monotonic_ms() + int(wait_s * 1000)
-        if asked.request_id is not None and (again := await self._claimed_before(asked, asked.request_id)):
-            return again
+        if asked.request_id is not None and not asked.first:
+            again = await self._claimed_before(asked, asked.request_id)
+            if again:
+                return again
         while True:
             changed = self._shards.changed
             shards = await self._from_next(asked.zones)
@@ -70,13 +75,17 @@ class Walker:
             shards = await self._shards.several(sorted({token for zone in zones for token in head.homes(zone)}))
         self._turn += 1
         first = self._turn % len(shards)
-        return shards[first:] + shards[:first]
+        # Those whose leader is gone come last: the others have jobs as well.
+        return sorted(shards[first:] + shards[:first], key=lambda shard: shard.away)
 
     async def _claimed_before(self, asked: Asked, request_id: str) -> list[JobRecord]:
-        """A request that is repeated gets what it was given, wherever that was."""
-        shards = await self._shards.walked()
-        known = await asyncio.gather(*(shard.answered(request_id) for shard in shards))
-        there = [shard for shard, knows in zip(shards, known, strict=True) if knows]
+        """A request that is repeated gets what it was given, wherever that was. Shards that have no leader just now are
+        not waited for: what they gave goes to somebody else when its lease is over."""
+
+        async def answered(shard: Shard) -> bool:
+            return (await shard.at_once(lambda one: one.known((), request_id=request_id))).request
+
+        there = await self._of_those_there(await self._shards.walked(), answered)
         answers = await asyncio.gather(*(self._at(shard, asked, asked.limit) for shard in there))
         return [job for some in answers for job in some]
 
@@ -86,10 +95,10 @@ class Walker:
         """From the first shard; if that is not enough, from the others that have something."""
         claimed: list[JobRecord] = []
         try:
-            claimed += await self._at(shards[0], asked, asked.limit)
-            if len(claimed) < asked.limit and len(shards) > 1:
-                for shard in await self._with_work(shards[1:], asked):
-                    claimed += await self._at(shard, asked, asked.limit - len(claimed))
+            others = await self._claim_first(shards, asked, claimed)
+            if len(claimed) < asked.limit and others:
+                for shard in await self._with_work(others, asked):
+                    claimed += await self._at_once(shard, asked, asked.limit - len(claimed))
                     if len(claimed) >= asked.limit:
                         break
         except CasqueError as error:
@@ -102,14 +111,49 @@ class Walker:
             raise
         return claimed
 
-    async def _with_work(self, shards: Sequence[Shard], asked: Asked) -> list[Shard]:
-        due = await self._shards.ask(
-            shards, lambda state, now_ms: state.has_due(asked.entrypoints, now_ms, asked.zones)
-        )
-        return [shard for shard, has in zip(shards, due, strict=True) if has]
+    async def _claim_first(self, shards: Sequence[Shard], asked: Asked, claimed: list[JobRecord]) -> Sequence[Shard]:
+        """From the first shard that can be asked; returns those after it. If none can, the error says why."""
+        for number, shard in enumerate(shards, 1):
+            try:
+                claimed += await self._at_once(shard, asked, asked.limit)
+                return shards[number:]
+            except CasqueError as error:
+                if not shard.is_away(error) or number == len(shards):
+                    raise
+        return ()
 
-    async def _at(self, shard: Shard, asked: Asked, limit: int, wait_s: float = 0.0) -> list[JobRecord]:
-        claimed = await shard.service.dequeue(
+    async def _at_once(self, shard: Shard, asked: Asked, limit: int) -> list[JobRecord]:
+        try:
+            return await shard.at_once(lambda one: self._at(shard, asked, limit, of=one))
+        except UnknownOutcomeError:
+            # Its leader died over it. What it may have claimed goes back when the next one is there.
+            if asked.request_id is not None and shard.away:
+                self._do_behind(self._recover(shard, asked, asked.request_id))
+            raise
+
+    async def _recover(self, shard: Shard, asked: Asked, request_id: str) -> None:
+        with suppress(CasqueError):
+            if await shard.answered(request_id):
+                await self._shards.give_back(await self._at(shard, asked, asked.limit))
+
+    async def _with_work(self, shards: Sequence[Shard], asked: Asked) -> list[Shard]:
+        return await self._of_those_there(
+            shards, lambda shard: shard.at_once(lambda one: one.has_due(asked.entrypoints, asked.zones))
+        )
+
+    @staticmethod
+    async def _of_those_there(shards: Sequence[Shard], ask: Callable[[Shard], Awaitable[bool]]) -> list[Shard]:
+        """Those that say yes, of those that can be asked just now."""
+        answers = await together(map(ask, shards))
+        for shard, answer in zip(shards, answers, strict=True):
+            if isinstance(answer, BaseException) and not shard.is_away(answer):
+                raise answer
+        return [shard for shard, answer in zip(shards, answers, strict=True) if answer is True]
+
+    async def _at(
+        self, shard: Shard, asked: Asked, limit: int, wait_s: float = 0.0, of: QueueService | None = None
+    ) -> list[JobRecord]:
+        claimed = await (of or shard.service).dequeue(
             entrypoints=asked.entrypoints,
             limit=limit,
             lease_ms=asked.lease_ms,
@@ -126,11 +170,16 @@ class Walker:
         self, shards: Sequence[Shard], asked: Asked, wait_s: float, changed: asyncio.Event
     ) -> list[JobRecord]:
         """At all shards at once, until one of them has something, or the ring changes."""
-        waiting = {asyncio.create_task(self._at(shard, asked, asked.limit, wait_s)): shard for shard in shards}
-        watching = asyncio.create_task(self._watch(changed))
+        there = [shard for shard in shards if not shard.away]
+        waiting = {asyncio.create_task(self._at(shard, asked, asked.limit, wait_s)): shard for shard in there}
+        away = [shard for shard in shards if shard not in there]
+        watching = asyncio.create_task(self._watch(changed, away, self._clock.monotonic_ms() + wait_s * 1000))
         over: set[asyncio.Task[list[JobRecord]]] = set()
         try:
-            while len(over) < len(waiting) and not any(_has_something(one) for one in over) and not watching.done():
+            # Without anybody to wait for, until one of those that are away is back.
+            while (len(over) < len(waiting) or not waiting) and not watching.done():
+                if any(_has_something(one) for one in over):
+                    break
                 left = waiting.keys() - over
                 done, _ = await asyncio.wait({*left, watching}, return_when=asyncio.FIRST_COMPLETED)
                 over |= left & done
@@ -140,27 +189,35 @@ class Walker:
         claimed = await _ended(waiting, watching)
         if asked.request_id is not None:
             # Those who were called off may have been given jobs at the last moment, which only they know.
-            claimed = await self._claimed_before(asked, asked.request_id)
-        failed = [one.exception() for one in waiting if not one.cancelled() and one.exception() is not None]
-        if failed and not claimed:
-            assert failed[0] is not None
-            raise failed[0]
+            again = await self._claimed_before(asked, asked.request_id)
+            claimed = list({(job.id, job.token): job for job in (*claimed, *again)}.values())
+        failed = [(shard, one.exception()) for one, shard in waiting.items() if not one.cancelled()]
+        for shard, error in failed:
+            if error is not None and not claimed and not shard.is_away(error):
+                raise error
         self._give_back(claimed[asked.limit :], asked, returned=True)
         return claimed[: asked.limit]
 
-    async def _watch(self, changed: asyncio.Event) -> None:
-        """Ends when the ring is another one."""
-        while not changed.is_set():
-            await self._clock.sleep(LOOK_MS / 1000)
+    async def _watch(self, changed: asyncio.Event, away: list[Shard], until_ms: float) -> None:
+        """Ends when the ring is another one, when a shard is back that had no leader, or some time after all should
+        have an answer: one that lost its leader meanwhile would have them wait for the next."""
+        while not changed.is_set() and self._clock.monotonic_ms() < until_ms + LOOK_MS:
+            left_ms = until_ms + LOOK_MS - self._clock.monotonic_ms()
+            await self._clock.sleep(min(LOOK_MS, left_ms) / 1000)
             with suppress(CasqueError):
                 await self._shards.refresh()
+            if away and await self._of_those_there(away, _is_there):
+                return
 
     def _give_back(self, jobs: Sequence[JobRecord], asked: Asked, *, returned: bool = False) -> None:
         """Claims that nobody will hear of. Those of a request stay: whoever repeats it gets them."""
         if jobs and (returned or asked.request_id is None):
-            giving = asyncio.ensure_future(self._shards.give_back(jobs))
-            self._returning.add(giving)
-            giving.add_done_callback(self._returning.discard)
+            self._do_behind(self._shards.give_back(jobs))
+
+    def _do_behind(self, work: Awaitable[None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._returning.add(task)
+        task.add_done_callback(self._returning.discard)
 
 
 async def _ended(waiting: dict[asyncio.Task[list[JobRecord]], Shard], watching: asyncio.Task[None]) -> list[JobRecord]:
@@ -169,6 +226,11 @@ async def _ended(waiting: dict[asyncio.Task[list[JobRecord]], Shard], watching: 
         task.cancel()
     await asyncio.gather(*waiting, watching, return_exceptions=True)
     return [job for task in waiting if _has_something(task) for job in task.result()]
+
+
+async def _is_there(shard: Shard) -> bool:
+    await shard.at_once(lambda one: one.known(()))
+    return True
 
 
 def _has_something(task: asyncio.Task[list[JobRecord]]) -> bool:

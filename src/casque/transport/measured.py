@@ -121,6 +121,7 @@ class Measured:
         *,
         entrypoints: tuple[str, ...] | None,
         limit: int,
+        first: bool = False,
         lease_ms: int | None = None,
         worker: str | None = None,
         wait_s: float = 0.0,
@@ -130,6 +131,7 @@ class Measured:
         call = self._service.dequeue(
             entrypoints=entrypoints,
             limit=limit,
+            first=first,
             lease_ms=lease_ms,
             worker=worker,
             wait_s=wait_s,

@@ -101,7 +101,7 @@ class GrpcService:
             raise InvalidInputError(f"address must be host:port, not {address!r}")
         self.address = address
         self._tls = tls
-        self._metadata = () if token is None else (("authorization", f"Bearer {token}"),)
+        self._metadata: tuple[tuple[str, str], ...] = () if token is None else (("authorization", f"Bearer {token}"),)
         self._connect_s = connect_s
         self._call_s = call_s
         self._silence_s = silence_s
@@ -122,11 +122,14 @@ class GrpcService:
 
     # --- Verbs ---
 
-    async def enqueue(self, specs: Sequence[JobSpec], *, request_id: str | None = None) -> Sequence[JobRecord]:
+    async def enqueue(
+        self, specs: Sequence[JobSpec], *, request_id: str | None = None, generation: int = 0
+    ) -> Sequence[JobRecord]:
+        """`generation` is for the brokers of a ring among themselves."""
         if not specs:
             return ()
         line = self._open_line()
-        answer = await line.ask(EnqueueCall(line.next_number(), tuple(specs), request_id))
+        answer = await line.ask(EnqueueCall(line.next_number(), tuple(specs), request_id, generation))
         if type(answer) is AddedRun:
             created_ms, state, due_ms = answer.created_ms, answer.state, answer.due_ms
             numbered = enumerate(specs, answer.sequence)
@@ -137,10 +140,17 @@ class GrpcService:
         return tuple(answer.jobs)
 
     async def admit(
-        self, source: str, batch: int, parts: Sequence[StagedPart], *, skip_known: bool = False
+        self,
+        source: str,
+        batch: int,
+        parts: Sequence[StagedPart],
+        *,
+        skip_known: bool = False,
+        generation: int = 0,
     ) -> Admission:
+        """`generation` is for the brokers of a ring among themselves."""
         line = self._open_line()
-        answer = await line.ask(AdmitCall(line.next_number(), source, batch, tuple(parts), skip_known))
+        answer = await line.ask(AdmitCall(line.next_number(), source, batch, tuple(parts), skip_known, generation))
         admission: Admission = answer.admission
         return admission
 
@@ -149,6 +159,7 @@ class GrpcService:
         *,
         entrypoints: tuple[str, ...] | None,
         limit: int,
+        first: bool = False,
         lease_ms: int | None = None,
         worker: str | None = None,
         wait_s: float = 0.0,
@@ -159,8 +170,11 @@ class GrpcService:
         while True:
             line = self._open_line()
             at_once_s = min(wait_s, WAIT_AT_ONCE_S)
-            call = DequeueCall(line.next_number(), entrypoints, limit, lease_ms, worker, at_once_s, request_id, zones)
+            call = DequeueCall(
+                line.next_number(), entrypoints, limit, lease_ms, worker, at_once_s, request_id, zones, first
+            )
             jobs = await line.claim(call)
+            first = False
             if jobs or wait_s <= WAIT_AT_ONCE_S:
                 return jobs
             wait_s = (until_ms - self._clock.monotonic_ms()) / 1000

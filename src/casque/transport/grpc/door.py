@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 import msgspec
 
 from casque.clock import Clock, Random
-from casque.errors import CasqueError, NoLeaderError
-from casque.service import Host, QueueService
+from casque.errors import CasqueError, InvalidInputError, NoLeaderError
+from casque.service import Host, QueueService, RingHost
 from casque.telemetry import logger
 from casque.transport.border import Admit, Wrapper
 from casque.transport.grpc.packets import DequeueCall
@@ -21,6 +21,8 @@ log = logger("transport.grpc")
 T = TypeVar("T")
 
 STOPPING = "this one is stopping"
+SHARD = "casque-shard"
+"""Metadata of a call from one broker of a ring to another: which shard it is for."""
 
 
 class GrpcLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,38 +43,63 @@ class GrpcLimits(msgspec.Struct, frozen=True, kw_only=True):
 class Door:
     """Every call comes through here."""
 
-    def __init__(self, host: Host, admit: Admit, limits: GrpcLimits, *, clock: Clock, rng: Random) -> None:
+    def __init__(
+        self,
+        host: Host,
+        admit: Admit,
+        limits: GrpcLimits,
+        *,
+        peers: Admit | None = None,
+        clock: Clock,
+        rng: Random,
+    ) -> None:
         self.host = host
         self.limits = limits
         self.clock = clock
         self.rng = rng
         self.closing = asyncio.Event()
         self._admit = admit
+        self._peers = peers
         self._patient: set[asyncio.Task[Any]] = set()
         self._told: set[asyncio.Task[Any]] = set()
         self._left: set[asyncio.Task[None]] = set()
 
     def enter(self, context: Any) -> Wrapper:
-        """Raises NotAuthenticatedError."""
-        for key, value in context.invocation_metadata() or ():
-            if key == "authorization":
-                return self._admit(value if isinstance(value, str) else None)
-        return self._admit(None)
+        """
+        Raises:
+            NotAuthenticatedError: this is nobody who may come in.
+            NotAllowedError: somebody who may, but not to a shard, which is for other brokers.
+        """
+        said = {key: value for key, value in context.invocation_metadata() or () if isinstance(value, str)}
+        authorization, shard = said.get("authorization"), said.get(SHARD)
+        if shard is None:
+            return self._admit(authorization)
+        if self._peers is None or not shard.isdecimal():
+            raise InvalidInputError(f"{SHARD}: this broker serves no ring, or {shard!r} is no shard")
+        return AtShard(self._peers(authorization), int(shard))
 
     def service(self, admitted: Wrapper) -> QueueService:
         """The queue, as this caller may use it. To be asked for every call: leaders change."""
         if self.closing.is_set():
             raise NoLeaderError(STOPPING)
-        return admitted(self.host.service())
+        return admitted(self.behind(admitted))
+
+    def behind(self, admitted: Wrapper) -> QueueService:
+        """The queue that this caller came for, whatever the caller may do with it."""
+        if not isinstance(admitted, AtShard):
+            return self.host.service()
+        if not isinstance(self.host, RingHost):
+            raise InvalidInputError(f"{SHARD}: this broker serves no ring")
+        return self.host.shard(admitted.token)
 
     # --- Those who stay ---
 
     async def wait_for_jobs(self, service: QueueService, ask: DequeueCall) -> list[JobRecord]:
         """A dequeue that waits, but not beyond the end of this server: then it is one that does not wait."""
         if ask.wait_s <= 0 or self.closing.is_set():
-            return await _dequeue(service, ask, wait_s=0.0)
+            return await _dequeue(service, ask, wait_s=0.0, first=ask.first)
         try:
-            return await self.staying(_dequeue(service, ask, wait_s=ask.wait_s))
+            return await self.staying(_dequeue(service, ask, wait_s=ask.wait_s, first=ask.first))
         except ClosingError:
             if ask.request_id is None:
                 return []
@@ -119,14 +146,26 @@ class Door:
             await asyncio.wait(self._left)
 
 
+class AtShard:
+    """Lets another broker in, to one shard of a ring."""
+
+    def __init__(self, admitted: Wrapper, token: int) -> None:
+        self._admitted = admitted
+        self.token = token
+
+    def __call__(self, service: QueueService) -> QueueService:
+        return self._admitted(service)
+
+
 class ClosingError(Exception):
     """Not for callers: the server wants to close, and this had no end of its own."""
 
 
-async def _dequeue(service: QueueService, ask: DequeueCall, *, wait_s: float) -> list[JobRecord]:
+async def _dequeue(service: QueueService, ask: DequeueCall, *, wait_s: float, first: bool = False) -> list[JobRecord]:
     return await service.dequeue(
         entrypoints=ask.entrypoints,
         limit=ask.limit,
+        first=first,
         lease_ms=ask.lease_ms,
         worker=ask.worker,
         wait_s=wait_s,

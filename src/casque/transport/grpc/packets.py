@@ -12,7 +12,7 @@ from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
-from casque.service import Lease, Stats
+from casque.service import Known, Lease, Place, Stats
 from casque.transport.errors import WireError
 from casque.transport.settling import Refused
 from casque.types import (
@@ -53,6 +53,8 @@ class EnqueueCall(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="e
     number: int
     specs: tuple[JobSpec, ...]
     request_id: str | None = None
+    generation: int = 0
+    """Only between the brokers of a ring: the one that the caller knows."""
 
 
 class AdmitCall(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="admit"):
@@ -61,6 +63,8 @@ class AdmitCall(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="adm
     batch: int
     parts: tuple[StagedPart, ...]
     skip_known: bool = False
+    generation: int = 0
+    """Only between the brokers of a ring: the one that the caller knows."""
 
 
 class DequeueCall(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="dequeue"):
@@ -72,6 +76,7 @@ class DequeueCall(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="d
     wait_s: float = 0.0
     request_id: str | None = None
     zones: tuple[str, ...] | None = None
+    first: bool = False
 
 
 class AckCall(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="ack"):
@@ -183,6 +188,30 @@ class DropScheduleCall(msgspec.Struct, frozen=True, gc=False, array_like=True, t
     name: str
 
 
+class AdoptCall(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="adopt"):
+    """Only between the brokers of a ring, like the next two. Answered with the generation that the shard knows."""
+
+    number: int
+    generation: int
+    size: int
+
+
+class KnownCall(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="known"):
+    number: int
+    job_ids: tuple[str, ...]
+    request_id: str | None = None
+    places: tuple[Place, ...] = ()
+    admission: tuple[str, int] | None = None
+
+
+class DueCall(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="due"):
+    """Answered with 1 or 0."""
+
+    number: int
+    entrypoints: tuple[str, ...] | None = None
+    zones: tuple[str, ...] | None = None
+
+
 class Leave(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="leave"):
     """Whoever made the call of this number no longer waits for it. It is still answered, by `Done` at the least."""
 
@@ -211,6 +240,9 @@ Verb: TypeAlias = (
     | SchedulesCall
     | PauseScheduleCall
     | DropScheduleCall
+    | AdoptCall
+    | KnownCall
+    | DueCall
 )
 Call: TypeAlias = Verb | Leave
 
@@ -313,6 +345,11 @@ class Zones(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="zones")
     more: bool = False
 
 
+class Knows(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="knows"):
+    number: int
+    known: Known
+
+
 class Failed(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="failed"):
     number: int
     error: WireError
@@ -337,6 +374,7 @@ Answer: TypeAlias = (
     | Counted
     | Planned
     | Zones
+    | Knows
     | Failed
     | Farewell
 )

@@ -40,7 +40,8 @@ class GrpcServer:
     """Offers a host's queue on a port.
 
     `listen` is `host:port`; port 0 takes a free one, and `port` says which. `admit` is asked once per call, and once
-    per stream; without it everybody may do everything. `attempts_max` is for jobs of other languages' programs that do
+    per stream; without it everybody may do everything. `peers` is asked instead about other brokers of a ring, who come
+    to a shard; without it there are none. `attempts_max` is for jobs of other languages' programs that do
     not say it themselves.
 
     >>> import asyncio
@@ -65,6 +66,7 @@ class GrpcServer:
         listen: str,
         tls: Tls | None = None,
         admit: Admit = EVERYBODY,
+        peers: Admit | None = None,
         limits: GrpcLimits = DEFAULT_LIMITS,
         attempts_max: int | None = ATTEMPTS_MAX,
         osqueue_entrypoint: str = osqueue.ENTRYPOINT,
@@ -76,6 +78,7 @@ class GrpcServer:
         self._listen = listen
         self._tls = tls
         self._admit = admit
+        self._peers = peers
         self._limits = limits
         self._attempts_max = attempts_max
         self._osqueue_entrypoint = osqueue_entrypoint
@@ -94,7 +97,7 @@ class GrpcServer:
     async def start(self) -> None:
         """Raises InvalidInputError if it cannot listen there."""
         assert self._server is None, "a server starts once"
-        self._door = Door(self._host, self._admit, self._limits, clock=self._clock, rng=self._rng)
+        self._door = Door(self._host, self._admit, self._limits, peers=self._peers, clock=self._clock, rng=self._rng)
         self._server = grpc.aio.server(options=_options(self._limits), maximum_concurrent_rpcs=self._limits.rpcs)
         self._add_services(self._server, self._door)
         self._port = self._bind(self._server)

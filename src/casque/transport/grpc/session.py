@@ -10,15 +10,16 @@ import grpc
 import msgspec
 
 from casque.errors import CasqueError, InvalidInputError
-from casque.service import Outcome, QueueService
+from casque.service import Outcome, QueueService, ShardService
 from casque.transport.border import Wrapper
 from casque.transport.errors import WireError, to_wire
 from casque.transport.grpc import packets
 from casque.transport.grpc.casque_v1_pb2 import Packet
-from casque.transport.grpc.door import Door
+from casque.transport.grpc.door import AtShard, Door
 from casque.transport.grpc.packets import (
     AckCall,
     AdmitCall,
+    AdoptCall,
     Answer,
     Beat,
     Beats,
@@ -29,6 +30,7 @@ from casque.transport.grpc.packets import (
     DequeueCall,
     Done,
     DropScheduleCall,
+    DueCall,
     EnqueueCall,
     Failed,
     Farewell,
@@ -39,6 +41,8 @@ from casque.transport.grpc.packets import (
     HeartbeatsCall,
     Job,
     Jobs,
+    KnownCall,
+    Knows,
     Leave,
     NackCall,
     PauseScheduleCall,
@@ -189,7 +193,7 @@ class Session:
             if type(call) is DequeueCall:
                 answer = await self._claim(service, call)
             else:
-                answer = await _VERBS[type(call)](service, call)
+                answer = await self._verb(call)(service, call)
         except asyncio.CancelledError:
             if self._over:
                 raise
@@ -198,6 +202,13 @@ class Session:
             answer = Failed(call.number, to_wire(as_refusal(error)))
         del self._running[call.number]
         self._say(answer)
+
+    def _verb(self, call: Verb) -> Callable[[Any, Any], Awaitable[Answer]]:
+        if isinstance(self._admitted, AtShard) and (verb := _SHARD_VERBS.get(type(call))) is not None:
+            return verb
+        if type(call) not in _VERBS:
+            raise InvalidInputError("this call is for the brokers of a ring among themselves")
+        return _VERBS[type(call)]
 
     async def _claim(self, service: QueueService, call: DequeueCall) -> Answer:
         jobs = await self._door.wait_for_jobs(service, call)
@@ -252,7 +263,7 @@ class Session:
         if not jobs:
             return
         try:
-            service = self._door.host.service()  # not as the caller: its token may have been revoked meanwhile
+            service = self._door.behind(self._admitted)  # not as the caller: its token may have been revoked since
         except CasqueError:
             return  # led elsewhere by now: the leases run out there
         self._door.give_back(service, jobs)
@@ -370,4 +381,39 @@ _VERBS: dict[type, Callable[[QueueService, Any], Awaitable[Answer]]] = {
     SchedulesCall: _schedules,
     PauseScheduleCall: _pause_schedule,
     DropScheduleCall: _drop_schedule,
+}
+
+
+# --- Between the brokers of a ring ---
+
+
+async def _enqueue_at_shard(shard: ShardService, c: EnqueueCall) -> Answer:
+    added = await shard.enqueue(c.specs, request_id=c.request_id, generation=c.generation)
+    return packets.added(c.number, c.specs, added)
+
+
+async def _adopt(shard: ShardService, c: AdoptCall) -> Answer:
+    return Count(c.number, await shard.adopt(c.generation, c.size))
+
+
+async def _admit_at_shard(shard: ShardService, c: AdmitCall) -> Answer:
+    admission = await shard.admit(c.source, c.batch, c.parts, skip_known=c.skip_known, generation=c.generation)
+    return Taken(c.number, admission)
+
+
+async def _known(shard: ShardService, c: KnownCall) -> Answer:
+    known = await shard.known(c.job_ids, request_id=c.request_id, places=c.places, admission=c.admission)
+    return Knows(c.number, known)
+
+
+async def _has_due(shard: ShardService, c: DueCall) -> Answer:
+    return Count(c.number, int(await shard.has_due(c.entrypoints, c.zones)))
+
+
+_SHARD_VERBS: dict[type, Callable[[ShardService, Any], Awaitable[Answer]]] = {
+    EnqueueCall: _enqueue_at_shard,
+    AdmitCall: _admit_at_shard,
+    AdoptCall: _adopt,
+    KnownCall: _known,
+    DueCall: _has_due,
 }

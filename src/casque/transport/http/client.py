@@ -147,6 +147,7 @@ class HttpService:
         *,
         entrypoints: tuple[str, ...] | None,
         limit: int,
+        first: bool = False,  # noqa: ARG002  only a ring would make use of it
         lease_ms: int | None = None,
         worker: str | None = None,
         wait_s: float = 0.0,

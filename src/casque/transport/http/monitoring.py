@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from casque.errors import CasqueError
-from casque.service import Host, Role, Standing, Stats
+from casque.service import Host, RingHost, Role, Standing, Stats
 from casque.telemetry.metrics import Metrics
 
 STATS_LIMIT_S = 2.0
@@ -45,15 +45,26 @@ class Gauges:
             self._role.of(role.value).value = role is standing.role
         self._ready.of().value = is_ready(standing)
         self._epoch.of().value = standing.epoch
-        stats = await self._stats()
+        if standing.shards:
+            self._share(standing)
+        stats = await self._stats(of_ring=standing.shards > 0)
         self._position.of().value = standing.position if stats is None else max(standing.position, stats.position)
         self._readable.of().value = stats is not None
         self._count(stats)
         return stats
 
-    async def _stats(self) -> Stats | None:
+    def _share(self, standing: Standing) -> None:
+        """Only of a ring: a queue without shards has no such numbers."""
+        gauge = self._metrics.gauge
+        gauge("casque_ring_shards", "Shards that the ring has.").of().value = standing.shards
+        gauge("casque_ring_shards_led", "Shards that this broker leads.").of().value = standing.led
+        gauge("casque_ring_brokers", "Brokers that share the shards, this one included.").of().value = standing.members
+
+    async def _stats(self, *, of_ring: bool) -> Stats | None:
         try:
             async with asyncio.timeout(STATS_LIMIT_S):
+                if of_ring and isinstance(self._host, RingHost):
+                    return await self._host.led_stats()
                 return await self._host.service().stats()
         except (CasqueError, TimeoutError):
             return None

@@ -1,4 +1,4 @@
-"""Joins a broker, its queue and its servers: what `casque serve` runs."""
+"""One broker with its ports."""
 
 from __future__ import annotations
 
@@ -8,17 +8,21 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Protocol
 
+from casque.app.ring import Peers, ring_broker
 from casque.broker.broker import Broker
 from casque.client.opening import Parts, as_store
 from casque.client.queue import DEFAULTS
 from casque.clock import Clock, Random, SystemClock, system_random
-from casque.errors import NoLeaderError
-from casque.service import QueueService, Role, Standing
+from casque.codec.head import KEY, RING, read_layout
+from casque.errors import InvalidInputError, NoLeaderError
+from casque.ring.broker import RingBroker
+from casque.service import QueueService, Role, ShardService, Standing, Stats
 from casque.settings import BrokerSettings, QueueSettings
+from casque.storage.port import Stored
 from casque.telemetry import logger
 from casque.telemetry.metrics import Metrics
 from casque.transport.access import TokenBook
-from casque.transport.border import DEFAULT_LIMITS, Limits, admit
+from casque.transport.border import DEFAULT_LIMITS, Limits, admit, admit_peers
 from casque.transport.grpc.server import GrpcServer
 from casque.transport.http.server import HttpServer
 from casque.transport.listening import Address, advertised, check_exposure
@@ -49,6 +53,8 @@ class ServeOptions:
     limits: Limits = DEFAULT_LIMITS
     drain: timedelta = timedelta(seconds=30)
     """How long a clean stop may take."""
+    peers: Peers = field(default_factory=Peers)
+    """How it reaches the other brokers, if it serves a ring."""
 
 
 class Server(Protocol):
@@ -56,7 +62,7 @@ class Server(Protocol):
 
 
 class BrokerServer:
-    """One broker with its ports. Satisfies `Host` by way of its broker.
+    """One broker with its ports. Satisfies `Host`, and of a ring `RingHost`, by way of its broker.
 
     >>> import asyncio
     >>> from casque import Queue
@@ -90,7 +96,7 @@ class BrokerServer:
         self._parts = Parts(
             as_store(options.url, options.store_options), options.queue, layout=options.layout, clock=clock, rng=rng
         )
-        self._broker: Broker | None = None
+        self._broker: Broker | RingBroker | None = None
         self._running: asyncio.Task[None] | None = None
         self._servers: list[Server] = []
         self.metrics = Metrics()
@@ -109,6 +115,20 @@ class BrokerServer:
         if self._broker is None:
             raise NoLeaderError("this broker has just started")
         return self._broker.service()
+
+    def shard(self, token: int) -> ShardService:
+        """For the other brokers of a ring."""
+        if isinstance(self._broker, RingBroker):
+            return self._broker.shard(token)
+        raise (
+            NoLeaderError("this broker has just started")
+            if self._broker is None
+            else InvalidInputError("this broker serves a queue without shards")
+        )
+
+    async def led_stats(self) -> Stats:
+        assert isinstance(self._broker, RingBroker), "only of a ring"
+        return await self._broker.led_stats()
 
     def standing(self) -> Standing:
         return Standing(Role.STARTING) if self._broker is None else self._broker.standing()
@@ -130,24 +150,37 @@ class BrokerServer:
         """
         try:
             await self._listen()
-            parts = self._parts
-            self._broker = Broker(
-                parts.committer(),
-                parts.history(),
-                address=self.address,
-                queue=parts.settings,
-                settings=self._options.broker,
-                clock=self._clock,
-                rng=self._rng,
-                blobs=parts.blobs(),
-                staging=parts.staging(),
-            )
+            self._broker = self._ring_broker() if await self._is_ring() else self._queue_broker()
             await self._broker.open()
             self._running = asyncio.create_task(self._broker.run(), name="casque broker")
             await self._broker.settled()
         except BaseException:
             await self.stop()
             raise
+
+    async def _is_ring(self) -> bool:
+        read = await self._parts.store.get(KEY)
+        return isinstance(read, Stored) and read_layout(KEY, read.body).layout == RING
+
+    def _queue_broker(self) -> Broker:
+        parts = self._parts
+        return Broker(
+            parts.committer(),
+            parts.history(),
+            address=self.address,
+            queue=parts.settings,
+            settings=self._options.broker,
+            clock=self._clock,
+            rng=self._rng,
+            blobs=parts.blobs(),
+            staging=parts.staging(),
+        )
+
+    def _ring_broker(self) -> RingBroker:
+        self._options.peers.check(self._options.tokens)
+        return ring_broker(
+            self._parts, self._options.peers.connect, address=self.address, settings=self._options.broker
+        )
 
     async def wait(self) -> None:
         """Until the broker ends: by `stop`, or by a fault of its own, which is raised."""
@@ -174,6 +207,7 @@ class BrokerServer:
             listen=str(options.listen),
             tls=options.tls,
             admit=measuring(door, self.metrics),
+            peers=admit_peers(options.tokens),
             attempts_max=options.queue.max_attempts,
             clock=self._clock,
             rng=self._rng,

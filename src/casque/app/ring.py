@@ -1,0 +1,171 @@
+"""A broker of a ring from its parts: a candidacy in each shard that is its share, and a way to the leaders of the
+others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any, TypeAlias, cast
+
+import msgspec
+
+from casque.broker.broker import Broker, Shared
+from casque.client.opening import Parts
+from casque.client.reaching import peer_connect
+from casque.client.remote import RemoteService
+from casque.client.remote_shard import LedShard, RemoteShard
+from casque.engine.group import GroupCommit
+from casque.engine.history import History
+from casque.errors import InvalidInputError, NoLeaderError, NotAuthenticatedError
+from casque.journal.discovery import find_leader
+from casque.ring.broker import RingBroker
+from casque.ring.local import LocalShard
+from casque.ring.members import Members
+from casque.ring.service import RingService
+from casque.ring.shards import Shard, Shards, checked
+from casque.settings import BrokerSettings
+from casque.storage.port import Store
+from casque.transport.access import TokenBook
+from casque.transport.grpc.credentials import ClientTls
+from casque.transport.scopes import Scope
+
+IDLE_LEASES = 4
+"""A shard in which nothing happens is looked after so rarely: that its broker lives, the broker shows for all at
+once."""
+
+
+class Peers(msgspec.Struct, frozen=True, kw_only=True):
+    """How the brokers of a ring reach each other."""
+
+    token: str | None = None
+    tls: ClientTls | None = None
+
+    def check(self, book: TokenBook | None) -> None:
+        """That the others will let this broker in, if their tokens are the same.
+
+        Raises:
+            InvalidInputError: they will not.
+        """
+        if book is None:
+            return
+        if self.token is None:
+            raise InvalidInputError(
+                "the brokers of a ring call each other, and ask for tokens: set CASQUE_TOKEN to one with the scope "
+                "admin"
+            )
+        try:
+            principal = book.principal_for(f"Bearer {self.token}")
+        except NotAuthenticatedError as error:
+            raise InvalidInputError(
+                f"CASQUE_TOKEN is for the other brokers of the ring, and no good: {error}"
+            ) from None
+        if principal.limited or not principal.may(Scope.ADMIN):
+            raise InvalidInputError(
+                f"CASQUE_TOKEN is for the other brokers of the ring: it must have the scope admin, for all zones and "
+                f"entrypoints; the token {principal.name!r} has not"
+            )
+
+    def connect(self, shard: int, address: str) -> RemoteService:
+        return peer_connect(shard, self.token, self.tls)(address)
+
+
+Connect: TypeAlias = Callable[[int, str], RemoteService]
+"""Reaches a shard behind the broker at an address."""
+
+
+def ring_broker(parts: Parts, connect: Connect, *, address: str, settings: BrokerSettings) -> RingBroker:
+    return _Joint(parts, connect, address, settings).broker
+
+
+class _Joint:
+    """What a ring's service, its broker and its seats know of each other."""
+
+    def __init__(self, parts: Parts, connect: Connect, address: str, settings: BrokerSettings) -> None:
+        self._parts = parts
+        self._connect = connect
+        self._address = address
+        self._settings = settings
+        clock, rng = parts.clock, parts.rng
+        self._members = Members(parts.store, address, settings=settings, clock=clock, rng=rng)
+        ring = RingService(
+            Shards(parts.root(), self._shard, clock=clock), clock=clock, rng=rng, books=parts.books(), feeds=False
+        )
+        self.broker = RingBroker(
+            self._members, ring, self._seat, address=address, settings=settings, clock=clock, rng=rng
+        )
+
+    def _seat(self, token: int) -> Broker:
+        parts = self._parts.shard(token)
+
+        def serving(group: GroupCommit, history: History | None) -> LocalShard:
+            return parts.shard_service(token, group, history)
+
+        return Broker(
+            parts.committer(),
+            parts.history(),
+            address=self._address,
+            queue=parts.settings,
+            settings=self._settings,
+            clock=parts.clock,
+            rng=parts.rng,
+            shared=Shared(
+                id=self._members.id,
+                gone=self._members.is_gone,
+                idle=timedelta(seconds=self._settings.lease.total_seconds() * IDLE_LEASES),
+                serving=serving,
+                check=lambda state: checked(token, state.ring),
+            ),
+        )
+
+    def _shard(self, token: int) -> Shard:
+        parts = self._parts
+        finder = _Finder(self.broker, token, parts.shard(token).store, self._address)
+
+        def connect(address: str) -> RemoteService:
+            if address == self._address:
+                return cast(RemoteService, Here(self.broker, token, address))
+            return self._connect(token, address)
+
+        remote = RemoteShard(finder, connect, settings=parts.settings, clock=parts.clock, rng=parts.rng)
+        return LedShard(token, remote)
+
+
+class _Finder:
+    """The leader of a shard: this broker, if it leads it, or whoever the shard itself names."""
+
+    def __init__(self, broker: RingBroker, token: int, store: Store, address: str) -> None:
+        self._broker = broker
+        self._token = token
+        self._store = store
+        self._address = address
+
+    async def find(self) -> str:
+        if self._token in self._broker.led():
+            return self._address
+        address = await find_leader(self._store)
+        if address is None:
+            raise NoLeaderError(f"the brokers are electing one for shard {self._token}")
+        return address
+
+    async def close(self) -> None:
+        """The store belongs to whoever opened it."""
+
+
+class Here:
+    """A shard that this very broker leads, in the place of a connection: asked each time, because leaders change."""
+
+    def __init__(self, broker: RingBroker, token: int, address: str) -> None:
+        self._broker = broker
+        self._token = token
+        self.address = address
+
+    def __getattr__(self, name: str) -> Any:
+        """
+        Raises:
+            QueueLedError: another broker leads it by now.
+            NoLeaderError: nobody does.
+        """
+        return getattr(self._broker.shard(self._token), name)
+
+    async def close(self) -> None:
+        """There is no connection."""

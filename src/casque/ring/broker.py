@@ -1,0 +1,327 @@
+"""One broker of a ring: leads its share of the shards, and answers for all of them.
+
+Each shard has a leader of its own, elected as for any queue. What lives here is who tries: the brokers that are alive
+share the shards out by a rule that all of them know, and re-share when one comes, leaves or dies. If they disagree for
+a while, two try to lead one shard, and the shard decides; or none does, and its callers wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Protocol, cast
+
+from casque.clock import Clock, Random
+from casque.errors import CasqueError, InvalidInputError, NoLeaderError
+from casque.ring.members import Members
+from casque.ring.service import RingService, summed
+from casque.ring.shares import next_in_line, shares
+from casque.service import QueueService, Role, ShardService, Standing, Stats
+from casque.settings import BrokerSettings, milliseconds
+from casque.telemetry import logger
+
+log = logger("ring")
+
+MISSING_LEASES = 3
+"""So long a shard may be led by nobody although the broker that should lead it lives; then another one tries."""
+
+
+class Seat(Protocol):
+    """This broker's candidacy in one shard, and its leadership: `casque.broker.broker.Broker`."""
+
+    def service(self) -> QueueService: ...
+
+    def standing(self) -> Standing: ...
+
+    async def changed(self) -> Standing: ...
+
+    async def settled(self) -> None: ...
+
+    async def run(self) -> None: ...
+
+    def doubt(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+
+class RingBroker:
+    """Satisfies `RingHost`. Run it as a task; `stop` ends it."""
+
+    def __init__(
+        self,
+        members: Members,
+        service: RingService,
+        seat: Callable[[int], Seat],
+        *,
+        address: str,
+        settings: BrokerSettings,
+        clock: Clock,
+        rng: Random,
+    ) -> None:
+        """`seat` makes a candidacy in a shard, to be run; what it serves is a `ShardService`."""
+        self._members = members
+        self._ring = service
+        self._make_seat = seat
+        self._address = address
+        self._settings = settings
+        self._clock = clock
+        self._rng = rng
+        self._seats: dict[int, _Taken] = {}
+        self._shards = 0
+        self._beat_ms: int | None = None
+        self._missing: dict[int, int] = {}
+        """Shards that nobody leads, and since when, by this process's clock."""
+        self._instead: set[int] = set()
+        """Shards that this broker leads in somebody's place, for as long as the brokers are the same."""
+        self._unled: dict[int, str] = {}
+        """Shards of this broker's that cannot be led, and why."""
+        self._known: frozenset[str] = frozenset()
+        self._shared: tuple[frozenset[str], int] | None = None
+        self._mine: set[int] = set()
+        self._of_others: dict[int, str] = {}
+        self._role = Role.STARTING
+        self._problem: str | None = None
+        self._wake = asyncio.Event()
+        self._stopping = False
+        self._closing = False
+        self._changed = asyncio.Event()
+        self._looked = asyncio.Event()
+
+    # --- What a server asks ---
+
+    def service(self) -> QueueService:
+        if self._closing or self._role is Role.STARTING:
+            raise NoLeaderError("this broker is stopping" if self._closing else "this broker has just started")
+        return self._ring
+
+    def shard(self, token: int) -> ShardService:
+        """
+        Raises:
+            QueueLedError: another broker leads it; nothing was done.
+            NoLeaderError: nobody leads it, as far as this broker knows; nothing was done.
+        """
+        taken = self._seats.get(token)
+        if taken is None:
+            if token >= self._shards:
+                raise InvalidInputError(f"there is no shard {token} that this broker knows of; it knows {self._shards}")
+            raise NoLeaderError(f"this broker does not lead shard {token}")
+        return cast(ShardService, taken.seat.service())  # what this broker's seats serve are shards
+
+    def standing(self) -> Standing:
+        return Standing(
+            self._role,
+            leader=self._address if self._role is Role.LEADER else None,
+            problem=self._problem or self._trouble_of_seats(),
+            shards=self._shards,
+            led=len(self.led()),
+            members=1 + len(self._members.alive()),
+        )
+
+    def led(self) -> tuple[int, ...]:
+        """The shards that this broker leads."""
+        return tuple([token for token, taken in sorted(self._seats.items()) if taken.leads])
+
+    async def led_stats(self) -> Stats:
+        stats = await asyncio.gather(*(self.shard(token).stats() for token in self.led()))
+        return summed(stats)
+
+    async def settled(self) -> None:
+        """Until every shard that is this broker's share is led by it, or by somebody it knows."""
+        await self._looked.wait()
+        await asyncio.gather(*(taken.seat.settled() for taken in self._seats.values()))
+
+    async def changed(self) -> Standing:
+        await self._changed.wait()
+        self._changed.clear()
+        return self.standing()
+
+    def _trouble_of_seats(self) -> str | None:
+        standing = {token: taken.problem for token, taken in self._seats.items() if taken.problem is not None}
+        troubles = self._unled | standing
+        if not troubles:
+            return None
+        token = min(troubles)
+        others = f", and {len(troubles) - 1} other shards" if len(troubles) > 1 else ""
+        return f"shard {token}{others}: {troubles[token]}"
+
+    # --- Life ---
+
+    async def open(self) -> None:
+        """Read the ring for the first time, and tell the others of this broker.
+
+        Raises:
+            StoreAccessError: the bucket is not there, or the credentials are wrong.
+            InvalidInputError: there is no ring.
+        """
+        await self._ring.start()
+        self._shards = (await self._ring.refresh()).shards
+        await self._members.beat()
+        self._beat_ms = self._clock.monotonic_ms()
+
+    async def run(self) -> None:
+        """Until `stop`."""
+        try:
+            self._become(Role.LEADER)
+            while not self._stopping:
+                await self._round()
+                self._looked.set()
+                await self._pause(self._settings.heartbeat.total_seconds() * self._rng.uniform(0.8, 1.0))
+        finally:
+            await self._end()
+
+    def stop(self) -> None:
+        """Leave the shards to the others, finish what was taken. `run` returns when that is done."""
+        self._stopping = True
+        self._wake.set()
+
+    async def _round(self) -> None:
+        """Look around, show that one lives, and lead what is to be led."""
+        try:
+            await self._show_life()
+            self._shards = max(self._shards, (await self._ring.refresh()).shards)
+            await self._members.look()
+        except CasqueError as error:
+            self._trouble(str(error))
+            return
+        if self._members.has_twin():
+            self._trouble(
+                f"--advertise: another broker that is alive advertises {self._address} too. Give each broker an "
+                "address of its own: what is for the other one may come here"
+            )
+        else:
+            self._well()
+        self._share()
+
+    async def _show_life(self) -> None:
+        now_ms, before_ms = self._clock.monotonic_ms(), self._beat_ms
+        await self._members.beat(self.led())
+        self._beat_ms = now_ms
+        if before_ms is not None and now_ms - before_ms > milliseconds(self._settings.lease) / 2:
+            # The others may have taken this broker for dead, and its shards.
+            for taken in self._seats.values():
+                taken.seat.doubt()
+
+    def _share(self) -> None:
+        alive = self._members.alive()
+        known = frozenset((*alive, self._members.id))
+        if known != self._known:
+            self._known = known
+            self._instead.clear()
+            self._missing.clear()
+            self._changed.set()
+            log.info("%d brokers share %d shards", len(known), self._shards)
+        if self._shared != (known, self._shards):
+            self._shared = known, self._shards
+            led = shares(known, self._shards)
+            self._mine = {token for token, member in led.items() if member == self._members.id}
+            self._of_others = {token: member for token, member in led.items() if member != self._members.id}
+        self._step_in(token for member in alive.values() for token in member.leads)
+        wanted = self._mine | self._instead
+        for token in wanted - self._seats.keys():
+            self._take(token)
+        self._unled = {token: why for token, why in self._unled.items() if token in wanted}
+        for token in self._seats.keys() - wanted:
+            self._seats[token].seat.stop()
+
+    def _step_in(self, led_by_others: Iterable[int]) -> None:
+        """A broker may live and yet not manage to lead one of its shards: then the next in line tries."""
+        now_ms = self._clock.monotonic_ms()
+        led = {*led_by_others, *self.led()}
+        self._missing = {token: self._missing.get(token, now_ms) for token in self._of_others if token not in led}
+        for token, since_ms in self._missing.items():
+            late = now_ms - since_ms >= MISSING_LEASES * milliseconds(self._settings.lease)
+            if late and next_in_line(self._known, token, after=self._of_others[token]) == self._members.id:
+                log.warning("nobody leads shard %d; this broker tries", token)
+                self._instead.add(token)
+
+    # --- Seats ---
+
+    def _take(self, token: int) -> None:
+        taken = self._seats[token] = _Taken(self._make_seat(token))
+        taken.task = asyncio.create_task(self._sit(token, taken), name=f"casque shard {token}")
+
+    async def _sit(self, token: int, taken: _Taken) -> None:
+        watching = asyncio.create_task(self._watch(token, taken))
+        try:
+            await taken.seat.run()
+        except CasqueError as error:
+            if token not in self._unled:
+                log.error("shard %d cannot be led, and is tried again: %s", token, error)
+            self._unled[token] = str(error)
+        except Exception as error:
+            log.exception("shard %d cannot be led, in a way that nobody thought of; it is tried again", token)
+            self._unled[token] = repr(error)
+        finally:
+            watching.cancel()
+            del self._seats[token]
+            self._changed.set()
+
+    async def _watch(self, token: int, taken: _Taken) -> None:
+        while True:
+            standing = await taken.seat.changed()
+            taken.leads, taken.problem = standing.role is Role.LEADER, standing.problem
+            if taken.leads:
+                self._unled.pop(token, None)
+            self._changed.set()
+
+    # --- The end ---
+
+    async def _end(self) -> None:
+        try:
+            await self._hand_over()
+        finally:
+            self._closing = True
+            self._become(Role.STOPPING)
+            self._looked.set()
+            for taken in self._seats.values():
+                taken.seat.stop()
+            await asyncio.gather(*(taken.task for taken in self._seats.values() if taken.task is not None))
+            await self._ring.stop()
+
+    async def _hand_over(self) -> None:
+        """Others notice that this broker is about to leave before it does: then they stand by when it resigns, and
+        nobody waits for longer than they need to take over."""
+        try:
+            await self._members.leave()
+        except CasqueError as error:
+            log.warning("could not tell the others: they take over when this broker seems dead: %s", error)
+            return
+        if self._members.alive() and self._stopping and self.led():
+            await self._clock.sleep(self._settings.heartbeat.total_seconds() * 1.25)
+
+    async def _pause(self, seconds: float) -> None:
+        timer = self._clock.call_later(seconds, self._wake.set)
+        try:
+            await self._wake.wait()
+        finally:
+            timer.cancel()
+            self._wake.clear()
+
+    # --- Saying how it stands ---
+
+    def _become(self, role: Role) -> None:
+        if self._role is not role:
+            self._role = role
+            self._changed.set()
+
+    def _trouble(self, problem: str) -> None:
+        if self._problem is None:
+            log.warning("in trouble, and goes on trying: %s", problem)
+            self._changed.set()
+        self._problem = problem
+
+    def _well(self) -> None:
+        if self._problem is not None:
+            log.info("well again")
+            self._problem = None
+            self._changed.set()
+
+
+class _Taken:
+    """A seat that is being run."""
+
+    def __init__(self, seat: Seat) -> None:
+        self.seat = seat
+        self.task: asyncio.Task[None] | None = None
+        self.leads = False
+        self.problem: str | None = None

@@ -1,0 +1,59 @@
+"""A shard whose engine runs in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import cast
+
+from casque.engine.blobs import Blobs
+from casque.engine.embedded import EmbeddedService
+from casque.engine.history import History
+from casque.engine.operation import Executor
+from casque.engine.staging import Staging
+from casque.service import Known, Place
+from casque.settings import QueueSettings
+from casque.state import AdoptRing, RingView, State
+
+
+class LocalShard(EmbeddedService):
+    """Satisfies `ShardService` without any transport."""
+
+    def __init__(
+        self,
+        token: int,
+        executor: Executor,
+        settings: QueueSettings,
+        history: History | None = None,
+        *,
+        blobs: Blobs | None = None,
+        staging: Staging | None = None,
+    ) -> None:
+        super().__init__(executor, settings, history, blobs=blobs, staging=staging)
+        self._token = token
+
+    async def adopt(self, generation: int, size: int) -> int:
+        ring = cast(RingView, await self._executor.execute(AdoptRing(generation, size, self._token)))
+        return ring.generation
+
+    async def known(
+        self,
+        job_ids: Sequence[str] = (),
+        *,
+        request_id: str | None = None,
+        places: Sequence[Place] = (),
+        admission: tuple[str, int] | None = None,
+    ) -> Known:
+        def look(state: State, _now_ms: int) -> Known:
+            held = state.places
+            return Known(
+                frozenset([job_id for job_id in job_ids if job_id in state.jobs]),
+                request_id is not None and request_id in state.requests,
+                frozenset([place for place in places if place[1] in (held.zones if place[0] else held.keys)]),
+                frozenset([name for is_zone, name in places if is_zone and state.is_fifo(name)]),
+                None if admission is None else state.admitted(*admission),
+            )
+
+        return cast(Known, await self._executor.look(look))
+
+    async def has_due(self, entrypoints: tuple[str, ...] | None, zones: tuple[str, ...] | None) -> bool:
+        return cast(bool, await self._executor.look(lambda state, now_ms: state.has_due(entrypoints, now_ms, zones)))

@@ -1,0 +1,149 @@
+"""The brokers of a ring as one of them knows them: each keeps one small object below the ring's root.
+
+Whether somebody lives is judged by change, seen by this process's own clock; what others wrote is never compared with
+it. All of this is about who should try to lead. Whether somebody leads, the shards decide by themselves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from casque.clock import Clock, Random, new_id, new_nonce
+from casque.codec.member import FOLDER, Member, decode_member, encode_member, member_key
+from casque.errors import CasqueError, StorageError
+from casque.settings import BrokerSettings, milliseconds
+from casque.storage.port import Missing, Store, Stored, Won
+from casque.telemetry import logger
+
+log = logger("ring")
+
+FORGOTTEN_LEASES = 20
+"""After so many leases of silence the object of a dead broker is removed, by whoever notices."""
+
+
+class _Seen:
+    """Somebody else, as last seen."""
+
+    def __init__(self, member: Member, etag: str, now_ms: int, *, moves: bool) -> None:
+        self.member = member
+        self.etag = etag
+        self.changed_ms = now_ms
+        self.moves = moves
+        """Whether it has changed under this process's eyes."""
+
+
+class Members:
+    """This broker's own object, and what it knows of the others."""
+
+    def __init__(self, store: Store, address: str, *, settings: BrokerSettings, clock: Clock, rng: Random) -> None:
+        self.id = new_id(rng)
+        self._store = store
+        self._address = address
+        self._lease_ms = milliseconds(settings.lease)
+        self._clock = clock
+        self._rng = rng
+        self._etag: str | None = None
+        self._beats = 0
+        self._seen: dict[str, _Seen] = {}
+        self._looked_ms = clock.monotonic_ms()
+
+    # --- Oneself ---
+
+    async def beat(self, leads: tuple[int, ...] = ()) -> None:
+        """Show that this broker lives, and what it leads.
+
+        Raises:
+            StorageError: nobody was shown anything, as far as is known.
+        """
+        self._beats += 1
+        key = member_key(self.id)
+        nonce = new_nonce(self._rng)
+        body = encode_member(Member(id=self.id, address=self._address, beats=self._beats, nonce=nonce, leads=leads))
+        for _ in range(2):
+            if self._etag is None:
+                outcome = await self._store.create(key, body)
+            else:
+                outcome = await self._store.replace(key, body, expected=self._etag)
+            if isinstance(outcome, Won):
+                self._etag = outcome.etag
+                return
+            # Nobody else writes it: it is an earlier attempt of ours that landed, or somebody took us for dead.
+            read = await self._store.get(key)
+            self._etag = read.etag if isinstance(read, Stored) else None
+            if isinstance(read, Stored) and read.body == body:
+                return
+        raise StorageError(f"{key} could not be written")
+
+    async def leave(self) -> None:
+        """A clean end: the others need not wait until this broker seems dead."""
+        await self._store.delete(member_key(self.id))
+
+    # --- The others ---
+
+    async def look(self) -> None:
+        """See who is there, and who has changed.
+
+        Raises:
+            StorageError: the store did not answer.
+        """
+        now_ms = self._clock.monotonic_ms()
+        keys = [key async for key in self._store.list(FOLDER) if key != member_key(self.id)]
+        found = await asyncio.gather(*map(self._read, keys))
+        self._seen = {seen.member.id: seen for seen in found if seen is not None}
+        if now_ms - self._looked_ms >= self._lease_ms / 2:
+            # Whoever has not looked has not seen that nothing changes: the store or this process was away for long.
+            for seen in self._seen.values():
+                seen.changed_ms = now_ms
+        self._looked_ms = now_ms
+        for name, seen in list(self._seen.items()):
+            if self._silent_ms(seen) >= FORGOTTEN_LEASES * self._lease_ms:
+                await self._forget(name)
+
+    async def _read(self, key: str) -> _Seen | None:
+        name = key.removeprefix(FOLDER)
+        known = self._seen.get(name)
+        read = await self._store.get(key, unless=known.etag if known is not None else None)
+        if isinstance(read, Missing):
+            return None
+        if not isinstance(read, Stored):
+            return known
+        member = decode_member(read.body)
+        if member is None or member.id != name:
+            return None
+        return _Seen(member, read.etag, self._clock.monotonic_ms(), moves=known is not None)
+
+    async def forget_all(self) -> None:
+        """Remove the objects of all others: they are known to be dead."""
+        for name in list(self._seen):
+            await self._forget(name)
+
+    async def _forget(self, name: str) -> None:
+        try:
+            await self._store.delete(member_key(name))
+            log.info("the broker at %s has been silent for long, and is forgotten", self._seen[name].member.address)
+            del self._seen[name]
+        except CasqueError as error:
+            log.warning("the object of a dead broker could not be removed: %s", error)
+
+    def alive(self) -> dict[str, Member]:
+        """Those that have shown a sign of life within a lease. This one is not among them."""
+        return {name: seen.member for name, seen in self._seen.items() if self._silent_ms(seen) < self._lease_ms}
+
+    def is_gone(self, member_id: str) -> bool:
+        """Whether it is there, and has not changed for a lease. One whose object is missing may be about to leave."""
+        seen = self._seen.get(member_id)
+        return seen is not None and self._silent_ms(seen) >= self._lease_ms
+
+    def has_twin(self) -> bool:
+        """Whether another broker lives under this one's address. One that died there is ordinary: it was this one."""
+        return any(seen.moves and seen.member.address == self._address for seen in self._seen.values())
+
+    def _silent_ms(self, seen: _Seen) -> int:
+        return self._looked_ms - seen.changed_ms
+
+
+async def addresses(store: Store) -> list[str]:
+    """Where brokers of a ring may be found: some of them may be dead. Raises StorageError."""
+    reads = await asyncio.gather(*[store.get(key) async for key in store.list(FOLDER)])
+    found = [decode_member(read.body) for read in reads if isinstance(read, Stored)]
+    return sorted({member.address for member in found if member is not None})

@@ -1,0 +1,153 @@
+"""A ring behind brokers with tokens and TLS, and the commands that find these brokers through the bucket."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+from pathlib import Path
+
+import httpx
+import pytest
+import trustme
+from tests.contract.test_service_ring_brokers import FREE, SOON, brokers
+from tests.integration.shell import casque
+
+from casque import InvalidInputError, NotAllowedError, NotAuthenticatedError, Queue
+from casque.app import BrokerServer, Peers, ServeOptions
+from casque.client.opening import Parts, as_store
+from casque.client.queue import DEFAULTS
+from casque.client.reaching import ClientTlsFiles, through_brokers
+from casque.clock import SystemClock
+from casque.transport import tokenfile
+from casque.transport.access import TokenBook
+from casque.transport.grpc.credentials import ClientTls
+from casque.transport.grpc.peer import GrpcShard
+from casque.transport.scopes import Scope
+from casque.transport.tls import TlsFiles
+
+pytestmark = pytest.mark.asyncio
+
+NOW = datetime.fromtimestamp(SystemClock().wall_ms() / 1000, UTC)
+
+
+async def a_ring(place: str, shards: int = 4) -> None:
+    store = as_store(place)
+    await Parts(store, DEFAULTS).builder().create(shards)
+    await store.close()
+
+
+async def shared(*servers: BrokerServer) -> None:
+    for server in servers:
+        while server.standing().led != server.standing().shards // len(servers):
+            await server.changed()
+
+
+async def test_brokers_of_a_ring_show_each_other_a_token_and_a_certificate(tmp_path: Path) -> None:
+    place, file = (tmp_path / "queue").as_uri(), tmp_path / "tokens.json"
+    await a_ring(place)
+    admin = tokenfile.add(file, name="brokers", scopes=[Scope.ADMIN], created=NOW)
+    producer = tokenfile.add(file, name="shop", scopes=[Scope.PRODUCE], created=NOW, zones=["acme"])
+    authority = trustme.CA()
+    own = authority.issue_cert("127.0.0.1")
+    own.private_key_pem.write_to_path(str(tmp_path / "key.pem"))
+    own.cert_chain_pems[0].write_to_path(str(tmp_path / "cert.pem"))
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    tls = ClientTls(
+        roots=authority.cert_pem.bytes(), key=own.private_key_pem.bytes(), chain=own.cert_chain_pems[0].bytes()
+    )
+
+    def a_broker(token: str | None) -> BrokerServer:
+        return BrokerServer(
+            ServeOptions(
+                url=place,
+                listen=FREE,
+                tls=TlsFiles(tmp_path / "cert.pem", tmp_path / "key.pem", tmp_path / "ca.pem").load(),
+                tokens=TokenBook(file),
+                broker=SOON,
+                peers=Peers(token=token, tls=tls),
+            )
+        )
+
+    for token, why in ((None, "CASQUE_TOKEN"), ("casque_nobody", "no good"), (producer, "scope admin")):
+        with pytest.raises(InvalidInputError, match=why):
+            await a_broker(token).start()
+    one, other = a_broker(admin), a_broker(admin)
+    await one.start()
+    await other.start()
+    try:
+        await shared(one, other)
+        files = ClientTlsFiles(ca=tmp_path / "ca.pem", cert=tmp_path / "cert.pem", key=tmp_path / "key.pem")
+        async with Queue.open(f"grpcs://{one.address}", token=producer, tls=files) as shop:
+            await shop.enqueue("send", b"1", zone="acme")
+            with pytest.raises(NotAllowedError):
+                await shop.enqueue("send", b"2", zone="umbrella")
+        async with Queue.open(place, via="broker", token=admin, tls=files) as office:
+            for n in range(8):
+                await office.enqueue("send", b"", zone=f"z{n}")
+            assert (await office.stats()).totals.ready == 9
+        for token, refused in ((producer, NotAllowedError), (None, NotAuthenticatedError)):
+            stranger = GrpcShard(one.address, 0, token=token, tls=tls)
+            with pytest.raises(refused):
+                await stranger.adopt(99, 1)
+            await stranger.close()
+    finally:
+        await one.stop()
+        await other.stop()
+
+
+async def test_what_brokers_ask_each_other_is_not_for_clients(tmp_path: Path) -> None:
+    server = BrokerServer(ServeOptions(url=(tmp_path / "plain").as_uri(), listen=FREE))
+    await server.start()
+    shard = GrpcShard(server.address, 0)
+    try:
+        with pytest.raises(InvalidInputError, match="without shards"):
+            await shard.stats()
+    finally:
+        await shard.close()
+        await server.stop()
+
+
+async def test_each_broker_counts_the_shards_that_it_leads(tmp_path: Path) -> None:
+    place = (tmp_path / "queue").as_uri()
+    async with brokers(place, 2) as servers:
+        async with Queue.open(place, via="broker") as queue:
+            for n in range(20):
+                await queue.enqueue("send", b"", zone=f"z{n}")
+        async with httpx.AsyncClient() as client:
+            urls = [f"http://127.0.0.1:{server.http_port}/metrics" for server in servers]
+            scraped = [(await client.get(url)).text for url in urls]
+
+    lines = [line.split() for text in scraped for line in text.splitlines()]
+    assert sum(int(line[1]) for line in lines if line[0] == 'casque_jobs{state="ready"}') == 20
+    assert all("casque_ring_shards 4\n" in text and "casque_ring_shards_led 2\n" in text for text in scraped)
+
+
+async def test_a_resize_while_brokers_lead_goes_through_them(tmp_path: Path) -> None:
+    place = (tmp_path / "queue").as_uri()
+    async with brokers(place, 2) as servers, Queue.open(place, via="broker") as queue:
+        await queue.set_zone("acme", weight=3)
+        parts = Parts(as_store(place), DEFAULTS)
+        await parts.builder(through_brokers(parts)).resize(8)
+        for server in servers:
+            while server.standing().led != 4:
+                await server.changed()
+        for n in range(40):
+            await queue.enqueue("send", b"", zone=f"z{n}")
+        totals = (await queue.stats()).totals
+    states = [await parts.shard(token).read() for token in range(8)]
+
+    assert totals.ready == 40
+    assert all(state.rules["acme"].weight == 3 for state in states)
+    assert sum(bool(state.jobs) for state in states) > 4
+
+
+async def test_commands_find_the_brokers_of_a_ring_by_themselves(tmp_path: Path) -> None:
+    place = (tmp_path / "queue").as_uri()
+    async with brokers(place, 1) as [server]:
+        await asyncio.to_thread(casque, "enqueue", place, "send", "hello")
+        shown = await asyncio.to_thread(casque, "queue", "info", place)
+        await asyncio.to_thread(casque, "queue", "release", place, "--lease", "0.5", ends=1)
+        async with Queue.open(f"http://127.0.0.1:{server.http_port}") as queue:
+            [job] = await queue.dequeue("send")
+    assert job.payload == b"hello"
+    assert f"{server.address} (4 shards)" in shown.output

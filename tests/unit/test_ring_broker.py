@@ -1,0 +1,322 @@
+"""Brokers of a ring among themselves: who leads which shards, and what callers notice when that changes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar, cast
+
+import pytest
+
+from casque import Queue, QueueLedError
+from casque.app.ring import ring_broker
+from casque.client.opening import Parts
+from casque.client.queue import DEFAULTS
+from casque.client.remote import RemoteService
+from casque.clock import Random
+from casque.codec.member import FOLDER
+from casque.errors import BrokerUnreachableError, NoLeaderError, StorageError
+from casque.ring.broker import RingBroker
+from casque.service import Role
+from casque.settings import BrokerSettings
+from casque.state.ring import home
+from casque.storage.memory import MemoryStore
+from casque.testing import ManualClock
+from casque.testing.gated import GatedStore
+from casque.types import JobSpec
+
+pytestmark = pytest.mark.asyncio
+
+R = TypeVar("R")
+
+SETTINGS = BrokerSettings()
+LEASE_S = SETTINGS.lease.total_seconds()
+
+
+class Fleet:
+    """Brokers on one store and one clock, that reach each other in this process."""
+
+    def __init__(self, shards: int) -> None:
+        self.store = MemoryStore()
+        self.clock = ManualClock()
+        self.shards = shards
+        self.stores: dict[str, GatedStore] = {}
+        self.brokers: dict[str, RingBroker] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+
+    def parts(self, store: Any, seed: str) -> Parts:
+        return Parts(store, DEFAULTS, clock=self.clock, rng=Random(seed))
+
+    async def start(self, *names: str) -> None:
+        for name in names:
+            store = self.stores[name] = GatedStore(self.store)
+            broker = ring_broker(self.parts(store, name), self._connect, address=name, settings=SETTINGS)
+            self.brokers[name] = broker
+            await broker.open()
+            self._tasks[name] = asyncio.create_task(broker.run())
+            await self.outcome(broker.settled())
+
+    def _connect(self, shard: int, address: str) -> RemoteService:
+        return cast(RemoteService, Connection(self, shard, address))
+
+    async def stop(self, name: str) -> None:
+        self.brokers[name].stop()
+        await self.outcome(self._tasks.pop(name))
+        del self.brokers[name]
+
+    async def kill(self, name: str) -> None:
+        """It reaches nothing and nobody reaches it, as if it were dead."""
+        self.stores[name].fail = StorageError("dead")
+        del self.brokers[name]
+
+    async def outcome(self, call: Coroutine[Any, Any, R] | asyncio.Task[R], seconds: float = 120) -> R:
+        """What comes of a call while time passes."""
+        task = asyncio.ensure_future(call)
+        for _ in range(round(seconds * 10)):
+            if task.done():
+                break
+            await self.clock.advance(0.1)
+        return await task
+
+    async def passes(self, seconds: float) -> None:
+        for _ in range(round(seconds * 10)):
+            await self.clock.advance(0.1)
+
+    def led(self) -> dict[str, int]:
+        return {name: len(broker.led()) for name, broker in self.brokers.items()}
+
+    def whole(self) -> bool:
+        """Whether each shard has one leader."""
+        return sorted(token for broker in self.brokers.values() for token in broker.led()) == list(range(self.shards))
+
+    async def end(self) -> None:
+        for task in self._tasks.values():
+            task.cancel()
+        await self.outcome(asyncio.ensure_future(_over(self._tasks.values())), 300)
+
+
+async def _over(tasks: Any) -> None:
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+class Connection:
+    """To a broker of the fleet, as long as it lives."""
+
+    def __init__(self, fleet: Fleet, shard: int, address: str) -> None:
+        self._fleet = fleet
+        self._shard = shard
+        self.address = address
+
+    def __getattr__(self, name: str) -> Any:
+        broker = self._fleet.brokers.get(self.address)
+        if broker is None:
+            raise BrokerUnreachableError(self.address, "connection refused")
+        return getattr(broker.shard(self._shard), name)
+
+    async def close(self) -> None: ...
+
+
+@asynccontextmanager
+async def a_fleet(shards: int, *names: str) -> AsyncIterator[Fleet]:
+    fleet = Fleet(shards)
+    await fleet.parts(fleet.store, "builder").builder().create(shards)
+    try:
+        await fleet.start(*names)
+        yield fleet
+    finally:
+        await fleet.end()
+
+
+async def test_one_broker_leads_all_shards_and_answers_for_the_ring() -> None:
+    async with a_fleet(4, "a") as fleet:
+        broker = fleet.brokers["a"]
+
+        await fleet.outcome(broker.service().enqueue([JobSpec(f"j{n}", "send", b"", zone=f"z{n}") for n in range(9)]))
+
+        standing = broker.standing()
+        assert (standing.role, standing.led, standing.shards, standing.members) == (Role.LEADER, 4, 4, 1)
+        assert (await fleet.outcome(broker.service().stats())).totals.ready == 9
+
+
+async def test_a_second_one_gets_half_of_them() -> None:
+    async with a_fleet(8, "a") as fleet:
+        await fleet.start("b")
+
+        await fleet.passes(3 * SETTINGS.heartbeat.total_seconds())
+
+        assert fleet.led() == {"a": 4, "b": 4}
+        assert fleet.whole()
+
+
+async def test_the_shards_of_one_that_dies_go_to_the_others_within_two_leases() -> None:
+    async with a_fleet(8, "a", "b", "c") as fleet:
+        await fleet.passes(10)
+        assert sorted(fleet.led().values()) == [2, 3, 3]
+
+        await fleet.kill("b")
+        await fleet.passes(LEASE_S - 3)
+        assert not fleet.whole()
+        await fleet.passes(LEASE_S)
+
+        assert fleet.led() == {"a": 4, "c": 4}
+        assert fleet.whole()
+
+
+async def test_the_shards_of_one_that_stops_go_to_the_others_at_once() -> None:
+    async with a_fleet(8, "a", "b") as fleet:
+        await fleet.passes(10)
+
+        await fleet.stop("a")
+        await fleet.passes(2 * SETTINGS.poll.total_seconds())
+
+        assert fleet.led() == {"b": 8}
+        assert [key async for key in fleet.store.list(FOLDER)] == [f"{FOLDER}{fleet.brokers['b']._members.id}"]
+
+
+async def test_calls_reach_shards_that_others_lead() -> None:
+    async with a_fleet(4, "a", "b") as fleet:
+        await fleet.passes(10)
+        a, b = (fleet.brokers[name].service() for name in ("a", "b"))
+
+        await fleet.outcome(a.enqueue([JobSpec(f"j{n}", "send", b"", zone=f"z{n}") for n in range(12)], request_id="r"))
+        claimed = await fleet.outcome(b.dequeue(entrypoints=None, limit=12, request_id="d"))
+        again = await fleet.outcome(a.dequeue(entrypoints=None, limit=12, request_id="d"))
+        for job in claimed:
+            await fleet.outcome(a.ack(job.id, token=job.token))
+
+        assert sorted(job.id for job in claimed) == sorted(f"j{n}" for n in range(12))
+        assert sorted(again, key=lambda job: job.id) == sorted(claimed, key=lambda job: job.id)
+        assert (await fleet.outcome(b.stats())).totals.done == 12
+
+
+async def test_while_a_shard_has_no_leader_jobs_of_the_others_are_claimed() -> None:
+    async with a_fleet(4, "a", "b") as fleet:
+        await fleet.passes(10)
+        a = fleet.brokers["a"]
+        await fleet.outcome(a.service().enqueue([JobSpec(f"j{n}", "send", b"", zone=f"z{n}") for n in range(40)]))
+        of_a = sum(home(f"z{n}", 4) in a.led() for n in range(40))
+
+        await fleet.kill("b")
+        claimed = await fleet.outcome(a.service().dequeue(entrypoints=None, limit=40, request_id="d"), LEASE_S / 4)
+
+        assert len(claimed) == of_a
+        assert len(fleet.led()) == 1
+        late = fleet.outcome(a.service().dequeue(entrypoints=None, limit=40, wait_s=60, request_id="e"))
+        assert len(await late) == 40 - of_a
+
+
+async def test_a_call_that_meets_a_failover_is_carried_out_once() -> None:
+    async with a_fleet(2, "a", "b") as fleet:
+        await fleet.passes(10)
+        [token] = fleet.brokers["b"].led()
+        zone = next(f"z{n}" for n in range(99) if home(f"z{n}", 2) == token)
+        a = fleet.brokers["a"].service()
+        await fleet.outcome(a.enqueue([JobSpec("first", "send", b"", zone=zone)], request_id="r"))
+
+        await fleet.kill("b")
+        again = await fleet.outcome(a.enqueue([JobSpec("second", "send", b"", zone=zone)], request_id="r"))
+        new = await fleet.outcome(a.enqueue([JobSpec("third", "send", b"", zone=zone)], request_id="s"))
+
+        assert [job.id for job in (*again, *new)] == ["first", "third"]
+
+
+async def test_one_that_was_away_for_long_finds_out_before_it_answers() -> None:
+    async with a_fleet(4, "a", "b") as fleet:
+        await fleet.passes(10)
+        away = fleet.brokers["b"]
+        fleet.stores["b"].fail = StorageError("cut off")
+        await fleet.passes(3 * LEASE_S)
+        assert len(fleet.brokers["a"].led()) == 4
+
+        fleet.stores["b"].fail = None
+        await fleet.passes(2 * LEASE_S)
+
+        assert fleet.led() == {"a": 2, "b": 2}
+        assert fleet.whole()
+        assert away.standing().problem is None
+
+
+async def test_new_shards_are_led_as_well() -> None:
+    async with a_fleet(2, "a", "b") as fleet:
+        await fleet.passes(10)
+
+        await fleet.outcome(fleet.parts(fleet.store, "resizer").builder().resize(6))
+        fleet.shards = 6
+        await fleet.passes(10)
+
+        assert fleet.led() == {"a": 3, "b": 3}
+        assert fleet.whole()
+        a = fleet.brokers["a"].service()
+        await fleet.outcome(a.enqueue([JobSpec(f"j{n}", "send", b"", zone=f"z{n}") for n in range(30)]))
+        assert (await fleet.outcome(a.stats())).totals.ready == 30
+
+
+async def test_a_shard_that_its_broker_does_not_lead_is_led_by_the_next_in_line(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with a_fleet(4, "a", "b") as fleet:
+        await fleet.passes(10)
+        stuck = fleet.brokers["b"]
+        token = stuck.led()[0]
+        taken = stuck._seats[token]
+        assert taken.task is not None
+        monkeypatch.setattr(stuck, "_take", lambda _token: None)  # it cannot begin anew
+        taken.seat.stop()
+        await fleet.passes(2 * LEASE_S)
+        assert not fleet.whole()
+
+        await fleet.passes(2 * LEASE_S)
+
+        assert token in fleet.brokers["a"].led()
+        assert fleet.whole()
+        await fleet.passes(6 * LEASE_S)
+        assert token in fleet.brokers["a"].led()
+
+
+async def test_whoever_opens_a_shard_without_a_broker_hears_who_leads_it() -> None:
+    async with a_fleet(2, "a") as fleet:
+        async with Queue.open(fleet.store, clock=fleet.clock) as queue:
+            with pytest.raises(QueueLedError) as refused:
+                await queue.enqueue("send", b"")
+
+        assert refused.value.address == "a"
+
+
+async def test_a_shard_that_was_deleted_is_not_made_anew() -> None:
+    async with a_fleet(2) as fleet:
+        for key in [key async for key in fleet.store.list("shards/0001/")]:
+            await fleet.store.delete(key)
+
+        await fleet.start("a")
+        await fleet.passes(10)
+
+        assert fleet.led() == {"a": 1}
+        assert "shards/0001/queue.json" in str(fleet.brokers["a"].standing().problem)
+        assert [key async for key in fleet.store.list("shards/0001/")] == []
+
+
+async def test_a_broker_that_stops_takes_no_more_calls() -> None:
+    async with a_fleet(2, "a") as fleet:
+        broker = fleet.brokers["a"]
+
+        await fleet.stop("a")
+
+        with pytest.raises(NoLeaderError):
+            broker.service()
+        assert broker.standing().role is Role.STOPPING
+
+
+async def test_an_idle_ring_costs_little() -> None:
+    async with a_fleet(64, "a", "b") as fleet:
+        await fleet.passes(20)
+        for store in fleet.stores.values():
+            store.requests.clear()
+
+        await fleet.passes(64)
+
+        # A heartbeat and a listing every two seconds, and every shard is looked after twice in that time.
+        for store in fleet.stores.values():
+            assert store.writes <= 64 / 1.6 + 64 * 1.5
+            assert store.requests["list"] <= 64 / 1.6
+            assert store.requests["get"] <= 64 / 1.6 * 2 + 64 * 3
