@@ -12,12 +12,13 @@ import trustme
 from tests.contract.test_service_ring_brokers import FREE, SOON, brokers
 from tests.integration.shell import casque
 
-from casque import InvalidInputError, NotAllowedError, NotAuthenticatedError, Queue
+from casque import InvalidInputError, NotAllowedError, NotAuthenticatedError, Queue, QueueLedError
 from casque.app import BrokerServer, Peers, ServeOptions
 from casque.client.opening import Parts, as_store
 from casque.client.queue import DEFAULTS
 from casque.client.reaching import ClientTlsFiles, through_brokers
 from casque.clock import SystemClock
+from casque.ring.broker import RingBroker
 from casque.transport import tokenfile
 from casque.transport.access import TokenBook
 from casque.transport.grpc.credentials import ClientTls
@@ -139,6 +140,39 @@ async def test_a_resize_while_brokers_lead_goes_through_them(tmp_path: Path) -> 
     assert totals.ready == 40
     assert all(state.rules["acme"].weight == 3 for state in states)
     assert sum(bool(state.jobs) for state in states) > 4
+
+
+async def test_a_ring_whose_brokers_were_killed_is_released(tmp_path: Path) -> None:
+    place = (tmp_path / "queue").as_uri()
+    await a_ring(place)
+    server = BrokerServer(ServeOptions(url=place, listen=FREE, broker=SOON))
+    await server.start()
+    assert server._running is not None
+    # As if it were killed: its shards stay led, and its object stays.
+    broker = server._broker
+    assert isinstance(broker, RingBroker)
+    for taken in broker._seats.values():
+        assert taken.task is not None
+        taken.seat._committer.leads = False  # type: ignore[attr-defined]
+    await server.stop()
+    with pytest.raises(QueueLedError):
+        async with Queue.open(place) as queue:
+            await queue.enqueue("send", b"")
+
+    await asyncio.to_thread(casque, "queue", "release", f"{place}/shards/0000", "--lease", "0.5", ends=2)
+    told = await asyncio.to_thread(casque, "queue", "release", place, "--lease", "0.5")
+
+    async with Queue.open(place) as queue:
+        await queue.enqueue("send", b"")
+    assert server.address in told.output
+
+
+async def test_a_shard_by_itself_is_not_served(tmp_path: Path) -> None:
+    place = (tmp_path / "queue").as_uri()
+    await a_ring(place)
+
+    with pytest.raises(InvalidInputError, match="serve the ring"):
+        await BrokerServer(ServeOptions(url=f"{place}/shards/0000", listen=FREE)).start()
 
 
 async def test_commands_find_the_brokers_of_a_ring_by_themselves(tmp_path: Path) -> None:

@@ -287,6 +287,7 @@ ACCEPTABLE: dict[str, Callable[[Any], bool]] = {
     "worker": lambda v: v is None or is_name(v),
     "lease_ms": lambda v: v is None or is_whole(v, 1, checks.LONGEST_S * 1000),
     "wait_s": lambda v: is_number(v, 0, 300),
+    "first": lambda v: isinstance(v, bool),
     "job_id": lambda v: is_text(v, 1024),
     "result": lambda v: v is None or is_bytes(v),
     "delay_ms": lambda v: v is None or is_whole(v, 0, checks.LONGEST_S * 1000),

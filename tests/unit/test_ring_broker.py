@@ -11,6 +11,7 @@ import pytest
 
 from casque import Queue, QueueLedError
 from casque.app.ring import ring_broker
+from casque.broker.broker import Broker
 from casque.client.opening import Parts
 from casque.client.queue import DEFAULTS
 from casque.client.remote import RemoteService
@@ -235,6 +236,46 @@ async def test_one_that_was_away_for_long_finds_out_before_it_answers() -> None:
         assert fleet.led() == {"a": 2, "b": 2}
         assert fleet.whole()
         assert away.standing().problem is None
+
+
+async def test_whoever_replaces_one_waits_while_that_one_may_answer_from_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with a_fleet(2, "a", "b") as fleet:
+        await fleet.passes(10)
+        a, b = fleet.brokers["a"], fleet.brokers["b"]
+        [token] = b.led()
+        committer = cast(Broker, b._seats[token].seat)._committer
+        shard = b.shard(token)
+
+        async def silent(_leads: tuple[int, ...] = ()) -> None:
+            """It seems dead, and is not: somebody asks it all the time, and it looks at the head as often."""
+
+        monkeypatch.setattr(b._members, "beat", silent)
+        answers = 0
+        while a.led() != (0, 1):
+            if committer.leads:
+                looking = asyncio.ensure_future(shard.known(()))
+                await fleet.passes(0.1)
+                answers += looking.done() and looking.exception() is None
+            else:
+                await fleet.passes(0.1)
+            assert not (committer.sole and token in a.led())
+
+        assert answers > 20
+        assert not committer.sole
+
+
+async def test_a_request_that_is_said_to_be_the_first_is_not_looked_for() -> None:
+    async with a_fleet(4, "a") as fleet:
+        a = fleet.brokers["a"].service()
+        await fleet.outcome(a.enqueue([JobSpec(f"j{n}", "send", b"", zone=f"z{n}") for n in range(12)]))
+
+        one = await fleet.outcome(a.dequeue(entrypoints=None, limit=2, first=True, request_id="d"))
+        again = await fleet.outcome(a.dequeue(entrypoints=None, limit=2, request_id="d"))
+
+        assert len(one) == 2
+        assert {job.id for job in again} == {job.id for job in one}
 
 
 async def test_new_shards_are_led_as_well() -> None:

@@ -285,6 +285,8 @@ class Border:
         if entrypoints is not None:
             self._check_entrypoints(entrypoints)
         checks.whole("limit", limit, 1, limits.jobs_per_dequeue)
+        if first is not False:
+            checks.flag("first", first)
         if lease_ms is not None:
             checks.whole("lease_ms", lease_ms, 1, _SPAN_MS_MAX)
         if worker is not None:

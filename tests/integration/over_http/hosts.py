@@ -22,12 +22,13 @@ class Leading:
 
     def __init__(self, service: QueueService) -> None:
         self._service = service
+        self.stands = Standing(Role.LEADER, epoch=3, leader="127.0.0.1:1", position=0)
 
     def service(self) -> QueueService:
         return self._service
 
     def standing(self) -> Standing:
-        return Standing(Role.LEADER, epoch=3, leader="127.0.0.1:1", position=0)
+        return self.stands
 
 
 class Refusing:

@@ -222,8 +222,11 @@ async def test_another_server_may_count_into_the_same_numbers(queue: QueueServic
 
 
 async def test_names_are_in_base_units_and_all_of_them_are_in_the_reference(queue: QueueService) -> None:
-    async with serving(Leading(queue)) as server, HttpService(f"127.0.0.1:{server.port}") as remote:
+    host = Leading(queue)
+    async with serving(host) as server, HttpService(f"127.0.0.1:{server.port}") as remote:
         await remote.dequeue(entrypoints=None, limit=1)
+        assert not any("_ring_" in name for name in (await scraped(server)).kinds)
+        host.stands = Standing(Role.LEADER, shards=4, led=2, members=2)
         page = await scraped(server)
 
     documented = dict(re.findall(r"^\| `(casque_\w+)`[^|]* \| (\w+) \|", REFERENCE.read_text(), re.MULTILINE))

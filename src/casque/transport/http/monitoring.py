@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
+
+import msgspec
 
 from casque.errors import CasqueError
 from casque.service import Host, RingHost, Role, Standing, Stats
 from casque.telemetry.metrics import Metrics
 
+OF_RINGS = ("shards", "led", "members")
 STATS_LIMIT_S = 2.0
 """How long a scrape waits for a queue whose storage is slow; then it goes without the jobs."""
 
@@ -16,6 +20,12 @@ def is_ready(standing: Standing) -> bool:
     if standing.problem is not None:
         return False
     return standing.role is Role.LEADER or (standing.role is Role.STANDBY and standing.leader is not None)
+
+
+def told(standing: Standing) -> dict[str, Any]:
+    """What `/readyz` says: of shards only if there are any."""
+    fields = msgspec.structs.asdict(standing)
+    return fields if standing.shards else {name: fields[name] for name in fields if name not in OF_RINGS}
 
 
 class Gauges:

@@ -28,7 +28,7 @@ from casque.transport.border import Admit, admit
 from casque.transport.http import streams
 from casque.transport.http.answering import Told, answer, refusal, unless_gone
 from casque.transport.http.messages import Jobs
-from casque.transport.http.monitoring import Gauges, is_ready
+from casque.transport.http.monitoring import Gauges, is_ready, told
 from casque.transport.http.network import Connection, QuietServer, bound
 from casque.transport.http.openapi import describe
 from casque.transport.http.reading import (
@@ -257,7 +257,8 @@ class HttpServer:
         if (refused := self._kept_out(request)) is not None:
             return refused
         standing = self._host.standing()
-        return Response(msgspec.json.encode(standing), 200 if is_ready(standing) else 503, media_type=JSON)
+        body = msgspec.json.encode(told(standing))
+        return Response(body, 200 if is_ready(standing) else 503, media_type=JSON)
 
     async def _show_metrics(self, request: Request) -> Response:
         if (refused := self._kept_out(request)) is not None:
