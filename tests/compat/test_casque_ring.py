@@ -8,9 +8,11 @@ import pytest
 from casque.codec.log import SnapshotRef, Tip, View, digest
 from casque.codec.ring import RingHead, decode_ring, encode_ring, shard_prefix
 from casque.codec.snapshot import decode_snapshot, encode_snapshot
+from casque.ring.admissions import Batch, Share
 from casque.ring.numbers import inner, outer
 from casque.state import Event, Limits, Ringed, RingView, State
 from casque.state.ring import home
+from casque.types import StagedPart
 
 ROOT = b"""{
   "format": 1,
@@ -74,3 +76,28 @@ def test_numbers_and_names_are_as_they_were() -> None:
         "shards/0007",
         "shards/4095",
     )
+
+
+BEGUN = b"""{
+ "source": "nightly",
+ "batch": 7,
+ "writer": "w",
+ "done": false,
+ "parts": [["staged/2026-02-15T10/t-0123456789abcdef", "ab", 3, 120]],
+ "assigned": "admissions/x/7-0123456789abcdef",
+ "shares": [{"number": 1, "shard": 1, "generation": 2}, {"number": 4096, "shard": 5, "generation": 3}],
+ "jobs": 0,
+ "skipped": 1
+}
+"""
+
+
+def test_a_batch_that_was_begun_is_read_as_it_was() -> None:
+    part = StagedPart("staged/2026-02-15T10/t-0123456789abcdef", "ab", 3, 120)
+    shares = (Share(1, 1, 2), Share(4096, 5, 3))
+    batch = msgspec.json.decode(BEGUN, type=Batch)
+    assert batch == Batch(
+        "nightly", 7, "w", parts=(part,), assigned="admissions/x/7-0123456789abcdef", shares=shares, skipped=1
+    )
+    assert [batch.name(share) for share in shares] == ["nightly#1", "nightly#4096"]
+    assert msgspec.json.decode(msgspec.json.encode(batch), type=Batch) == batch

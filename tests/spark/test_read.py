@@ -16,6 +16,7 @@ from urllib.parse import unquote, urlsplit
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import IntegerType, StructField, StructType
 
 from casque import SyncQueue
 from casque.client.scan import Scan, Table, ddl
@@ -23,6 +24,7 @@ from casque.errors import InvalidInputError, NotInstalledError
 from casque.service import Outcome
 from casque.spark import register
 from casque.spark.options import SourceOptions, about_options
+from casque.spark.reader import CasqueReader
 from casque.testing.clock import ManualClock
 from casque.testing.servers import Server
 from tests.spark.histories import ring_of, varied
@@ -126,6 +128,16 @@ def test_every_table_of_a_ring(registered: SparkSession, tmp_path: Path) -> None
     assert one.rdd.getNumPartitions() < everything.rdd.getNumPartitions()
     with pytest.raises(PySparkException, match=r"asOf: each of the 3 shards"):
         reading(registered, place, "jobs", asOf=1).count()
+
+
+def test_shards_with_little_share_tasks(tmp_path: Path) -> None:
+    place: Place = (tmp_path / "ring").as_uri(), {}
+    asyncio.run(ring_of(place[0], 5))
+    schema = StructType([StructField("shard", IntegerType())])
+    given = {"path": place[0], "table": "events", "splits": "2"}
+    reader = CasqueReader(SourceOptions.parse(given), schema)
+    read = [[row["shard"] for batch in reader.read(one) for row in batch.to_pylist()] for one in reader.partitions()]
+    assert read == [[0, 1, 2], [3, 4]]
 
 
 def explained(frame: DataFrame) -> str:

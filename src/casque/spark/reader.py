@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -9,6 +10,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from casque.client.scan import Chosen, Scan, Split, Table
+from casque.client.scan.planning import SPLITS
 from casque.spark.arrow import fitted, wanted_schema
 from casque.spark.executor import settle_in
 from casque.spark.options import SourceOptions
@@ -16,10 +18,22 @@ from casque.spark.pruning import pruned, within
 
 
 class SplitPartition(InputPartition):
-    """One split, on its way to the task that reads it."""
+    """One split, or several small ones, on their way to the task that reads them."""
 
-    def __init__(self, split: Split) -> None:
-        super().__init__(split)
+    def __init__(self, *splits: Split) -> None:
+        super().__init__(splits)
+
+
+def partitions_of(splits: Sequence[Split], wanted: int | None) -> list[InputPartition]:
+    """One for each split. Of a ring with more shards than tasks are wanted, those that are the only one of their shard
+    share tasks: most of them are small."""
+    count = Counter(split.shard for split in splits)
+    alone = [split for split in splits if split.shard is not None and count[split.shard] == 1]
+    size = -(-len(alone) // (wanted or SPLITS))
+    if size < 2:
+        return [SplitPartition(split) for split in splits]
+    together = [SplitPartition(*alone[at : at + size]) for at in range(0, len(alone), size)]
+    return [*together, *(SplitPartition(split) for split in splits if count[split.shard] > 1)]
 
 
 class CasqueReader(DataSourceReader):
@@ -36,7 +50,7 @@ class CasqueReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         with self._options.scan() as scan:
-            return [SplitPartition(split) for split in plan(scan, self._options, self._bounds)]
+            return partitions_of(plan(scan, self._options, self._bounds), self._options.splits)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         return read_batches(self._options, partition, self._schema)
@@ -91,5 +105,6 @@ def read_batches(options: SourceOptions, partition: InputPartition, schema: Any)
     if partition.value is None:  # Spark's own idea of a table without splits
         return
     with options.scan() as scan:
-        for batch in scan.read(partition.value, columns=schema.names):
-            yield fitted(batch, schema)
+        for split in partition.value:
+            for batch in scan.read(split, columns=schema.names):
+                yield fitted(batch, schema)

@@ -28,7 +28,7 @@ from casque.errors import HistoryGoneError, InvalidInputError, NoHistoryError
 from casque.spark.arrow import wanted_schema
 from casque.spark.offsets import Offset, Offsets
 from casque.spark.options import OnGone, SourceOptions, Start
-from casque.spark.reader import SplitPartition, read_batches
+from casque.spark.reader import partitions_of, read_batches
 from casque.telemetry import logger
 
 try:
@@ -114,11 +114,11 @@ class TableStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         before, self._last = Offsets.read(start), Offsets.read(end)
         _, extents = self._look(self._last)
         ahead = {shard: one for shard, one in self._last.of.items() if one.position > before.at(shard).position}
-        return [
-            SplitPartition(split)
-            for shard, one in ahead.items()
-            for split in of_shard(self.between(Share(shard, len(ahead)), extents[shard], before.at(shard), one), shard)
-        ]
+        splits: list[Split] = []
+        for shard, one in ahead.items():
+            share = Share(shard, len(ahead))
+            splits += of_shard(self.between(share, extents[shard], before.at(shard), one), shard)
+        return partitions_of(splits, self._options.splits)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         return read_batches(self._options, partition, self._schema)
