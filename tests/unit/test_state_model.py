@@ -142,7 +142,7 @@ class Model:
         zones: tuple[str, ...] | None,
         now: int,
         *,
-        mine: str | None = None,
+        own: str | None = None,
     ) -> list[ModelJob]:
         return [
             job
@@ -152,7 +152,7 @@ class Model:
             and (zones is None or job.spec.zone in zones)
             and not self.stands(Gate.PAUSED, job.spec.entrypoint)
             and not self.held_back(job, now)
-            and (job.spec.zone not in self.zone_leases or job.spec.zone == mine)
+            and (job.spec.zone not in self.zone_leases or job.spec.zone == own)
         ]
 
     def peek(self, entrypoints: tuple[str, ...] | None, now: int) -> list[tuple[int, str]]:
@@ -232,15 +232,14 @@ class Model:
                 self.batches[source] = batch, len(left), len(specs) - len(left)
                 return (len(left), len(specs) - len(left), False), True
             case Dequeue(entrypoints=entrypoints, limit=limit, zones=zones, zone_lease=shown):
-                mine = None
+                own = None if shown is None else shown[0]
                 if shown is not None:
-                    mine, token = shown
-                    if self.zone_leases.get(mine, (0,))[0] != token:
-                        raise ZoneLeaseLostError(mine, token)
-                    zones = (mine,)
+                    if self.zone_leases.get(shown[0], (0,))[0] != shown[1]:
+                        raise ZoneLeaseLostError(*shown)
+                    zones = shown[:1]
                 pairs = []
                 for chosen in self.chosen:
-                    ready = self.claimable(entrypoints, zones, now, mine=mine)
+                    ready = self.claimable(entrypoints, zones, now, own=own)
                     job = self.jobs[chosen]
                     assert job in ready, f"{chosen} may not be claimed now"
                     assert priority_of(job) == min(map(priority_of, ready)), "a better priority waits"
@@ -350,13 +349,13 @@ class Model:
                 self.tokens += 1
                 self.zone_leases[zone] = self.tokens, now
                 return self.tokens, True
-            case BeatZone(zone=zone, token=token):
-                if self.zone_leases.get(zone, (0,))[0] != token:
-                    raise ZoneLeaseLostError(zone, token)
-                self.zone_leases[zone] = token, max(now, self.zone_leases[zone][1] + 1)
+            case BeatZone(zone=zone, token=beaten):
+                if self.zone_leases.get(zone, (0,))[0] != beaten:
+                    raise ZoneLeaseLostError(zone, beaten)
+                self.zone_leases[zone] = beaten, max(now, self.zone_leases[zone][1] + 1)
                 return None, True
-            case ReleaseZone(zone=zone, token=token):
-                if self.zone_leases.get(zone, (0,))[0] == token:
+            case ReleaseZone(zone=zone, token=released):
+                if self.zone_leases.get(zone, (0,))[0] == released:
                     del self.zone_leases[zone]
                 return None, True
             case Expire(leases=leases):

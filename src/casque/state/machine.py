@@ -992,7 +992,7 @@ class State:
     def _expire(self, c: Expire, now_ms: int) -> int:
         expired = 0
         for seen in c.leases:
-            if type(seen) is ObservedZone:
+            if isinstance(seen, ObservedZone):
                 lease = self.zone_leases.get(seen.zone)
                 if lease is not None and (lease.token, lease.beat_ms) == (seen.token, seen.beat_ms):
                     self._happen(ZoneExpired(seen.zone, seen.token), now_ms)
