@@ -69,6 +69,10 @@ CALLS: dict[str, dict[str, Any]] = {
     "set_gate": {"gate": Gate.PAUSED},
     "set_zone": {"zone": "acme", "rules": ZoneRules(weight=2.0)},
     "zones": {},
+    "peek_zones": {},
+    "lease_zone": {"zone": "acme"},
+    "heartbeat_zone": {"zone": "acme", "token": 1},
+    "release_zone": {"zone": "acme", "token": 1},
     "find": {"job_id": "j"},
     "jobs": {},
     "stats": {},
@@ -82,6 +86,7 @@ CALLS: dict[str, dict[str, Any]] = {
 NEEDS = {
     **dict.fromkeys(["enqueue", "admit", "set_schedule"], Scope.PRODUCE),
     **dict.fromkeys(["dequeue", "ack", "nack", "settle", "heartbeat", "heartbeats", "give_back"], Scope.WORK),
+    **dict.fromkeys(["peek_zones", "lease_zone", "heartbeat_zone", "release_zone"], Scope.WORK),
     **dict.fromkeys(["find", "jobs", "stats", "events", "archive", "schedules"], Scope.READ),
     **dict.fromkeys(["cancel", "retry", "purge", "pause_schedule", "drop_schedule"], Scope.ADMIN),
     **dict.fromkeys(["find", "jobs", "stats", "events", "archive", "zones"], Scope.READ),
@@ -688,6 +693,33 @@ async def test_a_worker_that_is_limited_to_zones_claims_of_these_alone(queue: Qu
     assert [one.zone for one in await Border(queue, limited(zones=("acme",))).zones()] == ["acme"]
     with pytest.raises(NotAllowedError, match="'read' for every entrypoint"):
         await Border(queue, limited("mail.a")).zones()
+
+
+async def test_a_worker_that_is_limited_to_zones_leases_these_alone(queue: QueueService) -> None:
+    border = Border(queue, limited(zones=("acme",)))
+    assert [one.zone for one in await border.peek_zones()] == ["acme"]
+    theirs = await queue.lease_zone("zeta")
+    assert theirs is not None
+    before = await everything(queue)
+    for refused in (
+        border.lease_zone("zeta"),
+        border.heartbeat_zone("zeta", token=theirs.token),
+        border.release_zone("zeta", token=theirs.token),
+        border.dequeue(entrypoints=None, limit=1, zone_lease=theirs),
+    ):
+        with pytest.raises(NotAllowedError, match="'work' for the zone 'zeta'"):
+            await refused
+    with pytest.raises(NotAllowedError, match="'work' for every entrypoint"):
+        await Border(queue, limited("mail.a")).lease_zone("acme")
+    with pytest.raises(InvalidInputError, match="leave the other zones out"):
+        await border.dequeue(entrypoints=None, limit=1, zones=("acme",), zone_lease=theirs)
+    assert await everything(queue) == before
+
+    lease = await border.lease_zone("acme")
+    assert lease is not None
+    [own] = await border.dequeue(entrypoints=None, limit=10, zone_lease=lease)
+    assert own.spec.zone == "acme"
+    await border.release_zone("acme", token=(await border.heartbeat_zone("acme", token=lease.token)).token)
 
 
 async def test_the_request_id_of_somebody_else_gives_nothing_of_theirs(queue: QueueService) -> None:

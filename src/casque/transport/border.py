@@ -497,13 +497,13 @@ class Border:
     async def lease_zone(
         self, zone: str, *, lease_ms: int | None = None, worker: str | None = None, request_id: str | None = None
     ) -> ZoneLease | None:
+        self._check_zone_lease("lease_zone", zone)
         if lease_ms is not None:
             checks.whole("lease_ms", lease_ms, 1, _SPAN_MS_MAX)
         if worker is not None:
             checks.name("worker", worker, checks.NAME_MAX)
         if request_id is not None:
             checks.name("request_id", request_id, checks.NAME_MAX)
-        self._check_zone_lease("lease_zone", zone)
         return await self.service.lease_zone(zone, lease_ms=lease_ms, worker=worker, request_id=request_id)
 
     async def heartbeat_zone(self, zone: str, *, token: int) -> ZoneLease:
