@@ -47,6 +47,7 @@ from casque.types import (
     Missed,
     ScheduleSpec,
     StagedPart,
+    ZoneLease,
     ZoneRules,
 )
 
@@ -314,6 +315,7 @@ ACCEPTABLE: dict[str, Callable[[Any], bool]] = {
     "zone": is_name,
     "rules": lambda v: isinstance(v, ZoneRules) and is_rules(v),
     "zones": lambda v: v is None or (isinstance(v, tuple) and bool(v) and all(map(is_name, v))),
+    "zone_lease": lambda v: v is None or (isinstance(v, ZoneLease) and is_name(v.zone) and is_whole(v.token, 0)),
     "names": lambda v: v is None or (isinstance(v, frozenset) and all(map(is_name, v))),
     "since": lambda v: v is None or is_moment(v),
     "until": lambda v: v is None or is_moment(v),
@@ -330,12 +332,12 @@ def is_rules(rules: ZoneRules) -> bool:
 
 
 def acceptable(verb: str, argument: str, value: Any) -> bool:
-    if argument == "limit" and verb == "zones":
+    if argument == "limit" and verb in ("zones", "peek_zones"):
         return is_whole(value, 1, checks.ZONES_SHOWN_MAX)
     if argument == "limit":
         return is_whole(value, 1, checks.BATCH_MAX) if verb == "dequeue" else value is None or is_whole(value, 1)
     if argument == "token":
-        return is_whole(value, 0) or (value is None and verb != "give_back")
+        return is_whole(value, 0) or (value is None and verb in ("ack", "nack", "heartbeat"))
     if argument == "zone" and verb == "purge" and value is None:
         return True
     return ACCEPTABLE[argument](value)
@@ -388,6 +390,7 @@ parts = st.builds(
     scalars,
 )
 leases = st.builds(Lease, scalars, scalars)
+zone_leases = st.builds(ZoneLease, scalars, scalars, scalars)
 backoffs = st.builds(Backoff, scalars, scalars, scalars)
 
 
@@ -404,6 +407,7 @@ anything: st.SearchStrategy[Any] = st.one_of(
     specs(),
     backoffs,
     leases,
+    zone_leases,
     schedules(),
     st.lists(scalars | specs() | leases, max_size=4),
     st.lists(specs(), max_size=4),
