@@ -40,8 +40,8 @@ async def main() -> None:
         consumer = Worker(app, burst=True, consumer=ConsumerOptions(managers=2, workers=8, dequeue_max=3))
         summary = await consumer.run()
         print("done zone after zone:", summary.done, "of", len(done))
-        leases = [event async for event in queue.events(from_position=0, follow=False) if event.kind == "zone_leased"]
-        print("zones were leased more than once each:", len(leases) > 5)
+        events = queue.events(from_position=0, follow=False)
+        print("leased:", sorted({event.fields["zone"] async for event in events if event.kind == "zone_leased"}))
 
 
 if __name__ == "__main__":

@@ -107,7 +107,7 @@ PRINTED = {
         r"leased: acme - for others it has 0 jobs",
         r"done under the lease: 3",
         r"done zone after zone: 20 of 20",
-        r"zones were leased more than once each: True",
+        r"leased: \['acme', 'tenant-0', 'tenant-1', 'tenant-2', 'tenant-3'\]",
     ],
     "tenants": [
         r"in turns: \['giant', 'small', 'giant', 'giant'\]",

@@ -476,9 +476,14 @@ class FairIndex:
             self._vest_all(board)
 
     def _vest_all(self, board: Board) -> None:
-        every = ((line.vesting_ms(self._jobs), zone) for zone, line in board.lines.items() if zone != NO_ZONE)
-        board.vests = [(vesting_ms, zone) for vesting_ms, zone in every if vesting_ms is not None]
-        heapify(board.vests)
+        board.vests = vests = []
+        for zone, line in board.lines.items():
+            records = line.records
+            if type(line) is Line and type(records) is list and len(records) == 1:
+                vests.append((records[0].due_ms, zone))  # whether it is true still shows when it surfaces
+            elif zone != NO_ZONE and (vesting_ms := line.vesting_ms(self._jobs)) is not None:
+                vests.append((vesting_ms, zone))
+        heapify(vests)
 
     def _boards(self, entrypoints: Iterable[str] | None) -> list[Board]:
         names = self.boards if entrypoints is None else entrypoints
