@@ -14,14 +14,15 @@ from casque import NewJob, Queue, ZoneLeaseLostError
 from casque.client.opening import Parts
 from casque.client.queue import DEFAULTS
 from casque.clock import Random
+from casque.engine.zone_watch import ZoneWatch
 from casque.errors import InvalidInputError
 from casque.ring.numbers import inner
-from casque.state import Dequeue, Enqueue, LeaseZone, Limits, ReleaseZone, State
+from casque.state import Dequeue, Enqueue, Expire, LeaseZone, Limits, Nack, ReleaseZone, State
 from casque.state.ring import home
 from casque.storage.memory import MemoryStore
 from casque.storage.port import Store
 from casque.testing.clock import ManualClock
-from casque.types import JobSpec, ZoneLease
+from casque.types import JobRecord, JobSpec, JobState, ZoneLease
 
 SEEDS = count(7)
 BOTH = pytest.mark.parametrize("layout", ["document", "log"])
@@ -226,3 +227,76 @@ async def test_every_peek_begins_at_another_shard() -> None:
         seen = [{home(zone.zone, 4) for zone in await q.peek_zones(limit=10)} for _ in range(4)]
         assert sorted(token for [token] in seen) == [0, 1, 2, 3]
         assert len(await q.peek_zones(limit=1_000)) == 200
+
+
+# --- Watching and peeking, by themselves ---
+
+
+def with_zones(*names: str) -> State:
+    state = State()
+    state.execute(Enqueue(tuple(JobSpec(name, "a", b"", zone=name) for name in names)), 1)
+    return state
+
+
+def test_a_lease_that_ended_is_watched_no_longer_and_one_that_began_again_anew() -> None:
+    state, watch = with_zones("x", "y"), ZoneWatch()
+    for zone, length in (("x", 100), ("y", 300)):
+        state.execute(LeaseZone(zone, length), 1)
+    watch.resync(state, 0)
+    assert watch.next_deadline_ms() == 100
+    state.execute(ReleaseZone("x", state.zone_leases["x"].token), 2)
+    watch.note(["x"], state, 50)
+    assert watch.next_deadline_ms() == 300
+    again = state.execute(LeaseZone("x", 100), 3)
+    watch.note(["x"], state, 60)
+    assert watch.due(159, state) == []
+    [lost] = watch.due(160, state)
+    assert (lost.zone, lost.token) == ("x", again.token)
+    assert watch.due(160, state) == [lost]  # the commit that takes it back may fail
+    watch.put_off(1_000)
+    assert watch.due(1_159, state) == []
+    assert {one.zone for one in watch.due(9_999, state)} == {"x", "y"}
+    state.execute(Expire((lost,)), 4)
+    watch.again(lost, state, 9_999)
+    assert [one.zone for one in watch.due(9_999, state)] == ["y"]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_peek_is_what_a_look_at_every_job_would_tell(seed: int) -> None:
+    """Also of zones with so many jobs that they lie in lanes."""
+    rng, state, now_ms = Random(seed), State(), 1_000
+    zones = [f"z{n}" for n in range(8)]
+    held: list[JobRecord] = []
+    for number in range(1_500):
+        now_ms += rng.randrange(3)
+        match rng.randrange(10):
+            case 0 | 1 | 2 | 3 | 4:
+                later = now_ms + rng.randrange(40) if rng.randrange(4) == 0 else None
+                spec = JobSpec(f"{number}", "ab"[rng.randrange(2)], b"", zone=rng.choice(zones), run_at_ms=later)
+                state.execute(Enqueue((spec,)), now_ms)
+            case 5 | 6 | 7:
+                held += state.execute(Dequeue(None, rng.randrange(1, 4), 10), now_ms)
+            case 8 if held:
+                job = held.pop(rng.randrange(len(held)))
+                state.execute(Nack(job.id, job.token, rng.randrange(30)), now_ms)
+            case _:
+                zone = rng.choice(zones)
+                if (lease := state.zone_leases.get(zone)) is None:
+                    state.execute(LeaseZone(zone, 10), now_ms)
+                else:
+                    state.execute(ReleaseZone(zone, lease.token), now_ms)
+        if rng.randrange(3) == 0:
+            state.rollback()
+            held = [job for job in held if state.jobs.get(job.id) is job]
+        else:
+            state.commit(writer="w", batch=number, at_ms=now_ms)
+        limit = rng.randrange(1, 10)
+        due: dict[str, int] = {}
+        for job in state.jobs.values():
+            zone = job.spec.zone or ""
+            waits = job.state in (JobState.READY, JobState.DELAYED) and job.due_ms <= now_ms
+            if (waits or job.state is JobState.READY) and zone not in state.zone_leases:
+                due[zone] = min(job.due_ms, due.get(zone, job.due_ms))
+        expected = sorted((at_ms, zone) for zone, at_ms in due.items())[:limit]
+        peeked = state.peek(None, None, limit, now_ms)
+        assert [(one.next_ms, one.zone) for one in peeked if one.due] == expected

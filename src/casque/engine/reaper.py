@@ -84,8 +84,7 @@ class Reaper:
                 begun = [jobs.get(event.job_id) for event in alike]  # type: ignore[union-attr]
                 self._watch_all([job for job in begun if job is not None and job.state is _RUNNING], now_ms)
             elif kind in _ZONES:
-                names = {event.zone for event in alike}  # type: ignore[union-attr]
-                self._zones.begin([lease for name in names if (lease := state.zone_leases.get(name))], now_ms)
+                self._zones.note({event.zone for event in alike}, state, now_ms)  # type: ignore[union-attr]
         if not state.running:
             self._by_length, self._watched = {}, 0
         elif self._watched > 2 * state.running + SLACK:
@@ -106,8 +105,7 @@ class Reaper:
         for deadline_ms, job in sorted(kept, key=lambda item: item[0]):
             self._add(self._length(job), deadline_ms, [job])
         now_ms = self._clock.monotonic_ms()
-        self._zones.keep(state.zone_leases)
-        self._zones.begin(state.zone_leases.values(), now_ms)
+        self._zones.resync(state, now_ms)
         for job in fresh:
             # Somebody else's worker: a little later than they would themselves, so that not all rush at once.
             self._watch_all([job], now_ms + int(self._length(job) * 0.1 * self._rng.random()))
@@ -116,7 +114,7 @@ class Reaper:
         """Leases that have gone their full length without a change, as far as that state knows."""
         self.awake()
         now_ms = self._clock.monotonic_ms()
-        out: list[Observed | ObservedZone] = list(self._zones.due(now_ms, state))
+        out: list[Observed | ObservedZone] = [*self._zones.due(now_ms, state)]
         for several in self._by_length.values():
             for seen in several:
                 if seen.deadline_ms > now_ms or len(out) >= TAKEN_BACK_AT_ONCE:
