@@ -284,6 +284,8 @@ def test_a_leased_zone_is_shown_with_whoever_has_it(url: str) -> None:
     shown = casque("zones", "show", url, "giant").stdout
     assert "w1, since" in shown
     assert "only w1 is given its jobs" in shown
+    [waiting, *_] = lines_of(casque("jobs", "list", url, "--zone", "giant", "--json"))
+    assert "waits for w1, who has leased its zone 'giant'" in casque("jobs", "show", url, waiting["id"]).stdout
 
 
 def test_the_options_of_consume_are_those_of_the_library() -> None:
