@@ -6,11 +6,14 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from casque import NewJob, Queue, ZoneLeaseLostError
+from casque.cli.main import app as commands
 from casque.client.opening import Parts
 from casque.client.queue import DEFAULTS
 from casque.clock import Random
@@ -300,3 +303,22 @@ def test_a_peek_is_what_a_look_at_every_job_would_tell(seed: int) -> None:
         expected = sorted((at_ms, zone) for zone, at_ms in due.items())[:limit]
         peeked = state.peek(None, None, limit, now_ms)
         assert [(one.next_ms, one.zone) for one in peeked if one.due] == expected
+
+
+async def ran(*command: str) -> int:
+    """In a thread: commands have a loop of their own."""
+    return (await asyncio.to_thread(CliRunner().invoke, commands, list(command))).exit_code
+
+
+async def test_a_lease_is_there_after_a_conversion_and_a_queue_that_has_one_is_whole(tmp_path: Path) -> None:
+    url = (tmp_path / "queue").as_uri()
+    async with Queue.open(url, layout="document") as queue:
+        await queue.enqueue("a", b"1", zone="acme")
+        lease = await leased(queue, seconds=3600)
+    for layout in ("log", "document", "log"):
+        assert await ran("convert", url, "--to", layout) == 0
+        async with Queue.open(url) as queue:
+            assert await holder(queue) == lease.token
+    async with Queue.open(url) as queue:
+        await queue.heartbeat_zone(lease)
+    assert await ran("queue", "verify", url) == 0
