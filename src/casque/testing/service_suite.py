@@ -879,7 +879,8 @@ class ServiceSuite:
         assert await service.purge(zone="acme", entrypoint="other") == 1
         assert await service.purge(zone="acme", request_id="purge-acme") == 1
         assert await service.purge(zone="acme", request_id="purge-acme") == 1
-        assert await service.jobs() == others
+        left = await service.jobs()
+        assert sorted(left, key=lambda job: job.id) == sorted(others, key=lambda job: job.id)  # shards take turns
 
     async def test_a_schedule_is_set_changed_paused_and_dropped(self, service: QueueService) -> None:
         job = JobSpec("", "report", b"\x00all", 3, None, 2, "k", {"a": UNICODE}, "north", max_crashes=4)
