@@ -48,6 +48,7 @@ from casque.errors import (
     UnknownOutcomeError,
     UnsafeStoreError,
     WorkFailedError,
+    ZoneLeaseLostError,
     ZoneMovedError,
 )
 from casque.service import ArchivedAttempt, ArchivedJob, EventKind, Outcome, QueueEvent
@@ -60,8 +61,10 @@ from casque.types import (
     Gate,
     JobState,
     Missed,
+    PeekedZone,
     Progress,
     Schedule,
+    ZoneLease,
     ZoneRules,
     ZoneStanding,
 )
@@ -120,6 +123,7 @@ __all__ = [
     "NotInstalledError",
     "ObjectStoragePort",
     "Outcome",
+    "PeekedZone",
     "Progress",
     "Queue",
     "QueueClosedError",
@@ -143,6 +147,8 @@ __all__ = [
     "UnknownOutcomeError",
     "UnsafeStoreError",
     "WorkFailedError",
+    "ZoneLease",
+    "ZoneLeaseLostError",
     "ZoneMovedError",
     "ZoneRules",
     "ZoneStanding",

@@ -8,14 +8,7 @@ from typing import Any
 
 from casque.errors import InvalidInputError
 from casque.settings import milliseconds
-from casque.types import (
-    Backoff,
-    Gate,
-    JobState,
-    Missed,
-    Progress,
-    ZoneRules,
-)
+from casque.types import Backoff, Gate, JobState, Missed, Progress, ZoneLease, ZoneRules
 
 ZONES_MAX = 1_000
 """That one claim may name."""
@@ -269,6 +262,17 @@ def zones(value: Any) -> tuple[str, ...] | None:
     if not 1 <= len(names) <= ZONES_MAX:
         raise InvalidInputError(f"zone must name 1 to {ZONES_MAX} zones, not {len(names)}; None takes all")
     return names
+
+
+def zone_lease(value: Any, zones: tuple[str, ...] | None) -> ZoneLease:
+    """As a claim shows it: the zone is the only one that the claim is about."""
+    if type(value) is not ZoneLease:
+        raise InvalidInputError(f"zone_lease must be a ZoneLease, not {type(value).__name__}")
+    zone(value.zone)
+    whole("token", value.token, 0)
+    if zones is not None:
+        raise InvalidInputError("a claim with the lease of a zone is about that zone: leave the other zones out")
+    return value
 
 
 def zone_rules(value: Any) -> ZoneRules:

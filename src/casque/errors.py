@@ -54,6 +54,21 @@ class LeaseLostError(CasqueError):
         return type(self), (self.job_id, self.token)
 
 
+class ZoneLeaseLostError(CasqueError):
+    """The zone is no longer yours: its lease ran out or was released. The jobs you took from it still are."""
+
+    def __init__(self, zone: str, token: int) -> None:
+        super().__init__(
+            f"the lease on the zone {zone!r} is lost: it ran out or was released. Jobs that were claimed under it are "
+            "not affected; lease the zone again to claim more"
+        )
+        self.zone = zone
+        self.token = token
+
+    def __reduce__(self) -> tuple[type[ZoneLeaseLostError], tuple[str, int]]:
+        return type(self), (self.zone, self.token)
+
+
 class JobStateError(CasqueError):
     """The job exists, but not in a state that allows the command."""
 

@@ -25,11 +25,13 @@ from casque.types import (
     JobRecord,
     JobSpec,
     JobState,
+    PeekedZone,
     Progress,
     Schedule,
     ScheduleSpec,
     StagedPart,
     Totals,
+    ZoneLease,
     ZoneRules,
     ZoneStanding,
 )
@@ -136,6 +138,10 @@ class EventKind(StrEnum):
     PURGED = "purged"
     GATED = "gated"
     ZONED = "zoned"
+    ZONE_LEASED = "zone_leased"
+    ZONE_BEATEN = "zone_beaten"
+    ZONE_RELEASED = "zone_released"
+    ZONE_EXPIRED = "zone_expired"
     RINGED = "ringed"
     REMEMBERED = "remembered"
     SCHEDULED = "scheduled"
@@ -170,7 +176,7 @@ class QueueEvent(msgspec.Struct, frozen=True):
     kind: EventKind
     job_id: str | None
     """None for `remembered`, which is about a request, for `admitted`, which is about a batch of jobs, and for what is
-    about a schedule, a gate or a ring."""
+    about a schedule, a gate, a zone or a ring."""
     fields: Mapping[str, Any]
     """Everything else that the event says, by name: see the log format in the reference."""
     shard: int = 0
@@ -272,10 +278,15 @@ class QueueService(Protocol):
         wait_s: float = 0.0,
         request_id: str | None = None,
         zones: tuple[str, ...] | None = None,
+        zone_lease: ZoneLease | None = None,
     ) -> list[JobRecord]:
         """Claim up to `limit` jobs; with `wait_s`, wait that long for a first one. `first`: nobody has asked with this
-        `request_id` before, so that no earlier answer need be looked for. `zones`: of these alone; None: of
-        all zones, and of those that have none, which take turns."""
+        `request_id` before, so that no earlier answer need be looked for. `zones`: of these alone; None: of all zones,
+        and of those that have none, which take turns. `zone_lease`: of the zone that is leased, instead.
+
+        Raises:
+            ZoneLeaseLostError: somebody else may have the zone by now; nothing was claimed.
+        """
         ...
 
     async def ack(
@@ -331,6 +342,36 @@ class QueueService(Protocol):
     async def zones(self, *, names: frozenset[str] | None = None, limit: int = 100) -> list[ZoneStanding]:
         """The zones that have jobs or rules, those whose jobs have been due longest first; of these names alone, if
         any are given."""
+        ...
+
+    async def peek_zones(
+        self,
+        *,
+        entrypoints: tuple[str, ...] | None = None,
+        names: frozenset[str] | None = None,
+        limit: int = 100,
+    ) -> list[PeekedZone]:
+        """Zones with work that nobody has leased and nothing holds back, by vesting time: the top-level queue. Those
+        whose time has not come yet follow, as far as they are among the next."""
+        ...
+
+    async def lease_zone(
+        self, zone: str, *, lease_ms: int | None = None, worker: str | None = None, request_id: str | None = None
+    ) -> ZoneLease | None:
+        """Have a zone for oneself: until it is released, or `lease_ms` after the last sign of life, its jobs are given
+        to whoever shows the lease and to nobody else. None if somebody has it, or if it has no jobs."""
+        ...
+
+    async def heartbeat_zone(self, zone: str, *, token: int) -> ZoneLease:
+        """The lease starts again at full length.
+
+        Raises:
+            ZoneLeaseLostError: it ran out, or was released.
+        """
+        ...
+
+    async def release_zone(self, zone: str, *, token: int) -> None:
+        """Let others have the zone, as of the moment its next job is due. A lease that is over is left alone."""
         ...
 
     async def find(self, job_id: str) -> JobRecord | None: ...

@@ -284,6 +284,37 @@ PLAIN_RULES = ZoneRules()
 """Those of a zone for which nothing was set."""
 
 
+class ZoneLease(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """The right to take jobs of a zone, which nobody else is given meanwhile. Zone and token together are its id.
+    Stored: fields only ever come at the end, with defaults."""
+
+    zone: str
+    token: int
+    """From the same count as the tokens of jobs: unique within a queue, and rising."""
+    lease_ms: int
+    worker: str | None = None
+    """Who has it, for people."""
+    leased_ms: int = 0
+    beat_ms: int = 0
+    """When it was renewed last, by the writer's clock. Every renewal differs from the one before."""
+
+
+class PeekedZone(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A zone that has work for whoever leases it."""
+
+    zone: str
+    next_ms: int
+    """Its vesting time: when the first of its waiting jobs became, or will become, due."""
+    due: bool = True
+    """Whether that moment has come, by the clock of whoever keeps the queue."""
+    fifo: bool = False
+
+    @property
+    def next_at(self) -> datetime:
+        """Its vesting time, in UTC."""
+        return _EPOCH + timedelta(milliseconds=self.next_ms)
+
+
 class ZoneStanding(msgspec.Struct, frozen=True, omit_defaults=True):
     """How a zone stands after the last commit."""
 
@@ -296,6 +327,8 @@ class ZoneStanding(msgspec.Struct, frozen=True, omit_defaults=True):
     """When the first of its waiting jobs became, or will become, due: its vesting time. None if none waits."""
     fifo: bool = False
     rules: ZoneRules = PLAIN_RULES
+    lease: ZoneLease | None = None
+    """Who has leased it, if anybody has."""
 
     @property
     def next_at(self) -> datetime | None:

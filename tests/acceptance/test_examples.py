@@ -103,6 +103,12 @@ PRINTED = {
         r"drained: \['1', '2'\]",
         r"3 done, 0 left",
     ],
+    "consumer": [
+        r"leased: acme - for others it has 0 jobs",
+        r"done under the lease: 3",
+        r"done zone after zone: 20 of 20",
+        r"leased: \['acme', 'tenant-0', 'tenant-1', 'tenant-2', 'tenant-3'\]",
+    ],
     "tenants": [
         r"in turns: \['giant', 'small', 'giant', 'giant'\]",
         r"at most two at a time: \['giant', 'giant'\]",

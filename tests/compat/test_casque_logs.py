@@ -119,6 +119,10 @@ LATER = {
     EventKind.TICKED,
     EventKind.GATED,
     EventKind.ZONED,  # see test_casque_zones.py
+    EventKind.ZONE_LEASED,
+    EventKind.ZONE_BEATEN,
+    EventKind.ZONE_RELEASED,
+    EventKind.ZONE_EXPIRED,
     EventKind.RINGED,  # see test_casque_ring.py
 }
 """Kinds that came after this log was kept."""

@@ -274,6 +274,26 @@ async def test_failing_dying_retrying_and_purging() -> None:
         assert (await refused(stub.Cancel(job_id=job.id)))[0] == "NOT_FOUND"
 
 
+async def test_a_zone_is_leased_worked_off_and_released() -> None:
+    async with a_queue("zones") as (_, stub):
+        await stub.Enqueue(jobs=[pb.NewJob(entrypoint="mail", zone="acme"), pb.NewJob(entrypoint="mail", zone="zeta")])
+        peeked = await stub.PeekZones(entrypoints=["mail"], names=["acme"])
+        assert [(zone.zone, zone.due, zone.fifo) for zone in peeked.zones] == [("acme", True, False)]
+        lease = (await stub.LeaseZone(zone="acme", lease_ms=30_000, worker="w1")).lease
+        assert (lease.zone, lease.lease_ms, lease.worker) == ("acme", 30_000, "w1")
+        assert not (await stub.LeaseZone(zone="acme")).HasField("lease")
+        assert [job.zone for job in (await stub.Dequeue(limit=10)).jobs] == ["zeta"]
+        shown = pb.ZoneLease(zone=lease.zone, token=lease.token)
+        assert [job.zone for job in (await stub.Dequeue(limit=10, zone_lease=shown)).jobs] == ["acme"]
+        beaten = (await stub.HeartbeatZone(zone="acme", token=lease.token)).lease
+        assert beaten.beat_at_ms > lease.beat_at_ms
+        [standing] = (await stub.Zones(names=["acme"])).zones
+        assert standing.lease.token == lease.token
+        await stub.ReleaseZone(zone="acme", token=lease.token)
+        code, said = await refused(stub.Dequeue(zone_lease=shown))
+        assert (code, said["error"]) == ("FAILED_PRECONDITION", "ZoneLeaseLostError")
+
+
 async def test_heartbeats_have_an_answer_each() -> None:
     async with a_queue("beats") as (host, stub):
         job = await a_claim(host.queue)

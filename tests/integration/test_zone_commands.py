@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import base64
+import inspect
 import json
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 from tests.integration.shell import casque, lines_of, on
 
 from casque import NewJob, Queue
+from casque.cli.zones_consume import consume
+from casque.worker import ConsumerOptions
 
 pytestmark = pytest.mark.usefixtures("nothing_around")
 
@@ -232,3 +236,59 @@ def test_a_queue_says_how_many_zones_it_has(url: str, tmp_path: Path) -> None:
     bare = (tmp_path / "bare").as_uri()
     casque("queue", "create", bare)
     assert "zones" not in casque("queue", "info", bare).stdout
+
+
+# --- Leases ---
+
+
+def lease(url: str, zone: str) -> None:
+    async def take(q: Queue[bytes]) -> None:
+        assert await q.lease_zone(zone, lease=3600) is not None
+
+    on(url, take)
+
+
+def test_a_peek_shows_who_has_waited_longest_and_leaves_out_who_is_not_to_be_had(url: str) -> None:
+    casque("enqueue", url, "send", "tomorrow", "--zone", "late", "--delay", "1d")
+    lease(url, "giant")
+
+    told = lines_of(casque("zones", "peek", url, "--json"))
+
+    assert [(zone["zone"], zone["due"], zone["fifo"]) for zone in told] == [
+        ("small", True, False),
+        ("steps", True, True),
+        ("late", False, False),
+    ]
+    assert [zone["zone"] for zone in lines_of(casque("zones", "peek", url, "-e", "step", "--json"))] == ["steps"]
+    header, first = casque("zones", "peek", url, "--limit", "1").stdout.splitlines()
+    assert header.split() == ["zone", "vests", "waits"]
+    assert first.startswith("small")
+
+
+def test_a_peek_at_nothing_says_where_to_look(tmp_path: Path) -> None:
+    bare = (tmp_path / "bare").as_uri()
+    casque("queue", "create", bare)
+    assert "no zone has work" in casque("zones", "peek", bare).stderr
+    assert casque("zones", "peek", bare, "--json").output == ""
+
+
+def test_a_leased_zone_is_shown_with_whoever_has_it(url: str) -> None:
+    lease(url, "giant")
+
+    giant, small, _ = lines_of(casque("zones", "ls", url, "--json"))
+    assert (giant["leased_by"], small["leased_by"]) == ("w1", None)
+    assert giant["leased_at"] is not None
+    table = casque("zones", "ls", url).stdout
+    assert "leased by" in table
+    assert "w1" in table
+    shown = casque("zones", "show", url, "giant").stdout
+    assert "w1, since" in shown
+    assert "only w1 is given its jobs" in shown
+    [waiting, *_] = lines_of(casque("jobs", "list", url, "--zone", "giant", "--json"))
+    assert "waits for w1, who has leased its zone 'giant'" in casque("jobs", "show", url, waiting["id"]).stdout
+
+
+def test_the_options_of_consume_are_those_of_the_library() -> None:
+    asked = inspect.signature(consume).parameters
+    for option in fields(ConsumerOptions):
+        assert asked[option.name].default == option.default, option.name

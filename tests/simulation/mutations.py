@@ -29,6 +29,7 @@ from casque.state import (
     Dequeue,
     GiveBack,
     Observed,
+    ObservedZone,
     Returned,
     Settle,
     State,
@@ -198,12 +199,12 @@ def only_the_last_batch_counts_as_repeated(patch: pytest.MonkeyPatch) -> None:
 def leases_judged_by_wall_clocks(patch: pytest.MonkeyPatch) -> None:
     due = Reaper.due
 
-    def hasty(self: Reaper, state: State | None) -> tuple[Observed, ...]:
+    def hasty(self: Reaper, state: State | None) -> tuple[Observed | ObservedZone, ...]:
         run_out, clock = due(self, state), self._clock
         if state is None:
             return run_out
         self._sweep(state)
-        early = (
+        early: Iterator[Observed] = (
             lease
             for seen in self._all()
             for lease in seen.leases

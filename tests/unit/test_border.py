@@ -47,6 +47,7 @@ from casque.types import (
     Missed,
     ScheduleSpec,
     StagedPart,
+    ZoneLease,
     ZoneRules,
 )
 
@@ -69,6 +70,10 @@ CALLS: dict[str, dict[str, Any]] = {
     "set_gate": {"gate": Gate.PAUSED},
     "set_zone": {"zone": "acme", "rules": ZoneRules(weight=2.0)},
     "zones": {},
+    "peek_zones": {},
+    "lease_zone": {"zone": "acme"},
+    "heartbeat_zone": {"zone": "acme", "token": 1},
+    "release_zone": {"zone": "acme", "token": 1},
     "find": {"job_id": "j"},
     "jobs": {},
     "stats": {},
@@ -82,6 +87,7 @@ CALLS: dict[str, dict[str, Any]] = {
 NEEDS = {
     **dict.fromkeys(["enqueue", "admit", "set_schedule"], Scope.PRODUCE),
     **dict.fromkeys(["dequeue", "ack", "nack", "settle", "heartbeat", "heartbeats", "give_back"], Scope.WORK),
+    **dict.fromkeys(["peek_zones", "lease_zone", "heartbeat_zone", "release_zone"], Scope.WORK),
     **dict.fromkeys(["find", "jobs", "stats", "events", "archive", "schedules"], Scope.READ),
     **dict.fromkeys(["cancel", "retry", "purge", "pause_schedule", "drop_schedule"], Scope.ADMIN),
     **dict.fromkeys(["find", "jobs", "stats", "events", "archive", "zones"], Scope.READ),
@@ -310,6 +316,7 @@ ACCEPTABLE: dict[str, Callable[[Any], bool]] = {
     "zone": is_name,
     "rules": lambda v: isinstance(v, ZoneRules) and is_rules(v),
     "zones": lambda v: v is None or (isinstance(v, tuple) and bool(v) and all(map(is_name, v))),
+    "zone_lease": lambda v: v is None or (isinstance(v, ZoneLease) and is_name(v.zone) and is_whole(v.token, 0)),
     "names": lambda v: v is None or (isinstance(v, frozenset) and all(map(is_name, v))),
     "since": lambda v: v is None or is_moment(v),
     "until": lambda v: v is None or is_moment(v),
@@ -326,12 +333,12 @@ def is_rules(rules: ZoneRules) -> bool:
 
 
 def acceptable(verb: str, argument: str, value: Any) -> bool:
-    if argument == "limit" and verb == "zones":
+    if argument == "limit" and verb in ("zones", "peek_zones"):
         return is_whole(value, 1, checks.ZONES_SHOWN_MAX)
     if argument == "limit":
         return is_whole(value, 1, checks.BATCH_MAX) if verb == "dequeue" else value is None or is_whole(value, 1)
     if argument == "token":
-        return is_whole(value, 0) or (value is None and verb != "give_back")
+        return is_whole(value, 0) or (value is None and verb in ("ack", "nack", "heartbeat"))
     if argument == "zone" and verb == "purge" and value is None:
         return True
     return ACCEPTABLE[argument](value)
@@ -384,6 +391,7 @@ parts = st.builds(
     scalars,
 )
 leases = st.builds(Lease, scalars, scalars)
+zone_leases = st.builds(ZoneLease, scalars, scalars, scalars)
 backoffs = st.builds(Backoff, scalars, scalars, scalars)
 
 
@@ -400,6 +408,7 @@ anything: st.SearchStrategy[Any] = st.one_of(
     specs(),
     backoffs,
     leases,
+    zone_leases,
     schedules(),
     st.lists(scalars | specs() | leases, max_size=4),
     st.lists(specs(), max_size=4),
@@ -689,6 +698,33 @@ async def test_a_worker_that_is_limited_to_zones_claims_of_these_alone(queue: Qu
     assert [one.zone for one in await Border(queue, limited(zones=("acme",))).zones()] == ["acme"]
     with pytest.raises(NotAllowedError, match="'read' for every entrypoint"):
         await Border(queue, limited("mail.a")).zones()
+
+
+async def test_a_worker_that_is_limited_to_zones_leases_these_alone(queue: QueueService) -> None:
+    border = Border(queue, limited(zones=("acme",)))
+    assert [one.zone for one in await border.peek_zones()] == ["acme"]
+    theirs = await queue.lease_zone("zeta")
+    assert theirs is not None
+    before = await everything(queue)
+    for refused in (
+        border.lease_zone("zeta"),
+        border.heartbeat_zone("zeta", token=theirs.token),
+        border.release_zone("zeta", token=theirs.token),
+        border.dequeue(entrypoints=None, limit=1, zone_lease=theirs),
+    ):
+        with pytest.raises(NotAllowedError, match="'work' for the zone 'zeta'"):
+            await refused
+    with pytest.raises(NotAllowedError, match="'work' for every entrypoint"):
+        await Border(queue, limited("mail.a")).lease_zone("acme")
+    with pytest.raises(InvalidInputError, match="leave the other zones out"):
+        await border.dequeue(entrypoints=None, limit=1, zones=("acme",), zone_lease=theirs)
+    assert await everything(queue) == before
+
+    lease = await border.lease_zone("acme")
+    assert lease is not None
+    [own] = await border.dequeue(entrypoints=None, limit=10, zone_lease=lease)
+    assert own.spec.zone == "acme"
+    await border.release_zone("acme", token=(await border.heartbeat_zone("acme", token=lease.token)).token)
 
 
 async def test_the_request_id_of_somebody_else_gives_nothing_of_theirs(queue: QueueService) -> None:

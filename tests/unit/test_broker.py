@@ -368,6 +368,28 @@ async def test_a_new_leader_gives_every_running_lease_its_full_length_again() ->
         assert (await b.service().stats()).totals.ready == 1
 
 
+async def test_a_new_leader_gives_every_leased_zone_its_full_length_again() -> None:
+    store, clock = MemoryStore(), ManualClock()
+    way_of_a = GatedStore(store)
+    a, b = broker(way_of_a, clock, "a:1"), broker(store, clock, "b:1")
+    async with running(a, b):
+        await a.service().enqueue([JobSpec("1", "task", b"", zone="acme")])
+        lease = await a.service().lease_zone("acme", lease_ms=20_000)
+        assert lease is not None
+        await passes(clock, 15)
+        kill(way_of_a)
+        await passes(clock, 10)
+        assert b.standing().role is Role.LEADER
+        await passes(clock, 15)
+        assert await b.service().lease_zone("acme") is None
+        [standing] = await b.service().zones()
+        assert standing.lease == lease
+        await passes(clock, 8)
+        again = await b.service().lease_zone("acme")
+        assert again is not None
+        assert again.token > lease.token
+
+
 async def test_time_in_which_the_leader_stood_still_does_not_count_against_workers() -> None:
     store, clock = MemoryStore(), ManualClock()
     a = broker(store, clock, "a:1")

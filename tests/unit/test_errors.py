@@ -27,6 +27,7 @@ EXAMPLES: list[CasqueError] = [
     errors.NoLeaderError("the brokers have just started"),
     errors.QueueDrainingError("mail"),
     errors.QueueDrainingError(),
+    errors.ZoneLeaseLostError("acme", 7),
     errors.ZoneMovedError("acme", 3),
     errors.ZoneMovedError(None, 3),
     errors.RingError("do something else"),

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -22,12 +23,14 @@ from casque.errors import (
     LeaseLostError,
     QueueDrainingError,
     ScheduleNotFoundError,
+    ZoneLeaseLostError,
 )
 from casque.service import Outcome
 from casque.state import (
     Ack,
     Admit,
     Admitted,
+    BeatZone,
     Cancel,
     Command,
     Dequeue,
@@ -37,11 +40,14 @@ from casque.state import (
     Expire,
     GiveBack,
     Heartbeat,
+    LeaseZone,
     Limits,
     Nack,
     Observed,
+    ObservedZone,
     PauseSchedule,
     Purge,
+    ReleaseZone,
     Retry,
     SetGate,
     SetSchedule,
@@ -110,6 +116,8 @@ class Model:
     gates: dict[str | None, Gate] = field(default_factory=dict)
     schedules: dict[str, Schedule] = field(default_factory=dict)
     rules: dict[str, ZoneRules] = field(default_factory=dict)
+    zone_leases: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """Token and last beat of each."""
     chosen: list[str] = field(default_factory=list)
     """What the queue itself has just claimed: whose turn it is among zones is the subject of other tests."""
 
@@ -119,13 +127,23 @@ class Model:
             kind, answer = self.answers[request_id]
             if kind == "dequeue":
                 return [p for p in answer if p[0] in self.jobs and self.holds(*p)]
+            if kind == "leasezone":
+                zone = getattr(command, "zone", "")
+                return answer if answer == self.zone_leases.get(zone, (0,))[0] else None
             return answer
         answer, changed = self.act(command, now)
         if request_id is not None and changed:
             self.answers[request_id] = (type(command).__name__.lower(), answer)
         return answer
 
-    def claimable(self, entrypoints: tuple[str, ...] | None, zones: tuple[str, ...] | None, now: int) -> list[ModelJob]:
+    def claimable(
+        self,
+        entrypoints: tuple[str, ...] | None,
+        zones: tuple[str, ...] | None,
+        now: int,
+        *,
+        own: str | None = None,
+    ) -> list[ModelJob]:
         return [
             job
             for job in self.jobs.values()
@@ -134,7 +152,16 @@ class Model:
             and (zones is None or job.spec.zone in zones)
             and not self.stands(Gate.PAUSED, job.spec.entrypoint)
             and not self.held_back(job, now)
+            and (job.spec.zone not in self.zone_leases or job.spec.zone == own)
         ]
+
+    def peek(self, entrypoints: tuple[str, ...] | None, now: int) -> list[tuple[int, str]]:
+        """The zones that have a job which is due and may be had, by vesting time."""
+        due: dict[str, int] = {}
+        for job in self.claimable(entrypoints, None, now):
+            if (zone := job.spec.zone) is not None:
+                due[zone] = min(job.due, due.get(zone, job.due))
+        return sorted((at, zone) for zone, at in due.items())
 
     def held_back(self, job: ModelJob, now: int) -> bool:
         """By the rules of its zone, or by those who come before it in a FIFO zone."""
@@ -204,10 +231,15 @@ class Model:
                 self.act(Enqueue(tuple(left)), now)
                 self.batches[source] = batch, len(left), len(specs) - len(left)
                 return (len(left), len(specs) - len(left), False), True
-            case Dequeue(entrypoints=entrypoints, limit=limit, zones=zones):
+            case Dequeue(entrypoints=entrypoints, limit=limit, zones=zones, zone_lease=shown):
+                own = None if shown is None else shown[0]
+                if shown is not None:
+                    if self.zone_leases.get(shown[0], (0,))[0] != shown[1]:
+                        raise ZoneLeaseLostError(*shown)
+                    zones = shown[:1]
                 pairs = []
                 for chosen in self.chosen:
-                    ready = self.claimable(entrypoints, zones, now)
+                    ready = self.claimable(entrypoints, zones, now, own=own)
                     job = self.jobs[chosen]
                     assert job in ready, f"{chosen} may not be claimed now"
                     assert priority_of(job) == min(map(priority_of, ready)), "a better priority waits"
@@ -311,9 +343,29 @@ class Model:
                 changed = self.rules.get(zone, ZoneRules()) != rules
                 self.rules[zone] = rules
                 return None, changed
+            case LeaseZone(zone=zone):
+                if zone in self.zone_leases or not any(j.spec.zone == zone for j in self.jobs.values()):
+                    return None, False
+                self.tokens += 1
+                self.zone_leases[zone] = self.tokens, now
+                return self.tokens, True
+            case BeatZone(zone=zone, token=beaten):
+                if self.zone_leases.get(zone, (0,))[0] != beaten:
+                    raise ZoneLeaseLostError(zone, beaten)
+                self.zone_leases[zone] = beaten, max(now, self.zone_leases[zone][1] + 1)
+                return None, True
+            case ReleaseZone(zone=zone, token=released):
+                if self.zone_leases.get(zone, (0,))[0] == released:
+                    del self.zone_leases[zone]
+                return None, True
             case Expire(leases=leases):
                 n = 0
                 for seen in leases:
+                    if isinstance(seen, ObservedZone):
+                        if self.zone_leases.get(seen.zone) == (seen.token, seen.beat_ms):
+                            del self.zone_leases[seen.zone]
+                            n += 1
+                        continue
                     held = self.jobs.get(seen.job_id)
                     if held and held.state == "running" and (held.token, held.beat) == (seen.token, seen.beat_ms):
                         if held.spec.max_crashes:
@@ -540,6 +592,50 @@ class StateAgainstModel(RuleBasedStateMachine):
     def set_zone(self, zone: str, rules: ZoneRules, request: str | None) -> None:
         self.both(SetZone(zone, rules), request)
 
+    @precondition(lambda self: self.zoned)
+    @rule(
+        zone=st.sampled_from(["x", "y", "z"]),
+        verb=st.sampled_from(["lease", "lease", "beat", "release", "expire", "dequeue", "dequeue"]),
+        wrong=st.sampled_from([0, 0, 0, 1]),
+        limit=st.integers(1, 4),
+        request=REQUEST,
+    )
+    def lease_of_a_zone(self, zone: str, verb: str, wrong: int, limit: int, request: str | None) -> None:
+        token, beat_ms = self.model.zone_leases.get(zone, (1, 0))
+        match verb:
+            case "lease":
+                self.both(LeaseZone(zone, 50, "worker"), request)
+            case "beat":
+                self.both(BeatZone(zone, token + wrong), None)
+            case "release":
+                self.both(ReleaseZone(zone, token + wrong), None)
+            case "expire":
+                self.both(Expire((ObservedZone(zone, token, beat_ms + wrong),)), None)
+            case "dequeue":
+                command = Dequeue(None, limit, 50, "worker", zone_lease=(zone, token + wrong))
+                if self.model.zone_leases.get(zone, (0,))[0] == token + wrong:
+                    self.both(command, None)
+                else:
+                    with pytest.raises(ZoneLeaseLostError):
+                        self.state.execute(command, self.now)
+
+    @precondition(lambda self: self.zoned)
+    @rule(entrypoints=st.sampled_from([None, ("a",), ("b", "c")]), limit=st.integers(1, 3), narrow=st.booleans())
+    def peek(self, entrypoints: tuple[str, ...] | None, limit: int, narrow: bool) -> None:
+        names = frozenset({"x", "z"}) if narrow else None
+        seen = self.state.peek(entrypoints, names, limit, self.now)
+        expected = [one for one in self.model.peek(entrypoints, self.now) if names is None or one[1] in names]
+        assert [(one.next_ms, one.zone) for one in seen if one.due] == expected[:limit]
+        later = [one for one in seen if not one.due]
+        assert not later or len(expected) < limit
+        for one in later:
+            assert one.next_ms > self.now
+            assert one.zone not in self.model.zone_leases
+            assert any(
+                j.spec.zone == one.zone and j.state == "delayed" and j.due == one.next_ms
+                for j in self.model.jobs.values()
+            )
+
     @precondition(lambda self: self.known)
     @rule(
         data=st.data(),
@@ -663,6 +759,8 @@ class StateAgainstModel(RuleBasedStateMachine):
                 assert [None if one is None else type(one) for one in answer] == expected
             case Purge() | Expire() | SetSchedule() | PauseSchedule() | Tick():
                 assert answer == expected
+            case LeaseZone():
+                assert (None if answer is None else answer.token) == expected
 
     def with_request(self, command: Command, request: str | None) -> Command:
         if request is None:
@@ -692,6 +790,8 @@ class StateAgainstModel(RuleBasedStateMachine):
         assert self.state.schedules == self.model.schedules
         assert self.state.rules == {zone: rules for zone, rules in self.model.rules.items() if rules != ZoneRules()}
         assert self.state.zone_jobs == Counter(j.spec.zone for j in self.model.jobs.values() if j.spec.zone)
+        leases = {zone: (one.token, one.beat_ms) for zone, one in self.state.zone_leases.items()}
+        assert leases == self.model.zone_leases
         awake = [one.next_ms for one in self.model.schedules.values() if not one.paused]
         assert self.state.next_tick_ms() == min(awake, default=None)
         t = self.state.totals(self.now)
@@ -724,8 +824,10 @@ class StateAgainstModel(RuleBasedStateMachine):
         assert again.position == self.state.position
         assert again.rules == self.replica.rules == self.state.rules
         assert again.zone_jobs == self.replica.zone_jobs == self.state.zone_jobs
+        assert again.zone_leases == self.replica.zone_leases == self.state.zone_leases
         again.gates = ALL_OPEN
         again.set_rules({})
+        again.set_zone_leases(())
         assert drained(again, self.now) == drained(copy_of(self.state), self.now)
 
 

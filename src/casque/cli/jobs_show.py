@@ -193,6 +193,9 @@ async def _standing(q: Queue[bytes], zone: str | None) -> ZoneStanding | None:
 async def _held_by(standing: ZoneStanding, q: Queue[bytes], job: Job[bytes]) -> str | None:
     """What keeps all jobs of the zone from being claimed, or this one behind its neighbours; None if nothing does."""
     zone, rules = standing.zone, standing.rules
+    if standing.lease is not None and not rules.paused:
+        who = standing.lease.worker or "somebody"
+        return f"It waits for {who}, who has leased its zone {zone!r}: nobody else is given jobs of it meanwhile."
     if rules.paused:
         return f"It waits because its zone {zone!r} is paused. `casque zones resume {quote(zone)}` lets workers go on."
     if rules.running_max is not None and standing.running >= rules.running_max:

@@ -32,7 +32,9 @@ from casque.cli import (
     verify,
     worker,
     zones,
+    zones_consume,
     zones_data,
+    zones_peek,
 )
 from casque.cli.bench import command as bench
 from casque.cli.cost import command as cost
@@ -76,6 +78,8 @@ crons.command(help=help_of(cron.drop), epilog=cron.EXAMPLES_DROP)(cron.drop)
 tenants = typer.Typer(name="zones", help="The tenants of a queue.", no_args_is_help=True, rich_markup_mode="rich")
 tenants.command(help=help_of(zones.ls), epilog=zones.EXAMPLES_LS)(zones.ls)
 tenants.command("show", help=help_of(zones.show_), epilog=zones.EXAMPLES_SHOW)(zones.show_)
+tenants.command(help=help_of(zones_peek.peek), epilog=zones_peek.EXAMPLES_PEEK)(zones_peek.peek)
+tenants.command(help=help_of(zones_consume.consume), epilog=zones_consume.EXAMPLES_CONSUME)(zones_consume.consume)
 tenants.command("set", help=help_of(zones.set_), epilog=zones.EXAMPLES_SET)(zones.set_)
 tenants.command(help=help_of(zones.pause), epilog=zones.EXAMPLES_PAUSE)(zones.pause)
 tenants.command(help=help_of(zones.resume), epilog=zones.EXAMPLES_RESUME)(zones.resume)

@@ -128,14 +128,14 @@ def worker(
         )
         collect_rarely()
         with asyncio.Runner(loop_factory=fast_loop()) as runner:
-            summary = runner.run(_run(working, console, quiet=json))
+            summary = runner.run(run_until_stopped(working, console, quiet=json))
     if json:
         print(msgspec.json.encode({"worker": working.name, **msgspec.to_builtins(summary)}).decode())
     else:
-        console.print(_words(summary), highlight=False)
+        console.print(words(summary), highlight=False)
 
 
-async def _run(working: Worker, console: Console, *, quiet: bool) -> Summary:
+async def run_until_stopped(working: Worker, console: Console, *, quiet: bool) -> Summary:
     loop = asyncio.get_running_loop()
     received: list[signal.Signals] = []
 
@@ -166,7 +166,7 @@ def app_named(name: str) -> Handlers:
     return named(name)
 
 
-def _words(summary: Summary) -> str:
+def words(summary: Summary) -> str:
     counts = msgspec.to_builtins(summary)
     claimed, done, failed = (counts.pop(name) for name in ("claimed", "done", "failed"))
     said = [f"{claimed:,} claimed", f"{done:,} done", f"{failed:,} failed"]

@@ -32,6 +32,7 @@ from casque.cli.shown import (
     show,
 )
 from casque.client.queue import Queue
+from casque.codec.stored import from_ms
 from casque.errors import InvalidInputError
 from casque.types import PLAIN_RULES, JobState, ZoneRules, ZoneStanding
 
@@ -69,6 +70,8 @@ EXAMPLES_RESUME = """
   casque zones resume grpc://broker:7700 acme
 """
 NO_LIMIT = "none"
+SOMEBODY = "somebody"
+"""Who has leased a zone without a name."""
 
 Zone = Annotated[
     str | None,
@@ -91,6 +94,9 @@ class ShownZone(msgspec.Struct, frozen=True):
     running_max: int | None
     per_second: float | None
     paused: bool
+    leased_by: str | None = None
+    """Who has leased it: nobody else is given its jobs."""
+    leased_at: datetime | None = None
 
 
 class ZoneStory(msgspec.Struct, frozen=True):
@@ -131,6 +137,7 @@ COLUMNS: tuple[tuple[str, Callable[[Any], str | Text]], ...] = (
     ("per second", lambda zone: "" if zone.per_second is None else f"{zone.per_second:g}"),
     ("order", lambda zone: "fifo" if zone.fifo else ""),
     ("paused", lambda zone: Text("paused", "yellow") if zone.paused else ""),
+    ("leased by", lambda zone: zone.leased_by or ""),
 )
 JOBS = (
     ("id", lambda job: job.id),
@@ -350,7 +357,7 @@ def _words(rules: ZoneRules) -> str:
 
 
 def _shown(standing: ZoneStanding) -> ShownZone:
-    rules = standing.rules
+    rules, lease = standing.rules, standing.lease
     return ShownZone(
         zone=standing.zone,
         ready=standing.ready,
@@ -363,6 +370,8 @@ def _shown(standing: ZoneStanding) -> ShownZone:
         running_max=rules.running_max,
         per_second=rules.per_second,
         paused=rules.paused,
+        leased_by=None if lease is None else lease.worker or SOMEBODY,
+        leased_at=None if lease is None else from_ms(lease.leased_ms),
     )
 
 
@@ -390,6 +399,7 @@ def _tell(story: ZoneStory, console: Console) -> None:
         "order": "FIFO: strictly as they were enqueued, one at a time" if zone.fifo else "",
         **{name: f"{getattr(zone, name):,}" for name in ("ready", "delayed", "running", "dead")},
         "next": _next(zone),
+        "leased by": f"{zone.leased_by}, since {clock_time(zone.leased_at)}" if zone.leased_at is not None else "",
         "rules": _words(ZoneRules(zone.weight, zone.running_max, zone.per_second, zone.paused)),
     }
     for name, value in facts.items():
@@ -412,6 +422,8 @@ def _held(zone: ShownZone) -> str:
         return (
             f"As many of its jobs run as may at a time, {zone.running_max:,}: the others wait for one of them to end."
         )
+    if zone.leased_by is not None and zone.ready:
+        return f"It is leased: only {zone.leased_by} is given its jobs, until it lets go or falls silent."
     if zone.fifo and zone.running and zone.ready:
         return "One of its jobs runs: in a FIFO zone the others wait until that is over."
     if zone.fifo and zone.delayed:

@@ -38,9 +38,11 @@ from casque.types import (
     JobSpec,
     JobState,
     Missed,
+    PeekedZone,
     Schedule,
     ScheduleSpec,
     StagedPart,
+    ZoneLease,
     ZoneRules,
     ZoneStanding,
 )
@@ -330,14 +332,20 @@ class Queue(LeaseVerbs, Generic[T]):
         wait: float | timedelta = 0.0,
         lease: float | timedelta | None = None,
         zone: str | Sequence[str] | None = None,
+        zone_lease: ZoneLease | None = None,
         request_id: str | None = None,
     ) -> list[Job[T]]:
         """Claim up to `batch_size` jobs of one entrypoint, of several, or of any.
 
         `wait`: seconds to wait for a first job; without it an empty queue answers at once. `lease`: how long the
         claim holds without a heartbeat, if not the queue's `stale_timeout`. `zone`: only of this zone, or of these;
-        otherwise all zones take turns, and jobs without a zone as if they were one.
+        otherwise all zones take turns, and jobs without a zone as if they were one. `zone_lease`: of the zone that was
+        leased with `lease_zone`.
+
+        Raises:
+            ZoneLeaseLostError: the zone is no longer this caller's; nothing was claimed.
         """
+        zones = checks.zones(zone)
         records = await self._service.dequeue(
             entrypoints=checks.entrypoints(entrypoint),
             limit=checks.batch_size(batch_size),
@@ -345,7 +353,8 @@ class Queue(LeaseVerbs, Generic[T]):
             worker=self._worker,
             wait_s=checks.span_ms("wait", wait) / 1000,
             request_id=checks.request_id(request_id),
-            zones=checks.zones(zone),
+            zones=zones,
+            zone_lease=None if zone_lease is None else checks.zone_lease(zone_lease, zones),
         )
         return [Job(record, self._codec, self) for record in records]
 
@@ -476,6 +485,66 @@ class Queue(LeaseVerbs, Generic[T]):
             names=None if names is None else frozenset(names),
             limit=checks.whole("limit", limit, 1, checks.ZONES_SHOWN_MAX),
         )
+
+    async def peek_zones(
+        self,
+        entrypoint: str | Sequence[str] | None = None,
+        *,
+        zone: str | Sequence[str] | None = None,
+        limit: int = 100,
+    ) -> list[PeekedZone]:
+        """The top-level queue: zones with work that nobody has leased and nothing holds back, those whose jobs have
+        been due longest first. Those whose time has not come yet (`due` is False) follow, as far as they are next.
+
+        Takes nothing and writes nothing. On a ring it goes on from shard to shard: every call begins one shard further.
+        """
+        names = checks.zones(zone)
+        return await self._service.peek_zones(
+            entrypoints=checks.entrypoints(entrypoint),
+            names=None if names is None else frozenset(names),
+            limit=checks.whole("limit", limit, 1, checks.ZONES_SHOWN_MAX),
+        )
+
+    async def lease_zone(
+        self, zone: str, *, lease: float | timedelta | None = None, request_id: str | None = None
+    ) -> ZoneLease | None:
+        """Have a zone for oneself: until `release_zone`, or `lease` after the last sign of life, its jobs are given
+        only to a `dequeue` that shows the lease. None if somebody has it, or if it has no jobs.
+
+        >>> import asyncio
+        >>> from casque import Queue
+        >>> async def main():
+        ...     async with Queue.open("memory://zone-lease-example") as q:
+        ...         await q.enqueue("send", b"hello", zone="acme")
+        ...         for zone in await q.peek_zones():
+        ...             lease = await q.lease_zone(zone.zone, lease=30)
+        ...             print(zone.zone, await q.dequeue(), await q.lease_zone(zone.zone))
+        ...             for job in await q.dequeue(batch_size=10, zone_lease=lease):
+        ...                 await job.ack()
+        ...             await q.release_zone(lease)
+        >>> asyncio.run(main())
+        acme [] None
+        """
+        return await self._service.lease_zone(
+            checks.zone(zone),
+            lease_ms=None if lease is None else max(1, checks.span_ms("lease", lease)),
+            worker=self._worker,
+            request_id=checks.request_id(request_id),
+        )
+
+    async def heartbeat_zone(self, lease: ZoneLease) -> ZoneLease:
+        """Still at it: the lease of the zone starts again at full length.
+
+        Raises:
+            ZoneLeaseLostError: it ran out, or was released. What was claimed under it stays claimed.
+        """
+        held = checks.zone_lease(lease, None)
+        return await self._service.heartbeat_zone(held.zone, token=held.token)
+
+    async def release_zone(self, lease: ZoneLease) -> None:
+        """Let others have the zone, from the moment its next job is due. A lease that is over is left alone."""
+        held = checks.zone_lease(lease, None)
+        await self._service.release_zone(held.zone, token=held.token)
 
     # --- Schedules ---
 

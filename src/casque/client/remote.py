@@ -39,9 +39,11 @@ from casque.types import (
     JobRecord,
     JobSpec,
     JobState,
+    PeekedZone,
     Schedule,
     ScheduleSpec,
     StagedPart,
+    ZoneLease,
     ZoneRules,
     ZoneStanding,
 )
@@ -150,6 +152,7 @@ class RemoteQueue:
         wait_s: float = 0.0,
         request_id: str | None = None,
         zones: tuple[str, ...] | None = None,
+        zone_lease: ZoneLease | None = None,
     ) -> list[JobRecord]:
         own = request_id is None
         first = first or own
@@ -169,6 +172,7 @@ class RemoteQueue:
                 wait_s=min(left_s, ASK_S),
                 request_id=asked,
                 zones=zones,
+                zone_lease=zone_lease,
             )
 
         try:
@@ -257,6 +261,30 @@ class RemoteQueue:
 
     async def zones(self, *, names: frozenset[str] | None = None, limit: int = 100) -> list[ZoneStanding]:
         return await self._ask(lambda broker: broker.zones(names=names, limit=limit))
+
+    async def peek_zones(
+        self,
+        *,
+        entrypoints: tuple[str, ...] | None = None,
+        names: frozenset[str] | None = None,
+        limit: int = 100,
+    ) -> list[PeekedZone]:
+        return await self._ask(lambda broker: broker.peek_zones(entrypoints=entrypoints, names=names, limit=limit))
+
+    async def lease_zone(
+        self, zone: str, *, lease_ms: int | None = None, worker: str | None = None, request_id: str | None = None
+    ) -> ZoneLease | None:
+        request_id = request_id or new_id(self._rng)
+        return await self._ask(
+            lambda broker: broker.lease_zone(zone, lease_ms=lease_ms, worker=worker, request_id=request_id)
+        )
+
+    async def heartbeat_zone(self, zone: str, *, token: int) -> ZoneLease:
+        return await self._ask(lambda broker: broker.heartbeat_zone(zone, token=token))
+
+    async def release_zone(self, zone: str, *, token: int) -> None:
+        # One that is released already is left alone, so this may be asked again.
+        await self._ask(lambda broker: broker.release_zone(zone, token=token))
 
     async def find(self, job_id: str) -> JobRecord | None:
         return await self._ask(lambda broker: broker.find(job_id))

@@ -23,8 +23,10 @@ from casque.types import (
     Attempt,
     JobState,
     Missed,
+    PeekedZone,
     Schedule,
     StagedPart,
+    ZoneLease,
     ZoneRules,
     ZoneStanding,
 )
@@ -157,11 +159,18 @@ class SyncQueue(Generic[T]):
         wait: float | timedelta = 0.0,
         lease: float | timedelta | None = None,
         zone: str | Sequence[str] | None = None,
+        zone_lease: ZoneLease | None = None,
         request_id: str | None = None,
     ) -> list[SyncJob[T]]:
         claimed = self._wait(
             self._queue.dequeue(
-                entrypoint, batch_size=batch_size, wait=wait, lease=lease, zone=zone, request_id=request_id
+                entrypoint,
+                batch_size=batch_size,
+                wait=wait,
+                lease=lease,
+                zone=zone,
+                zone_lease=zone_lease,
+                request_id=request_id,
             )
         )
         return [self._job(job) for job in claimed]
@@ -263,6 +272,28 @@ class SyncQueue(Generic[T]):
     def zones(self, zone: str | Sequence[str] | None = None, *, limit: int = 100) -> list[ZoneStanding]:
         """As `Queue.zones`."""
         return self._wait(self._queue.zones(zone, limit=limit))
+
+    def peek_zones(
+        self,
+        entrypoint: str | Sequence[str] | None = None,
+        *,
+        zone: str | Sequence[str] | None = None,
+        limit: int = 100,
+    ) -> list[PeekedZone]:
+        """As `Queue.peek_zones`."""
+        return self._wait(self._queue.peek_zones(entrypoint, zone=zone, limit=limit))
+
+    def lease_zone(
+        self, zone: str, *, lease: float | timedelta | None = None, request_id: str | None = None
+    ) -> ZoneLease | None:
+        """As `Queue.lease_zone`."""
+        return self._wait(self._queue.lease_zone(zone, lease=lease, request_id=request_id))
+
+    def heartbeat_zone(self, lease: ZoneLease) -> ZoneLease:
+        return self._wait(self._queue.heartbeat_zone(lease))
+
+    def release_zone(self, lease: ZoneLease) -> None:
+        self._wait(self._queue.release_zone(lease))
 
     def pause(self, entrypoint: str | None = None, *, request_id: str | None = None) -> None:
         self._wait(self._queue.pause(entrypoint, request_id=request_id))

@@ -24,6 +24,7 @@ from casque.types import (
     JobRecord,
     LastBatch,
     Schedule,
+    ZoneLease,
     ZoneRules,
 )
 
@@ -146,6 +147,7 @@ class View(msgspec.Struct, frozen=True):
     rules: dict[str, ZoneRules] = {}
     """Of the zones that have any."""
     ring: RingView | None = None
+    zone_leases: list[ZoneLease] = []
 
     @classmethod
     def of(cls, state: State, tip: Tip) -> View:
@@ -164,6 +166,7 @@ class View(msgspec.Struct, frozen=True):
             state.gates,
             dict(state.rules),
             state.ring,
+            list(state.zone_leases.values()),
         )
 
 

@@ -32,6 +32,7 @@ from casque.types import (
     JobRecord,
     LastBatch,
     Schedule,
+    ZoneLease,
     ZoneRules,
 )
 
@@ -67,6 +68,7 @@ class _Snapshot(msgspec.Struct):
     zones: dict[str, ZoneRules] = {}
     """The rules of those that have any."""
     ring: RingView | None = None
+    zone_leases: list[ZoneLease] = []
 
 
 class _PartBody(msgspec.Struct):
@@ -125,6 +127,8 @@ def encode_snapshot(queue_id: str, view: View, jobs: Sequence[bytes], parts: Seq
         listed += b'"zones": %b,\n' % _encode(view.rules)
     if view.ring is not None:
         listed += b'"ring": %b,\n' % _encode(view.ring)
+    if view.zone_leases:
+        listed += b'"zone_leases": %b,\n' % _encode(view.zone_leases)
     head = (
         b'{"format": %d, "queue_id": %b,\n"position": %d, "tip": %b,\n"counters": %b,\n"writers": %b,\n'
         b'"requests": %b,\n%b"jobs": [\n'
@@ -193,6 +197,7 @@ class Restoring:
         state.admissions, state.staged, state.gates = s.admissions, s.staged, s.gates
         state.schedules = {schedule.name: schedule for schedule in s.schedules}
         state.set_rules(s.zones)
+        state.set_zone_leases(s.zone_leases)
         state.join(s.ring)
         if limits.finished:
             state.finished = _finished(self._ref.key, s.finished)

@@ -32,6 +32,7 @@ from casque.service import ArchivedJob, Lease, Outcome, QueueEvent, Stats
 from casque.settings import QueueSettings, milliseconds
 from casque.state import (
     Ack,
+    BeatZone,
     Cancel,
     Dequeue,
     DropSchedule,
@@ -39,10 +40,12 @@ from casque.state import (
     Expire,
     GiveBack,
     Heartbeat,
+    LeaseZone,
     Nack,
     Observed,
     PauseSchedule,
     Purge,
+    ReleaseZone,
     Retry,
     SetGate,
     SetSchedule,
@@ -59,9 +62,11 @@ from casque.types import (
     JobRecord,
     JobSpec,
     JobState,
+    PeekedZone,
     Schedule,
     ScheduleSpec,
     StagedPart,
+    ZoneLease,
     ZoneRules,
     ZoneStanding,
 )
@@ -165,8 +170,10 @@ class EmbeddedService:
         wait_s: float = 0.0,
         request_id: str | None = None,
         zones: tuple[str, ...] | None = None,
+        zone_lease: ZoneLease | None = None,
     ) -> list[JobRecord]:
-        command = Dequeue(entrypoints, limit, lease_ms or self._lease_ms, worker, request_id, zones)
+        shown = None if zone_lease is None else (zone_lease.zone, zone_lease.token)
+        command = Dequeue(entrypoints, limit, lease_ms or self._lease_ms, worker, request_id, zones, shown)
         if wait_s > 0 and isinstance(self._executor, GroupCommit):
             claimed = await self._executor.dequeue(command, wait_s=wait_s)
         else:
@@ -297,6 +304,30 @@ class EmbeddedService:
             return zone_standings(state, now_ms, names, limit)
 
         return cast(list[ZoneStanding], await self._executor.look(standings))
+
+    async def peek_zones(
+        self,
+        *,
+        entrypoints: tuple[str, ...] | None = None,
+        names: frozenset[str] | None = None,
+        limit: int = 100,
+    ) -> list[PeekedZone]:
+        def peeked(state: State, now_ms: int) -> list[PeekedZone]:
+            return state.peek(entrypoints, names, limit, now_ms)
+
+        return cast(list[PeekedZone], await self._executor.look(peeked))
+
+    async def lease_zone(
+        self, zone: str, *, lease_ms: int | None = None, worker: str | None = None, request_id: str | None = None
+    ) -> ZoneLease | None:
+        command = LeaseZone(zone, lease_ms or self._lease_ms, worker, request_id)
+        return cast(ZoneLease | None, await self._executor.execute(command))
+
+    async def heartbeat_zone(self, zone: str, *, token: int) -> ZoneLease:
+        return cast(ZoneLease, await self._executor.execute(BeatZone(zone, token)))
+
+    async def release_zone(self, zone: str, *, token: int) -> None:
+        await self._executor.execute(ReleaseZone(zone, token))
 
     async def _blobs_of_dead(self, command: Purge) -> set[str]:
         def found(state: State, _now_ms: int) -> set[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 from casque.clock import Clock, Random, Timer, yield_once
 from casque.engine.committer import Committer
@@ -19,6 +19,9 @@ from casque.state import Admit, Command, Dequeue, Expire, GiveBack, State
 from casque.telemetry import logger
 
 log = logger("engine")
+
+_Wanted: TypeAlias = tuple[tuple[str, ...] | None, tuple[str, ...] | None, tuple[str, int] | None]
+"""What a waiting dequeue is about: entrypoints, zones, and the lease of a zone."""
 
 FOLLOWED_MS = 5_000
 """After a commit of its own, a writer that has met others follows them for so long."""
@@ -43,7 +46,7 @@ class GroupCommit:
         self._apart_ms: int | None = None
         self._pending: deque[Operation] = deque()
         self._owed: list[Operation] = []
-        self._parked: dict[tuple[tuple[str, ...] | None, tuple[str, ...] | None], deque[Operation]] = {}
+        self._parked: dict[_Wanted, deque[Operation]] = {}
         self._wake = asyncio.Event()
         self._room = asyncio.Event()
         self._room.set()
@@ -292,8 +295,8 @@ class GroupCommit:
             operation.decide(state, now_ms)
             if type(operation) is _Waiting:
                 waiting_now.append(operation)
-        for (entrypoints, zones), waiting in self._parked.items():
-            while waiting and state.has_due(entrypoints, now_ms, zones):
+        for (entrypoints, zones, zone_lease), waiting in self._parked.items():
+            while waiting and state.has_due(entrypoints, now_ms, zones, zone_lease):
                 operation = waiting.popleft()
                 if not operation.abandoned:
                     operation.decide(state, now_ms)
@@ -302,7 +305,9 @@ class GroupCommit:
             # Asked before the job came that the same batch brings.
             assert isinstance(operation.command, Dequeue)
             command = operation.command
-            if operation.goes_on_waiting and state.has_due(command.entrypoints, now_ms, command.zones):
+            if operation.goes_on_waiting and state.has_due(
+                command.entrypoints, now_ms, command.zones, command.zone_lease
+            ):
                 operation.decide(state, now_ms)
         # Last: nobody who came at the same time needs their jobs, which the state then adds once the commit has landed.
         for operation in admissions:
@@ -325,8 +330,7 @@ class GroupCommit:
 
     def _park(self, operation: _Waiting) -> None:
         assert isinstance(operation.command, Dequeue)
-        command = operation.command
-        self._parked.setdefault((command.entrypoints, command.zones), deque()).append(operation)
+        self._parked.setdefault(_wanted(operation.command), deque()).append(operation)
 
     def _return_claims(self, operation: Operation) -> None:
         """The caller left without its claims: nobody would work on these jobs."""
@@ -372,7 +376,7 @@ class GroupCommit:
         """Its time is over. If it is in a batch just now, that batch still decides."""
         operation.timed_out = True
         assert isinstance(operation.command, Dequeue)
-        waiting = self._parked.get((operation.command.entrypoints, operation.command.zones))
+        waiting = self._parked.get(_wanted(operation.command))
         if waiting is not None and operation in waiting:
             waiting.remove(operation)
             operation.answer = []
@@ -521,6 +525,10 @@ class _Waiting(Operation):
     @property
     def goes_on_waiting(self) -> bool:
         return self.error is None and not self.answer and not self.timed_out and not self.abandoned
+
+
+def _wanted(command: Dequeue) -> _Wanted:
+    return command.entrypoints, command.zones, command.zone_lease
 
 
 def _unfinished(error: BaseException) -> BaseException:

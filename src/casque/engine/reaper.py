@@ -13,10 +13,24 @@ from itertools import chain, groupby
 import msgspec
 
 from casque.clock import Clock, Random
-from casque.state import Advanced, Beaten, Claimed, Event, Observed, State
+from casque.engine.zone_watch import ZoneWatch
+from casque.state import (
+    Advanced,
+    Beaten,
+    Claimed,
+    Event,
+    Observed,
+    ObservedZone,
+    State,
+    ZoneBeaten,
+    ZoneExpired,
+    ZoneLeased,
+    ZoneReleased,
+)
 from casque.types import JobRecord, JobState
 
 _BEGUN = frozenset({Claimed, Beaten, Advanced})
+_ZONES = frozenset({ZoneLeased, ZoneBeaten, ZoneReleased, ZoneExpired})
 TAKEN_BACK_AT_ONCE = 1_000
 TICK_MS = 1_000
 """How often whoever watches leases looks at the clock."""
@@ -47,6 +61,7 @@ class Reaper:
         self._lease_ms = lease_ms
         self._by_length: dict[int, deque[_Seen]] = {}
         self._watched = 0
+        self._zones = ZoneWatch()
         self._awake_ms = clock.monotonic_ms()
 
     def awake(self) -> None:
@@ -58,6 +73,7 @@ class Reaper:
         if late_ms > LATE_MS:
             for seen in self._all():
                 seen.deadline_ms += late_ms
+            self._zones.put_off(late_ms)
 
     def observe(self, events: Iterable[Event], state: State) -> None:
         """Take note of commits of this process."""
@@ -67,6 +83,8 @@ class Reaper:
             if kind in _BEGUN:
                 begun = [jobs.get(event.job_id) for event in alike]  # type: ignore[union-attr]
                 self._watch_all([job for job in begun if job is not None and job.state is _RUNNING], now_ms)
+            elif kind in _ZONES:
+                self._zones.note({event.zone for event in alike}, state, now_ms)  # type: ignore[union-attr]
         if not state.running:
             self._by_length, self._watched = {}, 0
         elif self._watched > 2 * state.running + SLACK:
@@ -87,15 +105,16 @@ class Reaper:
         for deadline_ms, job in sorted(kept, key=lambda item: item[0]):
             self._add(self._length(job), deadline_ms, [job])
         now_ms = self._clock.monotonic_ms()
+        self._zones.resync(state, now_ms)
         for job in fresh:
             # Somebody else's worker: a little later than they would themselves, so that not all rush at once.
             self._watch_all([job], now_ms + int(self._length(job) * 0.1 * self._rng.random()))
 
-    def due(self, state: State | None) -> tuple[Observed, ...]:
+    def due(self, state: State | None) -> tuple[Observed | ObservedZone, ...]:
         """Leases that have gone their full length without a change, as far as that state knows."""
         self.awake()
         now_ms = self._clock.monotonic_ms()
-        out: list[Observed] = []
+        out: list[Observed | ObservedZone] = [*self._zones.due(now_ms, state)]
         for several in self._by_length.values():
             for seen in several:
                 if seen.deadline_ms > now_ms or len(out) >= TAKEN_BACK_AT_ONCE:
@@ -104,11 +123,17 @@ class Reaper:
             _drop_empty(several)
         return tuple(out)
 
-    def acted_on(self, leases: Sequence[Observed], state: State) -> None:
+    def acted_on(self, several: Sequence[Observed | ObservedZone], state: State) -> None:
         """These were taken back, or turned out to be alive: then they start again at full length."""
-        if not leases:
+        if not several:
             return
         now_ms = self._clock.monotonic_ms()
+        for lease in several:
+            if isinstance(lease, ObservedZone):
+                self._zones.again(lease, state, now_ms)
+        self._acted_on_jobs([lease for lease in several if isinstance(lease, Observed)], state, now_ms)
+
+    def _acted_on_jobs(self, leases: Sequence[Observed], state: State, now_ms: int) -> None:
         done = set(map(_looks, leases))
         for several in self._by_length.values():
             for seen in several:
@@ -124,6 +149,8 @@ class Reaper:
     def next_deadline_ms(self) -> int | None:
         """When, on the monotonic clock, the next lease may run out."""
         firsts = [several[0].deadline_ms for several in self._by_length.values() if several]
+        if (zone_ms := self._zones.next_deadline_ms()) is not None:
+            firsts.append(zone_ms)
         return min(firsts, default=None)
 
     def _watch_all(self, jobs: Sequence[JobRecord], from_ms: int) -> None:

@@ -201,7 +201,7 @@ class Verifier:
         archive = await self._archive(head, walk)
         self._progress("done", total, total)
         self.shard_of = None if state.ring is None else state.ring.token
-        self.zones = tuple(state.zone_jobs)
+        self.zones = tuple(state.zone_jobs.keys() | state.zone_leases.keys())
         return Verdict(
             LOG,
             state.position,

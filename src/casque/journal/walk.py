@@ -168,6 +168,7 @@ def _same(kept: State, replayed: State) -> bool:
         and list(kept.schedules.items()) == list(replayed.schedules.items())
         and kept.gates == replayed.gates
         and kept.rules == replayed.rules
+        and kept.zone_leases == replayed.zone_leases
         and kept.ring == replayed.ring
     )
 

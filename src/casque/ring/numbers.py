@@ -11,7 +11,7 @@ import msgspec
 from casque.codec.ring import SHARDS_MAX
 from casque.errors import CasqueError, LeaseLostError
 from casque.service import ArchivedJob
-from casque.types import Attempt, JobRecord
+from casque.types import Attempt, JobRecord, ZoneLease
 
 
 def outer(number: int, shard: int) -> int:
@@ -69,6 +69,11 @@ def error_of(error: CasqueError, shard: int) -> CasqueError:
     if isinstance(error, LeaseLostError) and error.token is not None:
         return LeaseLostError(error.job_id, outer(error.token, shard))
     return error
+
+
+def lease_of(lease: ZoneLease, shard: int) -> ZoneLease:
+    """The lease of a zone as the ring tells it."""
+    return msgspec.structs.replace(lease, token=outer(lease.token, shard))
 
 
 def after_of(after: int, shard: int) -> int:

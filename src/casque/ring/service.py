@@ -27,7 +27,8 @@ from casque.ring.admitter import Admitter
 from casque.ring.archives import merged
 from casque.ring.enqueuer import Enqueuer
 from casque.ring.feeds import Begin, merged_feed
-from casque.ring.numbers import after_of, error_of, inner, record_of
+from casque.ring.leaser import Leaser
+from casque.ring.numbers import after_of, error_of, inner, lease_of, record_of
 from casque.ring.shards import Shard, Shards, together
 from casque.ring.walker import Asked, Walker
 from casque.service import ArchivedJob, Lease, Outcome, QueueEvent, QueueService, Stats
@@ -40,10 +41,12 @@ from casque.types import (
     JobRecord,
     JobSpec,
     JobState,
+    PeekedZone,
     Schedule,
     ScheduleSpec,
     StagedPart,
     Totals,
+    ZoneLease,
     ZoneRules,
     ZoneStanding,
 )
@@ -69,6 +72,7 @@ class RingService:
         self._admitter = Admitter(shards, books)
         self._enqueuer = Enqueuer(shards, rng=rng)
         self._walker = Walker(shards, clock=clock, rng=rng)
+        self._leaser = Leaser(shards, rng=rng)
 
     async def start(self) -> None:
         await self._shards.start()
@@ -106,8 +110,11 @@ class RingService:
         wait_s: float = 0.0,
         request_id: str | None = None,
         zones: tuple[str, ...] | None = None,
+        zone_lease: ZoneLease | None = None,
     ) -> list[JobRecord]:
         asked = Asked(entrypoints, limit, lease_ms, worker, request_id, zones, first=first)
+        if zone_lease is not None:
+            return await self._leaser.dequeue(asked, zone_lease, wait_s=wait_s)
         return await self._walker.dequeue(asked, wait_s=wait_s)
 
     async def ack(
@@ -207,6 +214,27 @@ class RingService:
         if number < await self._count(number):
             await (await self._shards.shard(number)).service.give_back(job_id, token=own)
 
+    async def peek_zones(
+        self,
+        *,
+        entrypoints: tuple[str, ...] | None = None,
+        names: frozenset[str] | None = None,
+        limit: int = 100,
+    ) -> list[PeekedZone]:
+        """Of one shard after the other, until there are enough."""
+        return await self._leaser.peek(entrypoints, names, limit)
+
+    async def lease_zone(
+        self, zone: str, *, lease_ms: int | None = None, worker: str | None = None, request_id: str | None = None
+    ) -> ZoneLease | None:
+        return await self._leaser.lease(zone, lease_ms=lease_ms, worker=worker, request_id=request_id)
+
+    async def heartbeat_zone(self, zone: str, *, token: int) -> ZoneLease:
+        return await self._leaser.heartbeat(zone, token)
+
+    async def release_zone(self, zone: str, *, token: int) -> None:
+        await self._leaser.release(zone, token)
+
     # --- Managing ---
 
     async def cancel(self, job_id: str, *, request_id: str | None = None) -> None:
@@ -268,10 +296,12 @@ class RingService:
         shards = await self._shards.every()
         told = await asyncio.gather(*(one.service.zones(names=names, limit=limit) for one in shards))
         found: dict[str, ZoneStanding] = {}
-        for standing in (one for several in told for one in several):
-            # All of them know its rules; the one that has its jobs knows the rest.
-            if standing.zone not in found or _jobs_of(standing):
-                found[standing.zone] = standing
+        for shard, several in zip(shards, told, strict=True):
+            for standing in several:
+                # All of them know its rules; the one that has its jobs, or its lease, knows the rest.
+                if standing.zone not in found or _jobs_of(standing) or standing.lease is not None:
+                    lease = None if standing.lease is None else lease_of(standing.lease, shard.token)
+                    found[standing.zone] = msgspec.structs.replace(standing, lease=lease)
         return sorted(found.values(), key=lambda one: (one.next_ms is None, one.next_ms or 0, one.zone))[:limit]
 
     async def find(self, job_id: str) -> JobRecord | None:

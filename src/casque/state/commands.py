@@ -49,6 +49,8 @@ class Dequeue(msgspec.Struct, frozen=True, gc=False):
     worker: str | None = None
     request_id: str | None = None
     zones: tuple[str, ...] | None = None
+    zone_lease: tuple[str, int] | None = None
+    """Zone and token: of this zone alone, which is given to whoever shows its lease and to nobody else."""
 
 
 class Ack(msgspec.Struct, frozen=True, gc=False):
@@ -138,6 +140,29 @@ class SetZone(msgspec.Struct, frozen=True, gc=False):
     request_id: str | None = None
 
 
+class LeaseZone(msgspec.Struct, frozen=True, gc=False):
+    """Have a zone for oneself. Answers None if somebody has it, or if it has no jobs at all."""
+
+    zone: str
+    lease_ms: int
+    worker: str | None = None
+    request_id: str | None = None
+
+
+class BeatZone(msgspec.Struct, frozen=True, gc=False):
+    """Whoever has leased the zone is alive: the lease starts again at full length."""
+
+    zone: str
+    token: int
+
+
+class ReleaseZone(msgspec.Struct, frozen=True, gc=False):
+    """Let others have the zone. A lease that is over already is left alone."""
+
+    zone: str
+    token: int
+
+
 class AdoptRing(msgspec.Struct, frozen=True, gc=False):
     """Tell a shard of the ring that it belongs to. Answers the ring it knows then, which may be a newer one."""
 
@@ -154,10 +179,18 @@ class Observed(msgspec.Struct, frozen=True, gc=False):
     beat_ms: int | None
 
 
+class ObservedZone(msgspec.Struct, frozen=True, gc=False):
+    """The same of the lease of a zone."""
+
+    zone: str
+    token: int
+    beat_ms: int
+
+
 class Expire(msgspec.Struct, frozen=True, gc=False):
     """Take back the leases that have not changed since they were observed. Answers how many those were."""
 
-    leases: tuple[Observed, ...]
+    leases: tuple[Observed | ObservedZone, ...]
 
 
 class SetSchedule(msgspec.Struct, frozen=True, gc=False):
@@ -210,6 +243,9 @@ Command: TypeAlias = (
     | Purge
     | SetGate
     | SetZone
+    | LeaseZone
+    | BeatZone
+    | ReleaseZone
     | AdoptRing
     | Expire
     | SetSchedule

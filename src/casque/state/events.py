@@ -146,6 +146,32 @@ class Zoned(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="zoned")
     rules: ZoneRules
 
 
+class ZoneLeased(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="zone_leased"):
+    """Somebody has the zone: nobody else is given its jobs."""
+
+    zone: str
+    token: int
+    lease_ms: int
+    worker: str | None = None
+
+
+class ZoneBeaten(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="zone_beaten"):
+    zone: str
+    token: int
+
+
+class ZoneReleased(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="zone_released"):
+    zone: str
+    token: int
+
+
+class ZoneExpired(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="zone_expired"):
+    """Whoever had the zone fell silent."""
+
+    zone: str
+    token: int
+
+
 class Ringed(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="ringed"):
     """The queue is this shard of a ring, of this size from now on."""
 
@@ -205,6 +231,10 @@ Event: TypeAlias = (
     | Purged
     | Gated
     | Zoned
+    | ZoneLeased
+    | ZoneBeaten
+    | ZoneReleased
+    | ZoneExpired
     | Ringed
     | Remembered
     | Scheduled
@@ -217,5 +247,6 @@ def subject(event: Event) -> str | None:
     """The id of the job that the event is about, if it is about one."""
     if isinstance(event, Added):
         return event.spec.id
-    about_none = Remembered | Admitted | Gated | Zoned | Ringed | Scheduled | Unscheduled | Ticked
+    about_zone = Zoned | ZoneLeased | ZoneBeaten | ZoneReleased | ZoneExpired
+    about_none = Remembered | Admitted | Gated | about_zone | Ringed | Scheduled | Unscheduled | Ticked
     return None if isinstance(event, about_none) else event.job_id

@@ -16,10 +16,12 @@ from heapq import heapify, heappop, heappush, heapreplace
 from typing import TypeAlias
 
 from casque.state.lane import Key, Lane, key_of
-from casque.types import JobRecord, JobState, ZoneRules
+from casque.types import JobRecord, JobState, ZoneLease, ZoneRules
 
 Turn: TypeAlias = tuple[int, float, int, int, str]
 """Priority, start, due time and enqueue order of the job that is first in its zone, and the zone."""
+Vest: TypeAlias = tuple[int, str]
+"""When the first job of a zone became due, and the zone."""
 NO_ZONE = ""
 """Jobs without a zone take turns with the zones, as if this was theirs."""
 
@@ -83,6 +85,13 @@ class Line:
         else:
             self.records = [record for record in records if jobs.get(record.spec.id) is record]
 
+    def vesting_ms(self, jobs: dict[str, JobRecord]) -> int | None:
+        """When the first of its jobs became due."""
+        records = self.records
+        if isinstance(records, Lane):
+            return records.vesting_ms(jobs)
+        return min([record.due_ms for record in records if jobs.get(record.spec.id) is record], default=None)
+
     @staticmethod
     def priority_of(head: JobRecord) -> int:
         return head.spec.priority
@@ -123,6 +132,11 @@ class FifoLine(Line):
     def forget(self, jobs: dict[str, JobRecord]) -> None:
         """Its entry stays until it would be first."""
 
+    def vesting_ms(self, jobs: dict[str, JobRecord]) -> int | None:
+        """Its first job is the only one that may be had."""
+        head = self.head(jobs)
+        return None if head is None else head.due_ms
+
     @staticmethod
     def priority_of(head: JobRecord) -> int:  # noqa: ARG004
         return FIFO_PRIORITY
@@ -159,12 +173,14 @@ class Level:
 class Board:
     """The zones that have jobs of one entrypoint waiting, whoever is next first."""
 
-    __slots__ = ("heap", "lines", "name")
+    __slots__ = ("heap", "lines", "name", "vests")
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.lines: dict[str, Line] = {}
         self.heap: list[Turn] = []
+        self.vests: list[Vest] = []
+        """The same zones by vesting time, each at least once, unless it has to wait. Empty unless somebody peeks."""
 
 
 class FairIndex:
@@ -182,6 +198,12 @@ class FairIndex:
         self.running: dict[str, int] = {}
         """Jobs at work, of the zones whose rules limit them; see `limit`."""
         self.rules: dict[str, ZoneRules] = {}
+        self.leased: dict[str, ZoneLease] = {}
+        """Zones that somebody has for himself; see `relist`."""
+        self._curbed = False
+        """Whether any zone has rules or is leased, and might have to wait."""
+        self._peeked = False
+        """Whether zones are kept by vesting time too: since somebody asked for that, and as long as turns are kept."""
         self._zoned = 0
         """Lines of zones on all boards."""
         self._levels: dict[int, Level] = {}
@@ -211,6 +233,8 @@ class FairIndex:
         board = self._board(record.spec.entrypoint)
         line = board.lines.get(zone)
         if line is not None:
+            if self._peeked:
+                self._vests_at(board, zone, line, record.due_ms)
             line.push(record, self._jobs, self._stamps)
             self._came(board, zone, line, record)
             return
@@ -222,6 +246,8 @@ class FairIndex:
         level = self._levels.get(priority) or self._level(priority)
         line.turn = priority, level.start_of(zone), record.due_ms, record.sequence, zone
         self._enter(board, line.turn)
+        if self._peeked:
+            self._enter_vest(board, (record.due_ms, zone))
 
     def pushed_plain(self, name: str, lane: Lane, record: JobRecord) -> None:
         """A job without a zone came to its lane: those are a zone like others."""
@@ -279,6 +305,11 @@ class FairIndex:
                 if job.state is JobState.RUNNING and job.spec.zone in uncounted:
                     uncounted[job.spec.zone] += 1
             self.running |= uncounted
+        self.relist(zones)
+
+    def relist(self, zones: Iterable[str]) -> None:
+        """They were leased, or are no longer, or have other rules."""
+        self._curbed = bool(self.rules or self.leased)
         for zone in zones:
             self.unpark(zone)
 
@@ -300,13 +331,15 @@ class FairIndex:
         for name in self._parked.pop(zone, ()):
             board = self.boards.get(name)
             line = board.lines.get(zone) if board is not None else None
-            if board is not None and line is not None and line.turn is None:
-                self._list(board, zone, line)
+            if board is not None and line is not None:
+                if line.turn is None:
+                    self._list(board, zone, line)
+                self._list_vest(board, zone, line)
 
     def switch_off(self) -> None:
         """No zone has anything waiting: turns begin anew with the next one."""
         assert self.idle
-        self.on = False
+        self.on = self._peeked = False
         self.boards.clear()
         self._levels.clear()
         self._parked.clear()
@@ -314,12 +347,13 @@ class FairIndex:
     # --- Whose turn it is ---
 
     def claims(
-        self, entrypoints: Iterable[str] | None, zones: tuple[str, ...] | None, now_ms: int
+        self, entrypoints: Iterable[str] | None, zones: tuple[str, ...] | None, now_ms: int, *, holds: bool = False
     ) -> Iterator[JobRecord]:
-        """Take jobs out, best first. The caller changes the record of each before it asks for the next."""
+        """Take jobs out, best first. The caller changes the record of each before it asks for the next. `holds`: the
+        zones are leased, and the caller is who has them."""
         boards = self._boards(entrypoints)
         if zones is not None:
-            while (found := self._best_named(boards, zones, now_ms)) is not None:
+            while (found := self._best_named(boards, zones, now_ms, holds=holds)) is not None:
                 yield self._take(*found)
             return
         if len(boards) == 1:
@@ -353,11 +387,103 @@ class FairIndex:
             found[record.spec.id] = record
         return list(found.values())
 
-    def has_due(self, entrypoints: Iterable[str] | None, zones: tuple[str, ...] | None, now_ms: int) -> bool:
+    def has_due(
+        self, entrypoints: Iterable[str] | None, zones: tuple[str, ...] | None, now_ms: int, *, holds: bool = False
+    ) -> bool:
         boards = self._boards(entrypoints)
         if zones is not None:
-            return self._best_named(boards, zones, now_ms) is not None
+            return self._best_named(boards, zones, now_ms, holds=holds) is not None
         return any(self._top(board, now_ms) is not None for board in boards)
+
+    # --- Who has waited longest ---
+
+    def peek(
+        self, entrypoints: Iterable[str] | None, names: Iterable[str] | None, limit: int, now_ms: int
+    ) -> list[Vest]:
+        """Zones that have a job which is due and may be had, by vesting time; of these names alone, if any are given.
+        Takes as long as `limit` heap operations, but for the first time, which looks at every zone."""
+        boards = self._boards(entrypoints)
+        if names is not None:
+            vests = [vest for zone in names for vest in self._vests_of(boards, zone, now_ms)[:1]]
+            return sorted(vests)[:limit]
+        if not self._peeked:
+            self._peeked = True
+            for board in self.boards.values():
+                self._vest_all(board)
+        found: dict[str, int] = {}
+        passed: list[dict[str, Vest]] = [{} for _ in boards]
+        tops = [
+            (vest, n)
+            for n, board in enumerate(boards)
+            if (vest := self._top_vest(board, passed[n], now_ms)) is not None
+        ]
+        heapify(tops)
+        while tops and len(found) < limit:
+            (vesting_ms, zone), n = tops[0]
+            found.setdefault(zone, vesting_ms)  # its first entrypoint tells
+            passed[n][zone] = heappop(boards[n].vests)
+            following = self._top_vest(boards[n], passed[n], now_ms)
+            if following is None:
+                heappop(tops)
+            else:
+                heapreplace(tops, (following, n))
+        for board, some in zip(boards, passed, strict=True):
+            for vest in some.values():
+                heappush(board.vests, vest)
+        return [(vesting_ms, zone) for zone, vesting_ms in found.items()]
+
+    def may_be_had(self, zone: str, now_ms: int) -> bool:
+        """Whether nobody has leased it and no rule holds it back."""
+        return not (self._curbed and self._waits(zone, now_ms))
+
+    def _vests_of(self, boards: list[Board], zone: str, now_ms: int) -> list[Vest]:
+        if not self.may_be_had(zone, now_ms):
+            return []
+        lines = [line for board in boards if (line := board.lines.get(zone)) is not None]
+        return sorted((vesting_ms, zone) for line in lines if (vesting_ms := line.vesting_ms(self._jobs)) is not None)
+
+    def _top_vest(self, board: Board, passed: dict[str, Vest], now_ms: int) -> Vest | None:
+        """The zone that is next here, left in place, without those that were passed."""
+        vests, lines = board.vests, board.lines
+        while vests:
+            listed_ms, zone = vests[0]
+            line = lines.get(zone)
+            vesting_ms = None if line is None or zone in passed else line.vesting_ms(self._jobs)
+            if vesting_ms is None:
+                heappop(vests)
+            elif not self.may_be_had(zone, now_ms):
+                heappop(vests)
+                self._parked.setdefault(zone, set()).add(board.name)
+            elif vesting_ms == listed_ms:
+                return vests[0]
+            else:
+                heapreplace(vests, (vesting_ms, zone))
+        return None
+
+    def _vests_at(self, board: Board, zone: str, line: Line, due_ms: int) -> None:
+        """Another job of it comes: listed, if that makes it earlier."""
+        vesting_ms = line.vesting_ms(self._jobs)
+        if vesting_ms is None or due_ms < vesting_ms:
+            self._enter_vest(board, (due_ms, zone))
+
+    def _list_vest(self, board: Board, zone: str, line: Line) -> None:
+        if self._peeked and zone != NO_ZONE and (vesting_ms := line.vesting_ms(self._jobs)) is not None:
+            self._enter_vest(board, (vesting_ms, zone))
+
+    def _enter_vest(self, board: Board, vest: Vest) -> None:
+        heappush(board.vests, vest)
+        if len(board.vests) > 2 * len(board.lines) + 64:
+            self._vest_all(board)
+
+    def _vest_all(self, board: Board) -> None:
+        board.vests = vests = []
+        for zone, line in board.lines.items():
+            records = line.records
+            if type(line) is Line and type(records) is list and len(records) == 1:
+                vests.append((records[0].due_ms, zone))  # whether it is true still shows when it surfaces
+            elif zone != NO_ZONE and (vesting_ms := line.vesting_ms(self._jobs)) is not None:
+                vests.append((vesting_ms, zone))
+        heapify(vests)
 
     def _boards(self, entrypoints: Iterable[str] | None) -> list[Board]:
         names = self.boards if entrypoints is None else entrypoints
@@ -373,7 +499,7 @@ class FairIndex:
             if line is None or line.turn is not turn:
                 heappop(heap)
                 continue
-            if self.rules and self._waits(zone, now_ms):
+            if self._curbed and self._waits(zone, now_ms):
                 heappop(heap)
                 line.turn = None
                 self._parked.setdefault(zone, set()).add(board.name)
@@ -406,10 +532,12 @@ class FairIndex:
         (priority, due_ms, sequence), board, line = first
         return board, line, (priority, start, due_ms, sequence, zone)
 
-    def _best_named(self, boards: list[Board], zones: tuple[str, ...], now_ms: int) -> tuple[Board, Line, Turn] | None:
+    def _best_named(
+        self, boards: list[Board], zones: tuple[str, ...], now_ms: int, *, holds: bool
+    ) -> tuple[Board, Line, Turn] | None:
         best: tuple[Turn, Board, Line] | None = None
         for zone in zones:
-            if self.rules and self._waits(zone, now_ms):
+            if self._curbed and self._waits(zone, now_ms, holds=holds):
                 continue
             for board in boards:
                 line = board.lines.get(zone)
@@ -455,8 +583,10 @@ class FairIndex:
             self._enter(board, following)
         return record
 
-    def _waits(self, zone: str, now_ms: int) -> bool:
-        """Whether its rules hold it back just now."""
+    def _waits(self, zone: str, now_ms: int, *, holds: bool = False) -> bool:
+        """Whether it is somebody else's, or its rules hold it back just now."""
+        if not holds and zone in self.leased:
+            return True
         rules = self.rules.get(zone)
         if rules is None:
             return False
@@ -557,6 +687,7 @@ class FairIndex:
         turn = fifo.turn
         if turn is None or (turn[2], turn[3]) != (head.due_ms, head.sequence):
             self._list(board, zone, fifo)
+            self._list_vest(board, zone, fifo)
 
     def _drop(self, board: Board, zone: str) -> None:
         """Nothing of it waits here any more."""

@@ -161,6 +161,16 @@ class Lane:
             self._drop_first()
         return None
 
+    def vesting_ms(self, jobs: dict[str, JobRecord]) -> int | None:
+        """When the first of them became due. Of those that came out of order only the best one is asked: to look at all
+        would take as long as there are many."""
+        if self.head(jobs) is None:
+            return None
+        firsts = [run.first.due_ms for run in self.runs.values() if jobs.get(run.first.spec.id) is run.first]
+        if self.heap and jobs.get(self.heap[0][4].spec.id) is self.heap[0][4]:
+            firsts.append(self.heap[0][1])
+        return min(firsts)
+
     def take(self, jobs: dict[str, JobRecord]) -> JobRecord | None:
         """The same, taken out."""
         record = self.head(jobs)

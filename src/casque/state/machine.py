@@ -22,6 +22,7 @@ from casque.errors import (
     LeaseLostError,
     QueueDrainingError,
     ScheduleNotFoundError,
+    ZoneLeaseLostError,
 )
 from casque.service import Outcome
 from casque.state.admission import added_run, admitted_specs, runs_of
@@ -29,6 +30,7 @@ from casque.state.commands import (
     Ack,
     Admit,
     AdoptRing,
+    BeatZone,
     Cancel,
     Command,
     Dequeue,
@@ -37,9 +39,12 @@ from casque.state.commands import (
     Expire,
     GiveBack,
     Heartbeat,
+    LeaseZone,
     Nack,
+    ObservedZone,
     PauseSchedule,
     Purge,
+    ReleaseZone,
     Retry,
     SetGate,
     SetSchedule,
@@ -72,7 +77,11 @@ from casque.state.events import (
     Ticked,
     Unscheduled,
     Withdrawn,
+    ZoneBeaten,
     Zoned,
+    ZoneExpired,
+    ZoneLeased,
+    ZoneReleased,
 )
 from casque.state.fair import FifoLine
 from casque.state.ready import ReadyIndex
@@ -92,8 +101,10 @@ from casque.types import (
     JobSpec,
     JobState,
     LastBatch,
+    PeekedZone,
     Schedule,
     Totals,
+    ZoneLease,
     ZoneRules,
 )
 
@@ -104,6 +115,9 @@ DONE, CANCELLED = JobState.DONE, JobState.CANCELLED
 NEVER_MS = 2**62
 LEASE_RAN_OUT = "the lease ran out: its worker stopped sending heartbeats"
 
+
+LOOKED_AHEAD = 1_000
+"""So many delayed jobs are looked at for zones whose time has not come yet."""
 
 CARRIED_OUT_AT_ONCE = 10_000
 """Jobs of an admission, which take some ten milliseconds."""
@@ -140,6 +154,8 @@ class Limits(msgspec.Struct, frozen=True):
     """Entrypoints that have a gate of their own which is not open."""
     zones_max: int = 10_000
     """Zones that have rules of their own. Of zones without, there may be any number."""
+    zone_leases_max: int = 10_000
+    """Zones that are leased at a time."""
     finished: bool = False
     """Whether jobs that are over are kept until they are archived."""
 
@@ -199,8 +215,6 @@ class State:
         """How many jobs each zone has here, dead ones included; those without any are forgotten."""
         self.ring: RingView | None = None
         """The ring that this queue is a shard of, if it is one."""
-        self.places = Places(self.zone_jobs)
-        """What is at home in this shard, if it is one."""
         self.staged: list[Named] = []
         """What the commits name that can still be replayed, in order; see `unname`."""
         self.events: list[Event] = []
@@ -213,6 +227,8 @@ class State:
         """Up to here somebody has begun to archive. Only used where the state itself is stored with every commit."""
         self._keeps_finished = self.limits.finished
         self._ready = ReadyIndex(self.jobs)
+        self.places = Places(self.zone_jobs, self._ready.fair.leased)
+        """What is at home in this shard, if it is one."""
         self._undo: list[str | JobRecord] = []
         """What to put back, oldest first: a record that was replaced or removed, or the id of a job that was added."""
         self._saved: Counters | None = None
@@ -225,6 +241,7 @@ class State:
         """None when it has to be looked for again."""
         self._gates_before: Gates | None = None
         self._rules_before: dict[str, ZoneRules] | None = None
+        self._zone_leases_before: dict[str, ZoneLease] | None = None
         self._ring_before: tuple[RingView | None] | None = None
         self._handlers: dict[type, Callable[[Any, int], Any]] = {
             Enqueue: self._enqueue,
@@ -240,6 +257,9 @@ class State:
             Purge: self._purge,
             SetGate: self._set_gate,
             SetZone: self._set_zone,
+            LeaseZone: self._lease_zone,
+            BeatZone: self._beat_zone,
+            ReleaseZone: self._release_zone,
             AdoptRing: self._adopt_ring,
             Expire: self._expire,
             SetSchedule: self._set_schedule,
@@ -267,6 +287,10 @@ class State:
             Purged: self._apply_purged,
             Gated: self._apply_gated,
             Zoned: self._apply_zoned,
+            ZoneLeased: self._apply_zone_leased,
+            ZoneBeaten: self._apply_zone_beaten,
+            ZoneReleased: self._apply_zone_left,
+            ZoneExpired: self._apply_zone_left,
             Ringed: self._apply_ringed,
             Remembered: self._apply_remembered,
             Scheduled: self._apply_scheduled,
@@ -302,6 +326,7 @@ class State:
         self._schedules_before = None
         self._gates_before = None
         self._rules_before = None
+        self._zone_leases_before = None
         self._ring_before = None
         self._saved = None
         self._with_writer(self.writers, writer, batch)
@@ -322,6 +347,9 @@ class State:
         if self._rules_before is not None:
             self.set_rules(self._rules_before)
             self._rules_before = None
+        if self._zone_leases_before is not None:
+            self.set_zone_leases(self._zone_leases_before.values())
+            self._zone_leases_before = None
         if self._ring_before is not None:
             [self.ring], self._ring_before = self._ring_before, None
             if self.ring is None:
@@ -439,9 +467,41 @@ class State:
             self._next_tick = min((s.next_ms for s in self.schedules.values() if not s.paused), default=NEVER_MS)
         return None if self._next_tick == NEVER_MS else self._next_tick
 
-    def has_due(self, entrypoints: tuple[str, ...] | None, now_ms: int, zones: tuple[str, ...] | None = None) -> bool:
+    def has_due(
+        self,
+        entrypoints: tuple[str, ...] | None,
+        now_ms: int,
+        zones: tuple[str, ...] | None = None,
+        zone_lease: tuple[str, int] | None = None,
+    ) -> bool:
+        """Whether a dequeue like this has an answer. One whose lease is lost has: a refusal."""
         self._ready.promote(now_ms)
-        return self._ready.has_due(self._let_through(entrypoints) if self.gates else entrypoints, zones, now_ms)
+        if zone_lease is not None:
+            if not self._has_zone(*zone_lease):
+                return True
+            zones = zone_lease[:1]
+        through = self._let_through(entrypoints) if self.gates else entrypoints
+        return self._ready.has_due(through, zones, now_ms, holds=zone_lease is not None)
+
+    def peek(
+        self, entrypoints: tuple[str, ...] | None, names: frozenset[str] | None, limit: int, now_ms: int
+    ) -> list[PeekedZone]:
+        """The top-level queue: zones with work that nobody has leased and no rule or gate holds back, by vesting time.
+        Those whose time has not come yet are found as far as a look at the next delayed jobs tells of them."""
+        ready = self._ready
+        ready.promote(now_ms)
+        through = self._let_through(entrypoints) if self.gates else entrypoints
+        due = ready.fair.peek(through, names, limit, now_ms) if ready.takes_turns() else []
+        found = {zone: PeekedZone(zone, due_ms, True, self.is_fifo(zone)) for due_ms, zone in due}
+        for job in islice(ready.upcoming(), LOOKED_AHEAD if len(found) < limit else 0):
+            zone = job.spec.zone
+            if zone is None or zone in found or (names is not None and zone not in names):
+                continue
+            if (through is None or job.spec.entrypoint in through) and ready.fair.may_be_had(zone, now_ms):
+                found[zone] = PeekedZone(zone, job.due_ms, False, self.is_fifo(zone))
+                if len(found) == limit:
+                    break
+        return sorted(found.values(), key=lambda one: (one.next_ms, one.zone))
 
     def _let_through(self, entrypoints: tuple[str, ...] | None) -> tuple[str, ...]:
         """Those of them whose jobs may be claimed. Asked only where something is not open: then whoever takes any
@@ -470,6 +530,20 @@ class State:
         """As a journal kept them."""
         before, self._ready.fair.rules = self._ready.fair.rules, rules
         self._ready.fair.limit({**before, **rules})
+
+    @property
+    def zone_leases(self) -> dict[str, ZoneLease]:
+        """Of the zones that somebody has; see `set_zone_leases`."""
+        return self._ready.fair.leased
+
+    def set_zone_leases(self, leases: Iterable[ZoneLease]) -> None:
+        """As a journal kept them."""
+        fair = self._ready.fair
+        concerned = set(fair.leased)
+        after = {lease.zone: lease for lease in leases}
+        fair.leased.clear()
+        fair.leased.update(after)
+        fair.relist(concerned | after.keys())
 
     def is_fifo(self, zone: str) -> bool:
         """Whether it has jobs, and hands them out strictly in enqueue order."""
@@ -686,20 +760,26 @@ class State:
                 for job_id, token in seen.jobs
                 if (job := self.jobs.get(job_id)) is not None and job.token == token and job.state is RUNNING
             ]
+        zones = c.zones
+        if c.zone_lease is not None:
+            if not self._has_zone(*c.zone_lease):
+                raise ZoneLeaseLostError(*c.zone_lease)
+            zones = c.zone_lease[:1]
         ready = self._ready
         ready.promote(now_ms)
         entrypoints = self._let_through(c.entrypoints) if self.gates else c.entrypoints
         claimed: list[JobRecord] = []
-        if c.zones is None and ready.takes_turns() and c.limit > 1:
+        if zones is None and ready.takes_turns() and c.limit > 1:
             # Jobs of several zones at once, where no rule has to be asked in between.
             claimed += self._claim_run(c, ready.take_many(entrypoints, c.limit, now_ms) or [], now_ms)
         if len(claimed) < c.limit and ready.takes_turns():
-            for job in islice(ready.claims(entrypoints, c.zones, now_ms), c.limit - len(claimed)):
+            claims = ready.claims(entrypoints, zones, now_ms, holds=c.zone_lease is not None)
+            for job in islice(claims, c.limit - len(claimed)):
                 event = Claimed(job.spec.id, self.counters.tokens + 1, c.lease_ms, c.worker)
                 self.events.append(event)
                 claimed.append(self._claim(job, event, now_ms))
         # Without zones it is simpler, and faster.
-        while len(claimed) < c.limit and not ready.takes_turns() and c.zones is None:
+        while len(claimed) < c.limit and not ready.takes_turns() and zones is None:
             most = c.limit - len(claimed)
             if most > 1 and (lane := ready.only_lane(entrypoints)) is not None:
                 if not (some := ready.pop_many(lane, most)):
@@ -875,6 +955,34 @@ class State:
         if c.request_id is not None:
             self._remember(c.request_id, "zone", now_ms)
 
+    def _lease_zone(self, c: LeaseZone, now_ms: int) -> ZoneLease | None:
+        held = self.zone_leases.get(c.zone)
+        if (seen := self._answered(c, "lease_zone")) is not None:
+            return held if held is not None and (c.zone, held.token) in seen.jobs else None
+        if held is not None or c.zone not in self.zone_jobs:
+            return None
+        if len(self.zone_leases) >= self.limits.zone_leases_max:
+            raise InvalidInputError(f"{self.limits.zone_leases_max} zones are leased already: release some")
+        event = ZoneLeased(c.zone, self.counters.tokens + 1, c.lease_ms, c.worker)
+        self._happen(event, now_ms)
+        if c.request_id is not None:
+            self._remember(c.request_id, "lease_zone", now_ms, jobs=((c.zone, event.token),))
+        return self.zone_leases[c.zone]
+
+    def _beat_zone(self, c: BeatZone, now_ms: int) -> ZoneLease:
+        if not self._has_zone(c.zone, c.token):
+            raise ZoneLeaseLostError(c.zone, c.token)
+        self._happen(ZoneBeaten(c.zone, c.token), now_ms)
+        return self.zone_leases[c.zone]
+
+    def _release_zone(self, c: ReleaseZone, now_ms: int) -> None:
+        if self._has_zone(c.zone, c.token):
+            self._happen(ZoneReleased(c.zone, c.token), now_ms)
+
+    def _has_zone(self, zone: str, token: int) -> bool:
+        lease = self.zone_leases.get(zone)
+        return lease is not None and lease.token == token
+
     def _adopt_ring(self, c: AdoptRing, now_ms: int) -> RingView:
         if self.ring is not None and self.ring.token != c.token:
             raise InvalidInputError(
@@ -888,6 +996,12 @@ class State:
     def _expire(self, c: Expire, now_ms: int) -> int:
         expired = 0
         for seen in c.leases:
+            if isinstance(seen, ObservedZone):
+                lease = self.zone_leases.get(seen.zone)
+                if lease is not None and (lease.token, lease.beat_ms) == (seen.token, seen.beat_ms):
+                    self._happen(ZoneExpired(seen.zone, seen.token), now_ms)
+                    expired += 1
+                continue
             job = self.jobs.get(seen.job_id)
             if job is None or job.state is not RUNNING or (job.token, job.beat_ms) != (seen.token, seen.beat_ms):
                 continue
@@ -971,7 +1085,9 @@ class State:
         self._appliers[type(event)](event, now_ms)
 
     def _answered(
-        self, c: Enqueue | Dequeue | Ack | Nack | Settle | Cancel | Retry | Purge | SetGate | SetZone, verb: str
+        self,
+        c: Enqueue | Dequeue | Ack | Nack | Settle | Cancel | Retry | Purge | SetGate | SetZone | LeaseZone,
+        verb: str,
     ) -> Answered | None:
         """What this very request was answered before, if it was."""
         if c.request_id is None or (seen := self.requests.get(c.request_id)) is None:
@@ -1215,6 +1331,27 @@ class State:
         else:
             self.rules[event.zone] = event.rules
         self._ready.fair.limit((event.zone,))
+
+    def _apply_zone_leased(self, event: ZoneLeased, at_ms: int) -> None:
+        self.counters.tokens = event.token
+        lease = ZoneLease(event.zone, event.token, event.lease_ms, event.worker, at_ms, at_ms)
+        self._changing_zone_leases()[event.zone] = lease
+        self._ready.fair.relist((event.zone,))
+
+    def _apply_zone_beaten(self, event: ZoneBeaten, at_ms: int) -> None:
+        lease = self._changing_zone_leases()[event.zone]
+        # Every beat differs from the one before, as those of jobs do.
+        beat_ms = max(at_ms, lease.beat_ms + 1)
+        self.zone_leases[event.zone] = msgspec.structs.replace(lease, beat_ms=beat_ms)
+
+    def _apply_zone_left(self, event: ZoneReleased | ZoneExpired, at_ms: int) -> None:  # noqa: ARG002
+        del self._changing_zone_leases()[event.zone]
+        self._ready.fair.relist((event.zone,))
+
+    def _changing_zone_leases(self) -> dict[str, ZoneLease]:
+        if self._zone_leases_before is None:
+            self._zone_leases_before = dict(self.zone_leases)
+        return self.zone_leases
 
     def _apply_ringed(self, event: Ringed, at_ms: int) -> None:  # noqa: ARG002
         if self._ring_before is None:

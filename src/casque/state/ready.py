@@ -111,6 +111,18 @@ class ReadyIndex:
             return delayed[0][0] if delayed else None
         return ceil(paced_ms)
 
+    def upcoming(self) -> Iterator[JobRecord]:
+        """The delayed jobs by due time. Goes through the heap from its top and takes nothing out."""
+        delayed = self._delayed
+        front = [(delayed[0][0], delayed[0][1], 0)] if delayed else []
+        while front:
+            *_, place = heappop(front)
+            record = delayed[place][2]
+            if self._jobs.get(record.spec.id) is record:
+                yield record
+            for below in range(2 * place + 1, min(2 * place + 3, len(delayed))):
+                heappush(front, (delayed[below][0], delayed[below][1], below))
+
     def takes_turns(self) -> bool:
         """Whether zones have anything waiting: then only `claims` knows who is next."""
         fair = self.fair
@@ -127,10 +139,10 @@ class ReadyIndex:
         return records
 
     def claims(
-        self, entrypoints: tuple[str, ...] | None, zones: tuple[str, ...] | None, now_ms: int
+        self, entrypoints: tuple[str, ...] | None, zones: tuple[str, ...] | None, now_ms: int, *, holds: bool = False
     ) -> Iterator[JobRecord]:
         """Take jobs out, best first; the caller changes the record of each before it asks for the next."""
-        for record in self.fair.claims(entrypoints, zones, now_ms):
+        for record in self.fair.claims(entrypoints, zones, now_ms, holds=holds):
             if record.spec.zone is None:
                 name = record.spec.entrypoint
                 self._left(name, self._lanes[name])
@@ -167,10 +179,15 @@ class ReadyIndex:
         return {**self._lanes, **self.fair.boards}
 
     def has_due(
-        self, entrypoints: tuple[str, ...] | None, zones: tuple[str, ...] | None = None, now_ms: int = 0
+        self,
+        entrypoints: tuple[str, ...] | None,
+        zones: tuple[str, ...] | None = None,
+        now_ms: int = 0,
+        *,
+        holds: bool = False,
     ) -> bool:
         if self.takes_turns():
-            return self.fair.has_due(entrypoints, zones, now_ms)
+            return self.fair.has_due(entrypoints, zones, now_ms, holds=holds)
         if zones is not None:
             return False
         names = self._lanes if entrypoints is None else entrypoints

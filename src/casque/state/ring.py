@@ -1,7 +1,7 @@
 """What a shard of a ring knows about the ring, and which jobs are at home in it.
 
-The shard itself is the index of its zones: a zone is here as long as one of its jobs is. So an idle zone costs nothing,
-and "not here" is a fact of the shard's own history.
+The shard itself is the index of its zones: a zone is here as long as one of its jobs is, or somebody has leased it. So
+an idle zone costs nothing, and "not here" is a fact of the shard's own history.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from hashlib import blake2b
 import msgspec
 
 from casque.errors import ZoneMovedError
-from casque.types import JobSpec
+from casque.types import JobSpec, ZoneLease
 
 
 class RingView(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -48,8 +48,10 @@ class Places:
     """How many jobs there are of each zone, which the state counts for itself, and of each unique key outside all
     zones, which only the shards of a ring count. Dead ones too: they may be given fresh attempts."""
 
-    def __init__(self, zones: dict[str, int]) -> None:
+    def __init__(self, zones: dict[str, int], leased: dict[str, ZoneLease]) -> None:
         self.zones = zones
+        self.leased = leased
+        """A zone that somebody has stays here: elsewhere somebody else could have it, too."""
         self.keys: dict[str, int] = {}
 
     def add(self, spec: JobSpec) -> None:
@@ -78,17 +80,21 @@ class Places:
             if place is None:
                 if ring.token >= ring.size:
                     raise ZoneMovedError(None, ring.generation)
-            elif (zone is not None and zone in self.zones) or (key is not None and key in self.keys):
+            elif (zone is not None and self.has(zone)) or (key is not None and key in self.keys):
                 continue
             elif generation != ring.generation or not is_home(ring, place):
                 raise ZoneMovedError(zone, ring.generation)
+
+    def has(self, zone: str) -> bool:
+        return zone in self.zones or zone in self.leased
 
     def misplaced(self, ring: RingView, jobs: int) -> int:
         """How many zones and keys would be elsewhere if they were made now; of a shard that is no part of the ring any
         more, how many of its jobs there are at all."""
         if ring.token >= ring.size:
-            return jobs
-        return sum(not is_home(ring, place) for held in (self.zones, self.keys) for place in held)
+            return jobs + len(self.leased.keys() - self.zones.keys())
+        there = (self.zones.keys() | self.leased.keys(), self.keys)
+        return sum(not is_home(ring, place) for held in there for place in held)
 
 
 def is_home(ring: RingView, place: str) -> bool:

@@ -9,7 +9,7 @@ from casque.types import PLAIN_RULES, JobState, ZoneStanding
 def zone_standings(state: State, now_ms: int, names: frozenset[str] | None, limit: int) -> list[ZoneStanding]:
     """Zones with jobs or rules, by vesting time: those that have nothing waiting last. Looks at every job,
     until it has seen all of these zones."""
-    known = state.zone_jobs.keys() | state.rules.keys()
+    known = state.zone_jobs.keys() | state.rules.keys() | state.zone_leases.keys()
     wanted = known if names is None else known & names
     counts: dict[str, list[int]] = {zone: [0, 0, 0, 0] for zone in wanted}
     due_ms: dict[str, int] = {}
@@ -34,6 +34,16 @@ def zone_standings(state: State, now_ms: int, names: frozenset[str] | None, limi
         ready, delayed, running, dead = counts[zone]
         rules = state.rules.get(zone, PLAIN_RULES)
         standings.append(
-            ZoneStanding(zone, ready, delayed, running, dead, due_ms.get(zone), state.is_fifo(zone), rules)
+            ZoneStanding(
+                zone,
+                ready,
+                delayed,
+                running,
+                dead,
+                due_ms.get(zone),
+                state.is_fifo(zone),
+                rules,
+                state.zone_leases.get(zone),
+            )
         )
     return standings

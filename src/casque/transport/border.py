@@ -37,10 +37,12 @@ from casque.types import (
     JobSpec,
     JobState,
     Missed,
+    PeekedZone,
     Schedule,
     ScheduleSpec,
     StagedPart,
     Totals,
+    ZoneLease,
     ZoneRules,
     ZoneStanding,
 )
@@ -278,6 +280,7 @@ class Border:
         wait_s: float = 0.0,
         request_id: str | None = None,
         zones: tuple[str, ...] | None = None,
+        zone_lease: ZoneLease | None = None,
     ) -> list[JobRecord]:
         if not self._may_work:
             raise NotAllowedError(Scope.WORK.value, "dequeue")
@@ -296,9 +299,14 @@ class Border:
         checks.number("wait_s", wait_s, 0, limits.wait_s)
         if zones is not None:
             self._check_zones(zones)
+        if zone_lease is not None:
+            checks.zone_lease(zone_lease, zones)
         if self._limited:
             entrypoints = self._own_entrypoints(entrypoints)
-            zones = self._own_zones("dequeue", zones)
+            if zone_lease is None:
+                zones = self._own_zones("dequeue", zones)
+            else:
+                self._own_zones("dequeue", (zone_lease.zone,))
         claimed = await self.service.dequeue(
             entrypoints=entrypoints,
             limit=limit,
@@ -308,6 +316,7 @@ class Border:
             wait_s=wait_s,
             request_id=request_id,
             zones=zones,
+            zone_lease=zone_lease,
         )
         if claimed and wait_s > 0 and self._book is not None:
             await self._take_back_if_revoked(self._book, claimed)
@@ -495,6 +504,57 @@ class Border:
         if self._limited:
             await self._check_own(job_id)
         await self.service.give_back(job_id, token=token)
+
+    async def peek_zones(
+        self,
+        *,
+        entrypoints: tuple[str, ...] | None = None,
+        names: frozenset[str] | None = None,
+        limit: int = 100,
+    ) -> list[PeekedZone]:
+        if not self._may_work:
+            raise NotAllowedError(Scope.WORK.value, "peek_zones")
+        checks.whole("limit", limit, 1, checks.ZONES_SHOWN_MAX)
+        if entrypoints is not None:
+            self._check_entrypoints(entrypoints)
+        if names is not None:
+            names = self._checked_zones(names)
+        if self._limited:
+            entrypoints = self._own_entrypoints(entrypoints)
+            if (own := self.principal.zones) is not None:
+                names = own if names is None else names & own
+        return await self.service.peek_zones(entrypoints=entrypoints, names=names, limit=limit)
+
+    async def lease_zone(
+        self, zone: str, *, lease_ms: int | None = None, worker: str | None = None, request_id: str | None = None
+    ) -> ZoneLease | None:
+        self._check_zone_lease("lease_zone", zone)
+        if lease_ms is not None:
+            checks.whole("lease_ms", lease_ms, 1, _SPAN_MS_MAX)
+        if worker is not None:
+            checks.name("worker", worker, checks.NAME_MAX)
+        if request_id is not None:
+            checks.name("request_id", request_id, checks.NAME_MAX)
+        return await self.service.lease_zone(zone, lease_ms=lease_ms, worker=worker, request_id=request_id)
+
+    async def heartbeat_zone(self, zone: str, *, token: int) -> ZoneLease:
+        self._check_zone_lease("heartbeat_zone", zone, token)
+        return await self.service.heartbeat_zone(zone, token=token)
+
+    async def release_zone(self, zone: str, *, token: int) -> None:
+        self._check_zone_lease("release_zone", zone, token)
+        await self.service.release_zone(zone, token=token)
+
+    def _check_zone_lease(self, verb: str, zone: str, token: int = 0) -> None:
+        """Whoever has a zone keeps all of its jobs from others, so he must be one who may have all of them."""
+        if not self._may_work:
+            raise NotAllowedError(Scope.WORK.value, verb)
+        checks.zone(zone)
+        checks.whole("token", token, 0)
+        if self._limited:
+            if self.principal.entrypoints is not None:
+                raise _beyond(Scope.WORK, verb, "every entrypoint")
+            self._own_zones(verb, (zone,))
 
     # --- admin ---
 

@@ -21,6 +21,7 @@ TABLE: dict[type[CasqueError], tuple[str, int]] = {
     errors.JobNotFoundError: ("NOT_FOUND", 404),
     errors.ScheduleNotFoundError: ("NOT_FOUND", 404),
     errors.LeaseLostError: ("FAILED_PRECONDITION", 409),
+    errors.ZoneLeaseLostError: ("FAILED_PRECONDITION", 409),
     errors.JobStateError: ("FAILED_PRECONDITION", 409),
     errors.DuplicateKeyError: ("ALREADY_EXISTS", 409),
     errors.ReadOnlyError: ("FAILED_PRECONDITION", 409),

@@ -20,9 +20,11 @@ from casque.types import (
     JobRecord,
     JobSpec,
     JobState,
+    PeekedZone,
     Schedule,
     ScheduleSpec,
     StagedPart,
+    ZoneLease,
     ZoneRules,
     ZoneStanding,
 )
@@ -127,6 +129,7 @@ class Measured:
         wait_s: float = 0.0,
         request_id: str | None = None,
         zones: tuple[str, ...] | None = None,
+        zone_lease: ZoneLease | None = None,
     ) -> list[JobRecord]:
         call = self._service.dequeue(
             entrypoints=entrypoints,
@@ -137,6 +140,7 @@ class Measured:
             wait_s=wait_s,
             request_id=request_id,
             zones=zones,
+            zone_lease=zone_lease,
         )
         waiting = self._numbers.waiting
         waiting.add(1 if wait_s > 0 else 0)
@@ -200,6 +204,28 @@ class Measured:
 
     async def zones(self, *, names: frozenset[str] | None = None, limit: int = 100) -> list[ZoneStanding]:
         return await self._counted("zones", self._service.zones(names=names, limit=limit))
+
+    async def peek_zones(
+        self,
+        *,
+        entrypoints: tuple[str, ...] | None = None,
+        names: frozenset[str] | None = None,
+        limit: int = 100,
+    ) -> list[PeekedZone]:
+        call = self._service.peek_zones(entrypoints=entrypoints, names=names, limit=limit)
+        return await self._counted("peek_zones", call)
+
+    async def lease_zone(
+        self, zone: str, *, lease_ms: int | None = None, worker: str | None = None, request_id: str | None = None
+    ) -> ZoneLease | None:
+        call = self._service.lease_zone(zone, lease_ms=lease_ms, worker=worker, request_id=request_id)
+        return await self._counted("lease_zone", call)
+
+    async def heartbeat_zone(self, zone: str, *, token: int) -> ZoneLease:
+        return await self._counted("heartbeat_zone", self._service.heartbeat_zone(zone, token=token))
+
+    async def release_zone(self, zone: str, *, token: int) -> None:
+        await self._counted("release_zone", self._service.release_zone(zone, token=token))
 
     async def find(self, job_id: str) -> JobRecord | None:
         return await self._counted("find", self._service.find(job_id))

@@ -6,8 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 
+import msgspec
+
 from casque import checks
 from casque.errors import InvalidInputError
+from casque.worker.consumer.options import ConsumerOptions
 from casque.worker.handlers import Handler
 
 LEASE_MIN_S = 1.0
@@ -33,6 +36,8 @@ class WorkerOptions:
     """Jobs after which a process for handlers is replaced by a new one; None for never."""
     recycle_memory: int | None = None
     """MiB of memory with which it is."""
+    consumer: ConsumerOptions | None = None
+    """How to go from zone to zone; None to claim from all of them in turns."""
 
     def __post_init__(self) -> None:
         checks.whole("concurrency", self.concurrency, 1, 10_000)
@@ -62,6 +67,16 @@ def chosen(handlers: Mapping[str, Handler], wanted: Sequence[str] | None) -> dic
     for name, handler in picked.items():
         _check(name, handler)
     return picked
+
+
+def bounded(handlers: dict[str, Handler], bound_s: float | None) -> dict[str, Handler]:
+    """The same, each with no more time than this."""
+    if bound_s is None:
+        return handlers
+    return {
+        name: msgspec.structs.replace(handler, timeout_s=min(handler.timeout_s or bound_s, bound_s))
+        for name, handler in handlers.items()
+    }
 
 
 def _check(name: str, handler: Handler) -> None:

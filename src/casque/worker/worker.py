@@ -15,11 +15,12 @@ from casque.clock import SystemClock, new_nonce, system_random, yield_once
 from casque.errors import CasqueError
 from casque.telemetry import logger
 from casque.worker.claims import Claim, Claims
+from casque.worker.consumer import Consumer, ConsumerOptions
 from casque.worker.guard import Guard
 from casque.worker.handlers import Handler, Handlers
 from casque.worker.hooks import Hooks, HookTable
 from casque.worker.keeper import Keeper
-from casque.worker.options import WorkerOptions, chosen
+from casque.worker.options import WorkerOptions, bounded, chosen
 from casque.worker.patience import Patience
 from casque.worker.processes import Processes, pickled
 from casque.worker.runner import Runner
@@ -72,14 +73,18 @@ class Worker:
         recycle_memory: int | None = None,
         url: str | None = None,
         opening: Mapping[str, Any] | None = None,
+        consumer: ConsumerOptions | None = None,
     ) -> None:
         """`url` and `opening` take the place of what the app says about its queue. `zones`: it claims only jobs of
         these, instead of serving all in turns. `recycle_after` (jobs) and `recycle_memory` (MiB) are for functions that
-        run in processes: one that has done or holds more is replaced.
+        run in processes: one that has done or holds more is replaced. `consumer`: it goes from zone to zone and leases
+        each of them, and leaves jobs without a zone alone; `concurrency` and `lease` are then what this says.
 
         Raises:
             InvalidInputError: there is nothing to run, or something that cannot be run.
         """
+        if consumer is not None:
+            concurrency, lease = consumer.workers, consumer.job_lease
         self._options = WorkerOptions(
             concurrency=concurrency,
             entrypoints=None if entrypoints is None else tuple(entrypoints),
@@ -89,9 +94,11 @@ class Worker:
             burst=burst,
             recycle_after=recycle_after,
             recycle_memory=recycle_memory,
+            consumer=consumer,
         )
         self._app = handlers
-        self._handlers = chosen(handlers.handlers, entrypoints)
+        bound_s = None if consumer is None else consumer.processing_bound
+        self._handlers = bounded(chosen(handlers.handlers, entrypoints), bound_s)
         self._apart = {name: handler for name, handler in self._handlers.items() if handler.executor == "process"}
         pickled(self._apart)  # what has no name is best refused now
         found = (url, handlers.opening) if url is not None else located(handlers)
@@ -219,6 +226,7 @@ class _Shift:
             tick=self._tick,
         )
         self._ahead = 0
+        self.reserved = 0
         self._behind: set[asyncio.Task[None]] = set()
 
     async def run(self, stopping: asyncio.Event) -> None:
@@ -253,6 +261,9 @@ class _Shift:
         await self._prepare()
         if self._processes is not None:
             await self._processes.start()
+        if (consumer := self._options.consumer) is not None:
+            await Consumer(self, consumer, clock=self._clock, rng=self._rng).run(burst=self._options.burst)
+            return
         patience = Patience(self._clock, self._rng)
         asked_ms, started = self._clock.monotonic_ms(), 0
         while True:
@@ -289,6 +300,35 @@ class _Shift:
                     return
                 self._room.clear()
                 await self._room.wait()
+
+    # --- What a consumer of zones, which claims instead, sees of it ---
+
+    @property
+    def queue(self) -> Queue[bytes]:
+        return self._queue
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self._names
+
+    @property
+    def zones(self) -> tuple[str, ...] | None:
+        return self._options.zones
+
+    def room(self) -> int:
+        return max(self._wanted() - self.reserved, 0)
+
+    async def wait_for_room(self) -> None:
+        self._room.clear()
+        await self._room.wait()
+
+    def holds(self, zone: str | None = None) -> bool:
+        held = self._claims.held
+        return bool(held) if zone is None else any(claim.job.zone == zone for claim in held.values())
+
+    def take(self, jobs: Sequence[Any]) -> None:
+        if jobs:
+            self._take(list(jobs))
 
     async def _prepare(self) -> None:
         """What the app wants done before the first job, such as telling the queue of its schedules."""

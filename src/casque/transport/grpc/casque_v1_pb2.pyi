@@ -240,7 +240,7 @@ class AdmitResponse(_message.Message):
     def __init__(self, jobs: _Optional[int] = ..., skipped: _Optional[int] = ..., repeated: _Optional[bool] = ..., position: _Optional[int] = ...) -> None: ...
 
 class DequeueRequest(_message.Message):
-    __slots__ = ("entrypoints", "limit", "wait_ms", "lease_ms", "worker", "request_id", "zones")
+    __slots__ = ("entrypoints", "limit", "wait_ms", "lease_ms", "worker", "request_id", "zones", "zone_lease")
     ENTRYPOINTS_FIELD_NUMBER: _ClassVar[int]
     LIMIT_FIELD_NUMBER: _ClassVar[int]
     WAIT_MS_FIELD_NUMBER: _ClassVar[int]
@@ -248,6 +248,7 @@ class DequeueRequest(_message.Message):
     WORKER_FIELD_NUMBER: _ClassVar[int]
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     ZONES_FIELD_NUMBER: _ClassVar[int]
+    ZONE_LEASE_FIELD_NUMBER: _ClassVar[int]
     entrypoints: _containers.RepeatedScalarFieldContainer[str]
     limit: int
     wait_ms: int
@@ -255,7 +256,8 @@ class DequeueRequest(_message.Message):
     worker: str
     request_id: str
     zones: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, entrypoints: _Optional[_Iterable[str]] = ..., limit: _Optional[int] = ..., wait_ms: _Optional[int] = ..., lease_ms: _Optional[int] = ..., worker: _Optional[str] = ..., request_id: _Optional[str] = ..., zones: _Optional[_Iterable[str]] = ...) -> None: ...
+    zone_lease: ZoneLease
+    def __init__(self, entrypoints: _Optional[_Iterable[str]] = ..., limit: _Optional[int] = ..., wait_ms: _Optional[int] = ..., lease_ms: _Optional[int] = ..., worker: _Optional[str] = ..., request_id: _Optional[str] = ..., zones: _Optional[_Iterable[str]] = ..., zone_lease: _Optional[_Union[ZoneLease, _Mapping]] = ...) -> None: ...
 
 class DequeueResponse(_message.Message):
     __slots__ = ("jobs",)
@@ -490,7 +492,7 @@ class ZonesRequest(_message.Message):
 class ZonesResponse(_message.Message):
     __slots__ = ("zones",)
     class Zone(_message.Message):
-        __slots__ = ("zone", "ready", "delayed", "running", "dead", "next_at_ms", "fifo", "rules")
+        __slots__ = ("zone", "ready", "delayed", "running", "dead", "next_at_ms", "fifo", "rules", "lease")
         ZONE_FIELD_NUMBER: _ClassVar[int]
         READY_FIELD_NUMBER: _ClassVar[int]
         DELAYED_FIELD_NUMBER: _ClassVar[int]
@@ -499,6 +501,7 @@ class ZonesResponse(_message.Message):
         NEXT_AT_MS_FIELD_NUMBER: _ClassVar[int]
         FIFO_FIELD_NUMBER: _ClassVar[int]
         RULES_FIELD_NUMBER: _ClassVar[int]
+        LEASE_FIELD_NUMBER: _ClassVar[int]
         zone: str
         ready: int
         delayed: int
@@ -507,10 +510,98 @@ class ZonesResponse(_message.Message):
         next_at_ms: int
         fifo: bool
         rules: ZoneRules
-        def __init__(self, zone: _Optional[str] = ..., ready: _Optional[int] = ..., delayed: _Optional[int] = ..., running: _Optional[int] = ..., dead: _Optional[int] = ..., next_at_ms: _Optional[int] = ..., fifo: _Optional[bool] = ..., rules: _Optional[_Union[ZoneRules, _Mapping]] = ...) -> None: ...
+        lease: ZoneLease
+        def __init__(self, zone: _Optional[str] = ..., ready: _Optional[int] = ..., delayed: _Optional[int] = ..., running: _Optional[int] = ..., dead: _Optional[int] = ..., next_at_ms: _Optional[int] = ..., fifo: _Optional[bool] = ..., rules: _Optional[_Union[ZoneRules, _Mapping]] = ..., lease: _Optional[_Union[ZoneLease, _Mapping]] = ...) -> None: ...
     ZONES_FIELD_NUMBER: _ClassVar[int]
     zones: _containers.RepeatedCompositeFieldContainer[ZonesResponse.Zone]
     def __init__(self, zones: _Optional[_Iterable[_Union[ZonesResponse.Zone, _Mapping]]] = ...) -> None: ...
+
+class ZoneLease(_message.Message):
+    __slots__ = ("zone", "token", "lease_ms", "worker", "leased_at_ms", "beat_at_ms")
+    ZONE_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_FIELD_NUMBER: _ClassVar[int]
+    LEASE_MS_FIELD_NUMBER: _ClassVar[int]
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    LEASED_AT_MS_FIELD_NUMBER: _ClassVar[int]
+    BEAT_AT_MS_FIELD_NUMBER: _ClassVar[int]
+    zone: str
+    token: int
+    lease_ms: int
+    worker: str
+    leased_at_ms: int
+    beat_at_ms: int
+    def __init__(self, zone: _Optional[str] = ..., token: _Optional[int] = ..., lease_ms: _Optional[int] = ..., worker: _Optional[str] = ..., leased_at_ms: _Optional[int] = ..., beat_at_ms: _Optional[int] = ...) -> None: ...
+
+class PeekZonesRequest(_message.Message):
+    __slots__ = ("entrypoints", "names", "limit")
+    ENTRYPOINTS_FIELD_NUMBER: _ClassVar[int]
+    NAMES_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    entrypoints: _containers.RepeatedScalarFieldContainer[str]
+    names: _containers.RepeatedScalarFieldContainer[str]
+    limit: int
+    def __init__(self, entrypoints: _Optional[_Iterable[str]] = ..., names: _Optional[_Iterable[str]] = ..., limit: _Optional[int] = ...) -> None: ...
+
+class PeekZonesResponse(_message.Message):
+    __slots__ = ("zones",)
+    class Zone(_message.Message):
+        __slots__ = ("zone", "next_at_ms", "due", "fifo")
+        ZONE_FIELD_NUMBER: _ClassVar[int]
+        NEXT_AT_MS_FIELD_NUMBER: _ClassVar[int]
+        DUE_FIELD_NUMBER: _ClassVar[int]
+        FIFO_FIELD_NUMBER: _ClassVar[int]
+        zone: str
+        next_at_ms: int
+        due: bool
+        fifo: bool
+        def __init__(self, zone: _Optional[str] = ..., next_at_ms: _Optional[int] = ..., due: _Optional[bool] = ..., fifo: _Optional[bool] = ...) -> None: ...
+    ZONES_FIELD_NUMBER: _ClassVar[int]
+    zones: _containers.RepeatedCompositeFieldContainer[PeekZonesResponse.Zone]
+    def __init__(self, zones: _Optional[_Iterable[_Union[PeekZonesResponse.Zone, _Mapping]]] = ...) -> None: ...
+
+class LeaseZoneRequest(_message.Message):
+    __slots__ = ("zone", "lease_ms", "worker", "request_id")
+    ZONE_FIELD_NUMBER: _ClassVar[int]
+    LEASE_MS_FIELD_NUMBER: _ClassVar[int]
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    zone: str
+    lease_ms: int
+    worker: str
+    request_id: str
+    def __init__(self, zone: _Optional[str] = ..., lease_ms: _Optional[int] = ..., worker: _Optional[str] = ..., request_id: _Optional[str] = ...) -> None: ...
+
+class LeaseZoneResponse(_message.Message):
+    __slots__ = ("lease",)
+    LEASE_FIELD_NUMBER: _ClassVar[int]
+    lease: ZoneLease
+    def __init__(self, lease: _Optional[_Union[ZoneLease, _Mapping]] = ...) -> None: ...
+
+class HeartbeatZoneRequest(_message.Message):
+    __slots__ = ("zone", "token")
+    ZONE_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_FIELD_NUMBER: _ClassVar[int]
+    zone: str
+    token: int
+    def __init__(self, zone: _Optional[str] = ..., token: _Optional[int] = ...) -> None: ...
+
+class HeartbeatZoneResponse(_message.Message):
+    __slots__ = ("lease",)
+    LEASE_FIELD_NUMBER: _ClassVar[int]
+    lease: ZoneLease
+    def __init__(self, lease: _Optional[_Union[ZoneLease, _Mapping]] = ...) -> None: ...
+
+class ReleaseZoneRequest(_message.Message):
+    __slots__ = ("zone", "token")
+    ZONE_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_FIELD_NUMBER: _ClassVar[int]
+    zone: str
+    token: int
+    def __init__(self, zone: _Optional[str] = ..., token: _Optional[int] = ...) -> None: ...
+
+class ReleaseZoneResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
 
 class FindRequest(_message.Message):
     __slots__ = ("job_id",)

@@ -34,10 +34,14 @@ from casque.transport.grpc.packets import (
     GiveBackCall,
     HeartbeatCall,
     HeartbeatsCall,
+    HeartbeatZoneCall,
+    LeaseZoneCall,
     NackCall,
     OutcomeOf,
     PauseScheduleCall,
+    PeekCall,
     PurgeCall,
+    ReleaseZoneCall,
     RetryCall,
     SchedulesCall,
     SetScheduleCall,
@@ -55,9 +59,11 @@ from casque.types import (
     JobRecord,
     JobSpec,
     JobState,
+    PeekedZone,
     Schedule,
     ScheduleSpec,
     StagedPart,
+    ZoneLease,
     ZoneRules,
     ZoneStanding,
 )
@@ -165,13 +171,15 @@ class GrpcService:
         wait_s: float = 0.0,
         request_id: str | None = None,
         zones: tuple[str, ...] | None = None,
+        zone_lease: ZoneLease | None = None,
     ) -> list[JobRecord]:
         until_ms = self._clock.monotonic_ms() + wait_s * 1000
+        shown = None if zone_lease is None else (zone_lease.zone, zone_lease.token)
         while True:
             line = self._open_line()
             at_once_s = min(wait_s, WAIT_AT_ONCE_S)
             call = DequeueCall(
-                line.next_number(), entrypoints, limit, lease_ms, worker, at_once_s, request_id, zones, first
+                line.next_number(), entrypoints, limit, lease_ms, worker, at_once_s, request_id, zones, first, shown
             )
             jobs = await line.claim(call)
             first = False
@@ -260,6 +268,38 @@ class GrpcService:
         answer = await line.ask(ZonesCall(line.next_number(), names, limit))
         found: list[ZoneStanding] = answer.zones
         return found
+
+    async def peek_zones(
+        self,
+        *,
+        entrypoints: tuple[str, ...] | None = None,
+        names: frozenset[str] | None = None,
+        limit: int = 100,
+    ) -> list[PeekedZone]:
+        if names is not None and not names:
+            return []
+        line = self._open_line()
+        answer = await line.ask(PeekCall(line.next_number(), entrypoints, names, limit))
+        found: list[PeekedZone] = answer.zones
+        return found
+
+    async def lease_zone(
+        self, zone: str, *, lease_ms: int | None = None, worker: str | None = None, request_id: str | None = None
+    ) -> ZoneLease | None:
+        line = self._open_line()
+        answer = await line.ask(LeaseZoneCall(line.next_number(), zone, lease_ms, worker, request_id))
+        lease: ZoneLease | None = answer.lease
+        return lease
+
+    async def heartbeat_zone(self, zone: str, *, token: int) -> ZoneLease:
+        line = self._open_line()
+        answer = await line.ask(HeartbeatZoneCall(line.next_number(), zone, token))
+        lease: ZoneLease = answer.lease
+        return lease
+
+    async def release_zone(self, zone: str, *, token: int) -> None:
+        line = self._open_line()
+        await line.ask(ReleaseZoneCall(line.next_number(), zone, token))
 
     async def find(self, job_id: str) -> JobRecord | None:
         line = self._open_line()

@@ -14,7 +14,7 @@ from casque.service import Host, QueueService, RingHost
 from casque.telemetry import logger
 from casque.transport.border import Admit, Wrapper
 from casque.transport.grpc.packets import DequeueCall
-from casque.types import JobRecord
+from casque.types import JobRecord, ZoneLease
 
 log = logger("transport.grpc")
 
@@ -171,6 +171,8 @@ async def _dequeue(service: QueueService, ask: DequeueCall, *, wait_s: float, fi
         wait_s=wait_s,
         request_id=ask.request_id,
         zones=ask.zones,
+        # What the queue asks of a lease is which one it is.
+        zone_lease=None if ask.zone_lease is None else ZoneLease(*ask.zone_lease, lease_ms=0),
     )
 
 

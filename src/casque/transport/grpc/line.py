@@ -31,6 +31,7 @@ from casque.transport.grpc.packets import (
     GiveBackCall,
     Jobs,
     Leave,
+    Peeked,
     Planned,
     SettleCall,
     Verb,
@@ -78,7 +79,7 @@ class Line:
         """The last call that the server has looked at, if it said farewell."""
         self._outbox: list[Call] = []
         self._pending: dict[int, asyncio.Future[Any]] = {}
-        self._collected: dict[int, list[Jobs | Beats | Planned | Zones]] = {}
+        self._collected: dict[int, list[Jobs | Beats | Planned | Zones | Peeked]] = {}
         """The first parts of answers that come in several."""
         self._patient: dict[int, float] = {}
         """Calls that wait on purpose, and until when."""
@@ -256,8 +257,8 @@ class Line:
 
     def _answered(self, answer: Answer) -> None:
         kind = type(answer)
-        if kind is Jobs or kind is Beats or kind is Planned or kind is Zones:
-            assert isinstance(answer, Jobs | Beats | Planned | Zones)
+        if kind is Jobs or kind is Beats or kind is Planned or kind is Zones or kind is Peeked:
+            assert isinstance(answer, Jobs | Beats | Planned | Zones | Peeked)
             if answer.more:
                 self._collected.setdefault(answer.number, []).append(answer)
                 return
@@ -357,10 +358,12 @@ def _another(error: CasqueError) -> CasqueError:
     return from_wire(to_wire(error))
 
 
-def _joined(parts: list[Jobs | Beats | Planned | Zones]) -> Jobs | Beats | Planned | Zones:
+def _joined(parts: list[Jobs | Beats | Planned | Zones | Peeked]) -> Jobs | Beats | Planned | Zones | Peeked:
     number = parts[0].number
     if isinstance(parts[0], Zones):
         return Zones(number, [one for part in parts if isinstance(part, Zones) for one in part.zones])
+    if isinstance(parts[0], Peeked):
+        return Peeked(number, [one for part in parts if isinstance(part, Peeked) for one in part.zones])
     if isinstance(parts[0], Planned):
         return Planned(number, [one for part in parts if isinstance(part, Planned) for one in part.schedules])
     if isinstance(parts[0], Beats):

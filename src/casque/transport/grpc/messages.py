@@ -25,8 +25,10 @@ from casque.types import (
     JobSpec,
     JobState,
     Missed,
+    PeekedZone,
     Schedule,
     ScheduleSpec,
+    ZoneLease,
     ZoneRules,
     ZoneStanding,
 )
@@ -270,7 +272,25 @@ def zone(found: ZoneStanding) -> pb.ZonesResponse.Zone:
         next_at_ms=found.next_ms,
         fifo=found.fifo,
         rules=pb.ZoneRules(**msgspec.structs.asdict(found.rules)),
+        lease=zone_lease(found.lease),
     )
+
+
+def zone_lease(found: ZoneLease | None) -> pb.ZoneLease | None:
+    if found is None:
+        return None
+    return pb.ZoneLease(
+        zone=found.zone,
+        token=found.token,
+        lease_ms=found.lease_ms,
+        worker=found.worker,
+        leased_at_ms=found.leased_ms,
+        beat_at_ms=found.beat_ms,
+    )
+
+
+def peeked_zone(found: PeekedZone) -> pb.PeekZonesResponse.Zone:
+    return pb.PeekZonesResponse.Zone(zone=found.zone, next_at_ms=found.next_ms, due=found.due, fifo=found.fifo)
 
 
 def event(found: QueueEvent) -> pb.Event:

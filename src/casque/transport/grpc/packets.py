@@ -22,9 +22,11 @@ from casque.types import (
     JobRecord,
     JobSpec,
     JobState,
+    PeekedZone,
     Schedule,
     ScheduleSpec,
     StagedPart,
+    ZoneLease,
     ZoneRules,
     ZoneStanding,
 )
@@ -77,6 +79,8 @@ class DequeueCall(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="d
     request_id: str | None = None
     zones: tuple[str, ...] | None = None
     first: bool = False
+    zone_lease: tuple[str, int] | None = None
+    """Zone and token."""
 
 
 class AckCall(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="ack"):
@@ -159,6 +163,33 @@ class ZonesCall(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="zon
     limit: int = 100
 
 
+class PeekCall(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="peek_zones"):
+    number: int
+    entrypoints: tuple[str, ...] | None = None
+    names: frozenset[str] | None = None
+    limit: int = 100
+
+
+class LeaseZoneCall(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="lease_zone"):
+    number: int
+    zone: str
+    lease_ms: int | None = None
+    worker: str | None = None
+    request_id: str | None = None
+
+
+class HeartbeatZoneCall(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="heartbeat_zone"):
+    number: int
+    zone: str
+    token: int
+
+
+class ReleaseZoneCall(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="release_zone"):
+    number: int
+    zone: str
+    token: int
+
+
 class FindCall(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="find"):
     number: int
     job_id: str
@@ -234,6 +265,10 @@ Verb: TypeAlias = (
     | GateCall
     | ZoneCall
     | ZonesCall
+    | PeekCall
+    | LeaseZoneCall
+    | HeartbeatZoneCall
+    | ReleaseZoneCall
     | FindCall
     | StatsCall
     | SetScheduleCall
@@ -350,6 +385,21 @@ class Knows(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="knows")
     known: Known
 
 
+class Peeked(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="peeked"):
+    """In several, like jobs, if they do not fit into one packet."""
+
+    number: int
+    zones: list[PeekedZone]
+    more: bool = False
+
+
+class ZoneHeld(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="zone_held"):
+    """The lease of a zone; None if it was not to be had."""
+
+    number: int
+    lease: ZoneLease | None = None
+
+
 class Failed(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="failed"):
     number: int
     error: WireError
@@ -375,6 +425,8 @@ Answer: TypeAlias = (
     | Planned
     | Zones
     | Knows
+    | Peeked
+    | ZoneHeld
     | Failed
     | Farewell
 )
@@ -461,6 +513,9 @@ def parts(answer: Answer, bytes_max: int) -> Sequence[Answer]:
         case Zones(number, zones):
             zones_cut = _cut(zones, _zone_weight, bytes_max)
             return [Zones(number, piece, more) for piece, more in zones_cut]
+        case Peeked(number, peeked):
+            peeked_cut = _cut(peeked, _zone_weight, bytes_max)
+            return [Peeked(number, piece, more) for piece, more in peeked_cut]
         case _:
             return (answer,)
 
@@ -501,7 +556,7 @@ def answer_weight(answer: Answer) -> int:
         return sum([_beat_weight(beat) for beat in answer.beats])
     if type(answer) is Planned:
         return sum(map(_schedule_weight, answer.schedules))
-    if type(answer) is Zones:
+    if type(answer) is Zones or type(answer) is Peeked:
         return sum(map(_zone_weight, answer.zones))
     return 256
 
@@ -510,8 +565,8 @@ def _schedule_weight(schedule: Schedule) -> int:
     return len(schedule.spec.job.payload) + 512
 
 
-def _zone_weight(zone: ZoneStanding) -> int:
-    return 4 * len(zone.zone) + 128
+def _zone_weight(zone: ZoneStanding | PeekedZone) -> int:
+    return 4 * len(zone.zone) + 256
 
 
 def _beat_weight(beat: Beat) -> int:

@@ -39,15 +39,20 @@ from casque.transport.grpc.packets import (
     GiveBackCall,
     HeartbeatCall,
     HeartbeatsCall,
+    HeartbeatZoneCall,
     Job,
     Jobs,
     KnownCall,
     Knows,
+    LeaseZoneCall,
     Leave,
     NackCall,
     PauseScheduleCall,
+    PeekCall,
+    Peeked,
     Planned,
     PurgeCall,
+    ReleaseZoneCall,
     RetryCall,
     SchedulesCall,
     SetScheduleCall,
@@ -58,6 +63,7 @@ from casque.transport.grpc.packets import (
     Unreadable,
     Verb,
     ZoneCall,
+    ZoneHeld,
     Zones,
     ZonesCall,
 )
@@ -335,6 +341,24 @@ async def _zones(service: QueueService, c: ZonesCall) -> Answer:
     return Zones(c.number, await service.zones(names=c.names, limit=c.limit))
 
 
+async def _peek(service: QueueService, c: PeekCall) -> Answer:
+    return Peeked(c.number, await service.peek_zones(entrypoints=c.entrypoints, names=c.names, limit=c.limit))
+
+
+async def _lease_zone(service: QueueService, c: LeaseZoneCall) -> Answer:
+    lease = await service.lease_zone(c.zone, lease_ms=c.lease_ms, worker=c.worker, request_id=c.request_id)
+    return ZoneHeld(c.number, lease)
+
+
+async def _heartbeat_zone(service: QueueService, c: HeartbeatZoneCall) -> Answer:
+    return ZoneHeld(c.number, await service.heartbeat_zone(c.zone, token=c.token))
+
+
+async def _release_zone(service: QueueService, c: ReleaseZoneCall) -> Answer:
+    await service.release_zone(c.zone, token=c.token)
+    return Done(c.number)
+
+
 async def _find(service: QueueService, c: FindCall) -> Answer:
     return Job(c.number, await service.find(c.job_id))
 
@@ -375,6 +399,10 @@ _VERBS: dict[type, Callable[[QueueService, Any], Awaitable[Answer]]] = {
     GateCall: _set_gate,
     ZoneCall: _set_zone,
     ZonesCall: _zones,
+    PeekCall: _peek,
+    LeaseZoneCall: _lease_zone,
+    HeartbeatZoneCall: _heartbeat_zone,
+    ReleaseZoneCall: _release_zone,
     FindCall: _find,
     StatsCall: _stats,
     SetScheduleCall: _set_schedule,

@@ -52,6 +52,7 @@ class Verbs:
             request.wait_ms / 1000,
             request.request_id or None,
             tuple(request.zones) or None,
+            zone_lease=(request.zone_lease.zone, request.zone_lease.token) if request.HasField("zone_lease") else None,
         )
         jobs = await self._door.wait_for_jobs(service, ask)
         return pb.DequeueResponse(jobs=map(messages.job, self._fitting(service, jobs)))
@@ -131,6 +132,39 @@ class Verbs:
     async def zones(self, service: QueueService, request: pb.ZonesRequest, _context: Any) -> pb.ZonesResponse:
         found = await service.zones(names=frozenset(request.names) or None, limit=request.limit or 100)
         return pb.ZonesResponse(zones=map(messages.zone, found))
+
+    async def peek_zones(
+        self, service: QueueService, request: pb.PeekZonesRequest, _context: Any
+    ) -> pb.PeekZonesResponse:
+        found = await service.peek_zones(
+            entrypoints=tuple(request.entrypoints) or None,
+            names=frozenset(request.names) or None,
+            limit=request.limit or 100,
+        )
+        return pb.PeekZonesResponse(zones=map(messages.peeked_zone, found))
+
+    async def lease_zone(
+        self, service: QueueService, request: pb.LeaseZoneRequest, _context: Any
+    ) -> pb.LeaseZoneResponse:
+        lease = await service.lease_zone(
+            request.zone,
+            lease_ms=given(request, "lease_ms"),
+            worker=given(request, "worker"),
+            request_id=request.request_id or None,
+        )
+        return pb.LeaseZoneResponse(lease=messages.zone_lease(lease))
+
+    async def heartbeat_zone(
+        self, service: QueueService, request: pb.HeartbeatZoneRequest, _context: Any
+    ) -> pb.HeartbeatZoneResponse:
+        lease = await service.heartbeat_zone(request.zone, token=request.token)
+        return pb.HeartbeatZoneResponse(lease=messages.zone_lease(lease))
+
+    async def release_zone(
+        self, service: QueueService, request: pb.ReleaseZoneRequest, _context: Any
+    ) -> pb.ReleaseZoneResponse:
+        await service.release_zone(request.zone, token=request.token)
+        return pb.ReleaseZoneResponse()
 
     async def find(self, service: QueueService, request: pb.FindRequest, _context: Any) -> pb.FindResponse:
         job = await service.find(request.job_id)

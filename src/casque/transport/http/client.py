@@ -43,25 +43,32 @@ from casque.transport.http.messages import (
     JobsPage,
     LeaseOf,
     MaybeJob,
+    MaybeZoneLease,
     NackRequest,
     Nothing,
     OutcomeOf,
     Part,
+    PeekedZones,
     Purged,
     PurgeRequest,
     ScheduleOf,
     Schedules,
     Settled,
     SettleRequest,
+    ZoneLeaseOf,
+    ZoneLeaseRequest,
     ZoneRequest,
     Zones,
+    ZoneToken,
     from_backoff,
     from_job,
+    from_peeked,
     from_progress,
     from_schedule,
     from_schedule_spec,
     from_spec,
     from_zone,
+    from_zone_lease,
 )
 from casque.transport.http.sse import Reader, to_event
 from casque.transport.settling import answers_to
@@ -72,9 +79,11 @@ from casque.types import (
     JobRecord,
     JobSpec,
     JobState,
+    PeekedZone,
     Schedule,
     ScheduleSpec,
     StagedPart,
+    ZoneLease,
     ZoneRules,
     ZoneStanding,
 )
@@ -153,13 +162,16 @@ class HttpService:
         wait_s: float = 0.0,
         request_id: str | None = None,
         zones: tuple[str, ...] | None = None,
+        zone_lease: ZoneLease | None = None,
     ) -> list[JobRecord]:
         names = None if entrypoints is None else list(entrypoints)
         lease = None if lease_ms is None else lease_ms / 1000
+        shown = None if zone_lease is None else ZoneToken(zone_lease.zone, zone_lease.token)
         loop = asyncio.get_running_loop()
         ends = loop.time() + wait_s
         while True:
-            claim = Claim(names, limit, max(wait_s, 0.0), lease, worker, None if zones is None else list(zones))
+            of = None if zones is None else list(zones)
+            claim = Claim(names, limit, max(wait_s, 0.0), lease, worker, of, shown)
             # With a request id, whoever repeats the request gets the claims that this caller did not hear of.
             unheard = self._give_all_back if request_id is None else None
             answer = await self._post("/v1/jobs/claim", claim, Jobs, request_id, wait_s=claim.wait, unheard=unheard)
@@ -255,7 +267,36 @@ class HttpService:
         body = ZoneRequest(zone, rules.weight, rules.running_max, rules.per_second, rules.paused)
         await self._post("/v1/zones", body, None, request_id)
 
+    async def lease_zone(
+        self, zone: str, *, lease_ms: int | None = None, worker: str | None = None, request_id: str | None = None
+    ) -> ZoneLease | None:
+        body = ZoneLeaseRequest(zone, None if lease_ms is None else lease_ms / 1000, worker)
+        answer = await self._post("/v1/zones/lease", body, MaybeZoneLease, request_id)
+        return None if answer.lease is None else from_zone_lease(answer.lease)
+
+    async def heartbeat_zone(self, zone: str, *, token: int) -> ZoneLease:
+        return from_zone_lease(await self._post("/v1/zones/heartbeat", ZoneToken(zone, token), ZoneLeaseOf))
+
+    async def release_zone(self, zone: str, *, token: int) -> None:
+        await self._post("/v1/zones/release", ZoneToken(zone, token), None)
+
     # --- Looking ---
+
+    async def peek_zones(
+        self,
+        *,
+        entrypoints: tuple[str, ...] | None = None,
+        names: frozenset[str] | None = None,
+        limit: int = 100,
+    ) -> list[PeekedZone]:
+        if names is not None and not names:
+            return []  # on the wire, no names are all of them
+        query = [
+            ("limit", str(limit)),
+            *(("name", name) for name in sorted(names or ())),
+            *(("entrypoint", name) for name in entrypoints or ()),
+        ]
+        return [from_peeked(one) for one in (await self._get("/v1/zones/peek", PeekedZones, query)).zones]
 
     async def zones(self, *, names: frozenset[str] | None = None, limit: int = 100) -> list[ZoneStanding]:
         if names is not None and not names:

@@ -29,9 +29,11 @@ from casque.types import (
     JobSpec,
     JobState,
     Missed,
+    PeekedZone,
     Progress,
     Schedule,
     ScheduleSpec,
+    ZoneLease,
     ZoneRules,
     ZoneStanding,
 )
@@ -98,6 +100,13 @@ class AdmitRequest(Struct, frozen=True, forbid_unknown_fields=True, omit_default
     """Pass over jobs whose id is in the queue already, instead of refusing all."""
 
 
+class ZoneToken(Struct, frozen=True, forbid_unknown_fields=True):
+    """Which lease of which zone."""
+
+    zone: Name
+    token: Natural
+
+
 class Claim(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """Jobs to be claimed: of these entrypoints, or of any."""
 
@@ -111,6 +120,8 @@ class Claim(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True)
     worker: Name | None = None
     zones: Annotated[list[Name], Meta(min_length=1, max_length=checks.ZONES_MAX)] | None = None
     """Left out: all, and jobs without a zone, which take turns."""
+    zone_lease: ZoneToken | None = None
+    """Of the zone that is leased, and of no other; `zones` are left out then."""
 
 
 class AckRequest(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -244,6 +255,15 @@ class ZoneRequest(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults
     """None of its jobs are claimed."""
 
 
+class ZoneLeaseRequest(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Have a zone for oneself."""
+
+    zone: Name
+    lease: Seconds | None = None
+    """How long it holds without a heartbeat. Left out: the queue's default."""
+    worker: Name | None = None
+
+
 # --- What is asked in a query. Values are texts there, so that nothing may be null. ---
 
 
@@ -256,6 +276,14 @@ class JobsQuery(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=T
 
 
 class ZonesQuery(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    name: list[Name] | UnsetType = UNSET
+    """Only these; may be repeated."""
+    limit: Annotated[int, Meta(ge=1, le=checks.ZONES_SHOWN_MAX)] = 100
+
+
+class PeekQuery(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    entrypoint: list[Name] | UnsetType = UNSET
+    """Only zones with jobs of these; may be repeated."""
     name: list[Name] | UnsetType = UNSET
     """Only these; may be repeated."""
     limit: Annotated[int, Meta(ge=1, le=checks.ZONES_SHOWN_MAX)] = 100
@@ -314,6 +342,39 @@ class Job(Struct, frozen=True, omit_defaults=True):
     fifo: bool = False
 
 
+class ZoneLeaseOf(Struct, frozen=True, omit_defaults=True):
+    """Who has a zone."""
+
+    zone: str
+    token: int
+    """Names the lease, together with the zone."""
+    lease: float
+    """How many seconds it holds without a heartbeat."""
+    leased_at: datetime
+    heartbeat_at: datetime
+    worker: str | None = None
+
+
+class MaybeZoneLease(Struct, frozen=True):
+    lease: ZoneLeaseOf | None
+    """Null if somebody has the zone, or if it has no jobs."""
+
+
+class PeekedZoneOf(Struct, frozen=True, omit_defaults=True):
+    """A zone that has work for whoever leases it."""
+
+    zone: str
+    next_at: datetime
+    """Its vesting time: when the first of its waiting jobs became, or will become, due."""
+    due: bool
+    """Whether that moment has come."""
+    fifo: bool = False
+
+
+class PeekedZones(Struct, frozen=True):
+    zones: list[PeekedZoneOf]
+
+
 class ZoneOf(Struct, frozen=True, omit_defaults=True):
     """How a zone stands, and what was set for it."""
 
@@ -329,6 +390,8 @@ class ZoneOf(Struct, frozen=True, omit_defaults=True):
     running_max: int | None = None
     per_second: float | None = None
     paused: bool = False
+    lease: ZoneLeaseOf | None = None
+    """Who has leased it, if anybody has."""
 
 
 class Zones(Struct, frozen=True):
@@ -520,13 +583,39 @@ def to_zone(found: ZoneStanding) -> ZoneOf:
         rules.running_max,
         rules.per_second,
         rules.paused,
+        None if found.lease is None else to_zone_lease(found.lease),
     )
+
+
+def to_zone_lease(found: ZoneLease) -> ZoneLeaseOf:
+    return ZoneLeaseOf(
+        found.zone,
+        found.token,
+        found.lease_ms / 1000,
+        from_ms(found.leased_ms),
+        from_ms(found.beat_ms),
+        found.worker,
+    )
+
+
+def from_zone_lease(told: ZoneLeaseOf) -> ZoneLease:
+    lease_ms = round(told.lease * 1000)
+    return ZoneLease(told.zone, told.token, lease_ms, told.worker, to_ms(told.leased_at), to_ms(told.heartbeat_at))
+
+
+def to_peeked(found: PeekedZone) -> PeekedZoneOf:
+    return PeekedZoneOf(found.zone, found.next_at, found.due, found.fifo)
+
+
+def from_peeked(told: PeekedZoneOf) -> PeekedZone:
+    return PeekedZone(told.zone, to_ms(told.next_at), told.due, told.fifo)
 
 
 def from_zone(told: ZoneOf) -> ZoneStanding:
     rules = ZoneRules(told.weight, told.running_max, told.per_second, told.paused)
     next_ms = _ms(told.next_at)
-    return ZoneStanding(told.zone, told.ready, told.delayed, told.running, told.dead, next_ms, told.fifo, rules)
+    lease = None if told.lease is None else from_zone_lease(told.lease)
+    return ZoneStanding(told.zone, told.ready, told.delayed, told.running, told.dead, next_ms, told.fifo, rules, lease)
 
 
 def from_schedule_spec(spec: ScheduleSpec) -> NewSchedule:

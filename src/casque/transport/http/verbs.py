@@ -33,36 +33,36 @@ from casque.transport.http.messages import (
     JobsPage,
     JobsQuery,
     MaybeJob,
+    MaybeZoneLease,
     NackRequest,
     NewJob,
     NewSchedule,
     OutcomeOf,
+    PeekedZones,
+    PeekQuery,
     Purged,
     PurgeRequest,
     ScheduleOf,
     Schedules,
     Settled,
     SettleRequest,
+    ZoneLeaseOf,
+    ZoneLeaseRequest,
     ZoneRequest,
     Zones,
     ZonesQuery,
+    ZoneToken,
     given_bytes,
     to_backoff,
     to_job,
+    to_peeked,
     to_progress,
     to_schedule,
     to_zone,
+    to_zone_lease,
 )
 from casque.transport.settling import refused_among
-from casque.types import (
-    Admission,
-    Backoff,
-    JobRecord,
-    JobSpec,
-    ScheduleSpec,
-    StagedPart,
-    ZoneRules,
-)
+from casque.types import Admission, Backoff, JobRecord, JobSpec, ScheduleSpec, StagedPart, ZoneLease, ZoneRules
 
 
 class Call(msgspec.Struct, frozen=True):
@@ -136,6 +136,7 @@ class Verbs:
                 wait_s=min(asked.wait, self._wait_max_s),
                 request_id=call.request_id,
                 zones=checks.zones(asked.zones),
+                zone_lease=_shown(asked),
             )
         )
         try:
@@ -288,7 +289,34 @@ class Verbs:
         rules = ZoneRules(asked.weight, asked.running_max, asked.per_second, asked.paused)
         await call.service.set_zone(checks.zone(asked.zone), rules, request_id=call.request_id)
 
+    async def lease_zone(self, call: Call) -> MaybeZoneLease:
+        asked: ZoneLeaseRequest = call.body
+        lease = await call.service.lease_zone(
+            checks.zone(asked.zone),
+            lease_ms=None if asked.lease is None else max(1, checks.span_ms("lease", asked.lease)),
+            worker=None if asked.worker is None else checks.name("worker", asked.worker, checks.NAME_MAX),
+            request_id=call.request_id,
+        )
+        return MaybeZoneLease(None if lease is None else to_zone_lease(lease))
+
+    async def heartbeat_zone(self, call: Call) -> ZoneLeaseOf:
+        asked: ZoneToken = call.body
+        return to_zone_lease(await call.service.heartbeat_zone(checks.zone(asked.zone), token=asked.token))
+
+    async def release_zone(self, call: Call) -> None:
+        asked: ZoneToken = call.body
+        await call.service.release_zone(checks.zone(asked.zone), token=asked.token)
+
     # --- Looking ---
+
+    async def peek_zones(self, call: Call) -> PeekedZones:
+        asked: PeekQuery = call.query
+        found = await call.service.peek_zones(
+            entrypoints=None if asked.entrypoint is UNSET else checks.entrypoints(asked.entrypoint),
+            names=None if asked.name is UNSET else frozenset(checks.zones(asked.name) or ()),
+            limit=asked.limit,
+        )
+        return PeekedZones([to_peeked(one) for one in found])
 
     async def zones(self, call: Call) -> Zones:
         asked: ZonesQuery = call.query
@@ -318,6 +346,11 @@ class Verbs:
 
 def given(name: str | UnsetType) -> str | None:
     return None if name is UNSET else checks.entrypoint(name)
+
+
+def _shown(asked: Claim) -> ZoneLease | None:
+    shown = asked.zone_lease
+    return None if shown is None else ZoneLease(checks.zone(shown.zone), shown.token, lease_ms=0)
 
 
 def _jobs(records: Sequence[JobRecord]) -> Jobs:

@@ -1,0 +1,104 @@
+"""Zones of a ring, and their leases: found shard after shard, and known by their token from then on.
+
+Every peek begins one shard further than the one before it, from a random first one, so that those who scan soon spread
+over the ring. A zone is in one shard at most, and stays there while somebody has it, so that one lease is enough.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import msgspec
+
+from casque.clock import Random
+from casque.errors import ZoneLeaseLostError
+from casque.ring.numbers import inner, lease_of, record_of
+from casque.ring.shards import Shard, Shards
+from casque.ring.walker import Asked
+from casque.types import JobRecord, PeekedZone, ZoneLease
+
+R = TypeVar("R")
+
+
+class Leaser:
+    """Goes round the ring for those who lease zones."""
+
+    def __init__(self, shards: Shards, *, rng: Random) -> None:
+        self._shards = shards
+        self._turn = rng.getrandbits(32)
+
+    async def peek(
+        self, entrypoints: tuple[str, ...] | None, names: frozenset[str] | None, limit: int
+    ) -> list[PeekedZone]:
+        """From the next shard; if it has not enough, from all others too, in their order."""
+
+        def peeked(shard: Shard) -> Awaitable[list[PeekedZone]]:
+            return shard.service.peek_zones(entrypoints=entrypoints, names=names, limit=limit)
+
+        first, *others = await self._from_next()
+        found = await peeked(first)
+        if sum(one.due for one in found) < limit and others:
+            more = [one for some in await asyncio.gather(*map(peeked, others)) for one in some]
+            # What is due comes before what is not, wherever it is.
+            found = sorted([*found, *more], key=lambda one: not one.due)[:limit]
+        return sorted(found, key=lambda one: (one.next_ms, one.zone))
+
+    async def lease(
+        self, zone: str, *, lease_ms: int | None, worker: str | None, request_id: str | None
+    ) -> ZoneLease | None:
+        """At whichever of its homes it is: only a shard that has jobs of it gives a lease."""
+        for shard in await self._shards.several(self._shards.recent().homes(zone)):
+            lease = await shard.service.lease_zone(zone, lease_ms=lease_ms, worker=worker, request_id=request_id)
+            if lease is not None:
+                return lease_of(lease, shard.token)
+        return None
+
+    async def heartbeat(self, zone: str, token: int) -> ZoneLease:
+        async def beat(shard: Shard, own: int) -> ZoneLease:
+            return lease_of(await shard.service.heartbeat_zone(zone, token=own), shard.token)
+
+        return await self._at(zone, token, beat)
+
+    async def release(self, zone: str, token: int) -> None:
+        own, number = inner(token)
+        if (shard := await self._known(number)) is not None:
+            await shard.service.release_zone(zone, token=own)
+
+    async def dequeue(self, asked: Asked, lease: ZoneLease, *, wait_s: float) -> list[JobRecord]:
+        async def claim(shard: Shard, own: int) -> list[JobRecord]:
+            claimed = await shard.service.dequeue(
+                entrypoints=asked.entrypoints,
+                limit=asked.limit,
+                lease_ms=asked.lease_ms,
+                worker=asked.worker,
+                wait_s=wait_s,
+                request_id=asked.request_id,
+                zone_lease=msgspec.structs.replace(lease, token=own),
+            )
+            return [record_of(job, shard.token) for job in claimed]
+
+        return await self._at(lease.zone, lease.token, claim)
+
+    async def _at(self, zone: str, token: int, call: Callable[[Shard, int], Awaitable[R]]) -> R:
+        """Where the lease is, with the token that it has there."""
+        own, number = inner(token)
+        if (shard := await self._known(number)) is None:
+            raise ZoneLeaseLostError(zone, token)
+        try:
+            return await call(shard, own)
+        except ZoneLeaseLostError:
+            raise ZoneLeaseLostError(zone, token) from None
+
+    async def _known(self, number: int) -> Shard | None:
+        """Whoever names a shard that is not known may know a newer ring."""
+        if number >= self._shards.head.shards:
+            await self._shards.refresh()
+        return await self._shards.shard(number) if number < self._shards.head.shards else None
+
+    async def _from_next(self) -> list[Shard]:
+        shards = await self._shards.walked()
+        self._turn += 1
+        first = self._turn % len(shards)
+        return shards[first:] + shards[:first]
