@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from datetime import datetime
 from itertools import islice
 from typing import TypeVar, cast
@@ -25,7 +25,7 @@ from casque.errors import (
 from casque.ring.archives import merged
 from casque.ring.enqueuer import Enqueuer
 from casque.ring.numbers import after_of, error_of, inner, record_of
-from casque.ring.shards import Shard, Shards, together
+from casque.ring.shards import Shard, Shards, together, worst
 from casque.ring.walker import Asked, Walker
 from casque.service import ArchivedJob, Lease, Outcome, QueueEvent, Stats
 from casque.types import (
@@ -153,10 +153,12 @@ class RingService:
             for row, answer in zip(by_shard[number], some, strict=True):
                 answers[row] = answer
         missing = [row for row, answer in enumerate(answers) if isinstance(answer, JobNotFoundError)]
-        there = await self._present([outcomes[row].job_id for row in missing]) if missing else set()
-        for row in missing:
-            if outcomes[row].job_id in there:  # its token is none of its shard's
-                answers[row] = LeaseLostError(outcomes[row].job_id, outcomes[row].token)
+        # What was done is done and is told, also if nobody can look any more.
+        with suppress(CasqueError):
+            there = await self._present([outcomes[row].job_id for row in missing]) if missing else set()
+            for row in missing:
+                if outcomes[row].job_id in there:  # its token is none of its shard's
+                    answers[row] = LeaseLostError(outcomes[row].job_id, outcomes[row].token)
         return answers
 
     async def heartbeats(self, leases: Sequence[Lease]) -> list[JobRecord | CasqueError]:
@@ -220,14 +222,27 @@ class RingService:
         await self._everywhere(lambda one: one.set_zone(zone, rules, request_id=request_id))
 
     async def _everywhere(self, work: Callable[[EmbeddedService], Awaitable[None]]) -> None:
-        """At every shard, the first one first: shards that are made meanwhile get theirs from it."""
-        while True:
-            generation = self._shards.head.generation
-            first, *others = await self._shards.walked()
-            await work(first.service)
-            await _all(work(one.service) for one in others)
-            if (await self._shards.refresh()).generation == generation:
-                return
+        """At every shard, the first one first: shards that are made meanwhile get theirs from it.
+
+        Raises:
+            UnknownOutcomeError: some were carried out, and others were not.
+        """
+        begun = False
+        try:
+            while True:
+                generation = self._shards.head.generation
+                first, *others = await self._shards.walked()
+                await work(first.service)
+                begun = True
+                await _all(work(one.service) for one in others)
+                if (await self._shards.refresh()).generation == generation:
+                    return
+        except CasqueError as error:
+            if not begun or isinstance(error, UnknownOutcomeError):
+                raise
+            raise UnknownOutcomeError(
+                f"some shards have done it, others have not: {error}. Repeat the call with the same request_id"
+            ) from error
 
     async def set_schedule(self, spec: ScheduleSpec) -> Schedule:
         if spec.job.zone is not None or spec.job.key is not None:
@@ -406,7 +421,7 @@ async def _all(calls: Iterable[Awaitable[R]]) -> list[R]:
             "Repeat the call with the same request_id, or look first"
         ) from failures[0]
     if failures:
-        raise failures[0]
+        raise worst(failures)
     return cast("list[R]", answers)
 
 

@@ -45,8 +45,10 @@ class Walker:
 
     async def dequeue(self, asked: Asked, *, wait_s: float) -> list[JobRecord]:
         ends_ms = self._clock.monotonic_ms() + int(wait_s * 1000)
-        if asked.request_id is not None and (again := await self._claimed_before(asked, asked.request_id)):
-            return again
+        if asked.request_id is not None:
+            again = await self._claimed_before(asked, asked.request_id)
+            if again is not None:
+                return again
         while True:
             changed = self._shards.changed
             shards = await self._from_next(asked.zones)
@@ -72,11 +74,14 @@ class Walker:
         first = self._turn % len(shards)
         return shards[first:] + shards[:first]
 
-    async def _claimed_before(self, asked: Asked, request_id: str) -> list[JobRecord]:
-        """A request that is repeated gets what it was given, wherever that was."""
+    async def _claimed_before(self, asked: Asked, request_id: str) -> list[JobRecord] | None:
+        """A request that is repeated gets what it was given, wherever that was: what it still has of it, which may be
+        nothing. None: no shard has given it anything."""
         shards = await self._shards.walked()
         known = await asyncio.gather(*(shard.answered(request_id) for shard in shards))
         there = [shard for shard, knows in zip(shards, known, strict=True) if knows]
+        if not there:
+            return None
         answers = await asyncio.gather(*(self._at(shard, asked, asked.limit) for shard in there))
         return [job for some in answers for job in some]
 
@@ -140,7 +145,7 @@ class Walker:
         claimed = await _ended(waiting, watching)
         if asked.request_id is not None:
             # Those who were called off may have been given jobs at the last moment, which only they know.
-            claimed = await self._claimed_before(asked, asked.request_id)
+            claimed = await self._claimed_before(asked, asked.request_id) or []
         failed = [one.exception() for one in waiting if not one.cancelled() and one.exception() is not None]
         if failed and not claimed:
             assert failed[0] is not None

@@ -126,6 +126,8 @@ class SetGate(msgspec.Struct, frozen=True, gc=False):
     gate: Gate
     entrypoint: str | None = None
     request_id: str | None = None
+    expected: Gate | None = None
+    """Only if it is this one; otherwise nothing happens."""
 
 
 class SetZone(msgspec.Struct, frozen=True, gc=False):
@@ -134,6 +136,8 @@ class SetZone(msgspec.Struct, frozen=True, gc=False):
     zone: str
     rules: ZoneRules
     request_id: str | None = None
+    expected: ZoneRules | None = None
+    """Only if its rules are these; otherwise nothing happens."""
 
 
 class AdoptRing(msgspec.Struct, frozen=True, gc=False):
