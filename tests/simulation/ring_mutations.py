@@ -41,9 +41,12 @@ def _making(patch: pytest.MonkeyPatch, may: Callable[[RingView, str, int], bool]
             if place is None:
                 if ring.token >= ring.size:
                     raise ZoneMovedError(None, ring.generation)
-            elif spec.zone not in self.zones and (spec.zone or spec.key not in self.keys):
-                if not may(ring, place, generation):
-                    raise ZoneMovedError(spec.zone, ring.generation)
+            elif (
+                spec.zone not in self.zones
+                and (spec.zone or spec.key not in self.keys)
+                and not may(ring, place, generation)
+            ):
+                raise ZoneMovedError(spec.zone, ring.generation)
 
     patch.setattr(Places, "check", check)
 

@@ -348,7 +348,8 @@ class _WatchedParts(Parts):
         return self._life.watch(super().committer(), self._worker, self._history)
 
     def shard(self, token: int) -> Parts:
-        assert isinstance(ring := self._history, RingHistory)
+        ring = self._history
+        assert isinstance(ring, RingHistory)
         below = StoreBelow(self.store, shard_prefix(token))
         # Whoever opens it several times is several writers.
         name = f"{self._name}/{token}/{self.rng.getrandbits(32)}"
