@@ -486,6 +486,27 @@ async def test_a_purge_that_is_repeated_purges_nothing_that_died_since() -> None
         assert await queue.purge(request_id="r") == 1
 
 
+async def test_a_job_is_found_by_its_id_in_a_shard_that_this_process_has_not_heard_of() -> None:
+    store, clock = await a_ring(2), ManualClock()
+    zone = next(zone for n in range(99) if home(zone := f"z{n}", 8) > 1)
+    async with Queue.open(store, clock=clock) as queue:
+        await resize(store, 8)
+        async with Queue.open(store) as other:
+            first, second = [await other.enqueue("task", b"", zone=zone) for _ in range(2)]
+            assert await queue.find(first.id) is not None
+        assert await queue.find("nobody") is None
+
+    async with Queue.open(store, clock=clock) as queue:
+        await resize(store, 9)
+        async with Queue.open(store) as other:
+            newest = next(zone for n in range(99) if home(zone := f"n{n}", 9) == 8)
+            job = await other.enqueue("task", b"", zone=newest)
+        await queue.cancel(job.id)
+        await queue.cancel(second.id)
+        with pytest.raises(JobNotFoundError):
+            await queue.cancel(job.id)
+
+
 async def test_gates_hold_in_shards_that_are_made_later() -> None:
     store = await a_ring(2)
     async with Queue.open(store) as queue:

@@ -108,7 +108,7 @@ class Builder:
             await self._copy_rules(range(1, head.walked))
         except CasqueError as error:
             raise UnknownOutcomeError(
-                f"the ring has {head.size} shards now, but gates and the rules of zones may be missing in some of them: "
+                f"the ring has {head.size} shards now, but gates and the rules of zones may be missing in some: "
                 f"{error}. Resize it to the same size again"
             ) from error
         return head

@@ -277,11 +277,14 @@ class RingService:
         return sorted(found.values(), key=lambda one: (one.next_ms is None, one.next_ms or 0, one.zone))[:limit]
 
     async def find(self, job_id: str) -> JobRecord | None:
-        shards = await self._shards.every()
-        for shard, job in zip(shards, await asyncio.gather(*(one.service.find(job_id) for one in shards)), strict=True):
-            if job is not None:
-                return record_of(job, shard.token)
-        return None
+        while True:
+            shards = await self._shards.every()
+            found = await asyncio.gather(*(one.service.find(job_id) for one in shards))
+            for shard, job in zip(shards, found, strict=True):
+                if job is not None:
+                    return record_of(job, shard.token)
+            if not await self._has_grown(len(shards)):
+                return None
 
     async def jobs(
         self,
@@ -361,15 +364,21 @@ class RingService:
             if await self._present([job_id]):
                 raise LeaseLostError(job_id, token)
             raise JobNotFoundError(job_id)
-        shards = await self._shards.every()
-        known = await self._shards.ask(
-            shards, lambda state, _now_ms: (job_id in state.jobs, request_id in state.requests)
-        )
-        for which in (0, 1):
-            for shard, knows in zip(shards, known, strict=True):
-                if knows[which]:
-                    return shard, None
-        raise JobNotFoundError(job_id)
+        while True:
+            shards = await self._shards.every()
+            known = await self._shards.ask(
+                shards, lambda state, _now_ms: (job_id in state.jobs, request_id in state.requests)
+            )
+            for which in (0, 1):
+                for shard, knows in zip(shards, known, strict=True):
+                    if knows[which]:
+                        return shard, None
+            if not await self._has_grown(len(shards)):
+                raise JobNotFoundError(job_id)
+
+    async def _has_grown(self, asked: int) -> bool:
+        """Whether there are more shards than were asked. Who knows of a job may know a newer ring than this process."""
+        return (await self._shards.refresh()).shards > asked
 
     async def _count(self, number: int) -> int:
         """How many shards there are. Whoever names one that is not known may know a newer ring."""
