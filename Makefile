@@ -51,7 +51,7 @@ SEEDS ?= 1000
 START ?= 1000000
 LAYOUT ?= all
 PROFILE ?= all
-sim: setup ## Simulated worlds full of faults: make sim SEEDS=20000 LAYOUT=log PROFILE=brutal START=7
+sim: setup ## Simulated worlds full of faults: make sim SEEDS=20000 LAYOUT=ring PROFILE=brutal START=7
 	@$(PY) -m casque.testing.world --seeds $(SEEDS) --start $(START) --layout $(LAYOUT) --profile $(PROFILE)
 
 browser: ## Chromium, for the test that opens a report in it

@@ -491,6 +491,14 @@ class ShardService(QueueService, Protocol):
         source."""
         ...
 
+    async def copy_gate(self, gate: Gate, *, entrypoint: str | None, expected: Gate) -> None:
+        """Set it to what another shard has, unless somebody has set it since it was `expected`."""
+        ...
+
+    async def copy_zone(self, zone: str, rules: ZoneRules, *, expected: ZoneRules) -> None:
+        """The same with the rules of a zone."""
+        ...
+
     async def has_due(self, entrypoints: tuple[str, ...] | None, zones: tuple[str, ...] | None) -> bool:
         """Whether a dequeue would get anything just now. A hint: somebody may be faster."""
         ...

@@ -12,9 +12,9 @@ from datetime import timedelta
 import pytest
 
 from casque.testing.world import CALM, ROUGH, Invariant, Profile, simulate
-from casque.testing.world.layout import DOCUMENT, LED, LED_DOCUMENT, LOG, Layout
+from casque.testing.world.layout import DOCUMENT, LED, LED_DOCUMENT, LOG, RING, Layout
 from casque.testing.world.profile import Fault
-from tests.simulation import broker_mutations, log_mutations, mutations
+from tests.simulation import broker_mutations, log_mutations, mutations, ring_mutations
 
 Mutation = Callable[[pytest.MonkeyPatch], None]
 
@@ -42,6 +42,8 @@ IMPATIENT = replace(
     writes={Fault.THROTTLED: 0.5},
     settings=replace(CALM.settings, storage_patience=timedelta(seconds=0.1)),
 )
+DROWSY = replace(CALM, name="drowsy", writes={Fault.AFTER: 0.03}, every_s={Fault.PAUSE: 3.0})
+"""Whoever oversleeps comes with an old ring."""
 
 RULES = [
     (mutations.ack_without_token_check, DOCUMENT, STORMY, Invariant.TOKENS),
@@ -79,6 +81,11 @@ RULES = [
     (mutations.leases_never_run_out, DOCUMENT, STORMY, Invariant.LIVE),
     (mutations.priorities_ignored, DOCUMENT, STORMY, Invariant.ORDER),
     (mutations.heartbeats_not_written, DOCUMENT, STORMY, Invariant.SAME_STATE),
+    (ring_mutations.fifo_zones_that_go_on_after_a_failure, LOG, CALM, Invariant.FIFO),
+    (ring_mutations.fifo_zones_that_go_on_after_a_failure, LED, TRIO, Invariant.FIFO),
+    (ring_mutations.fifo_zones_that_several_work_on, DOCUMENT, CALM, Invariant.FIFO),
+    (ring_mutations.running_jobs_of_a_zone_not_counted, LOG, STORMY, Invariant.ZONES),
+    (ring_mutations.paused_zones_served, LED, CALM, Invariant.ZONES),
     (log_mutations.wins_not_confirmed, LOG, PAIR, Invariant.SAME_STATE),
     (log_mutations.second_body_for_a_tried_slot, LOG, SLEEPY, Invariant.ABSENT),
     (log_mutations.deleted_before_the_floor_is_raised, LOG, SLEEPY, Invariant.KEPT),
@@ -132,6 +139,24 @@ MENDED = [
     (mutations.upkeep_that_fails_fails_the_call, LOG, IMPATIENT, Invariant.ABSENT),
 ]
 
+RINGS = [
+    (ring_mutations.home_compared_without_the_generation, DROWSY, Invariant.ONE_PLACE, 2),
+    (ring_mutations.zones_made_for_callers_with_an_old_ring, DROWSY, Invariant.ONE_PLACE, 2),
+    (ring_mutations.old_homes_not_asked, DROWSY, Invariant.ONE_PLACE, 2),
+    (ring_mutations.zones_whose_last_job_is_running_count_as_gone, DROWSY, Invariant.ONE_PLACE, 4),
+    (ring_mutations.zones_with_dead_jobs_alone_count_as_gone, DROWSY, Invariant.ONE_PLACE, 16),
+    (ring_mutations.request_ids_not_looked_for_in_old_homes, CALM, Invariant.ONE_EFFECT, 3),
+    (ring_mutations.old_sizes_forgotten_while_zones_are_there, CALM, Invariant.REACHED, 1),
+    (ring_mutations.old_sizes_forgotten_without_telling_the_shards, DROWSY, Invariant.REACHED, 25),
+    (ring_mutations.old_sizes_forgotten_while_requests_may_be_repeated, CALM, Invariant.ONE_EFFECT, 37),
+    (ring_mutations.rules_not_copied_to_shards_that_are_added, DROWSY, Invariant.ZONES, 1),
+    (ring_mutations.rules_copied_over_newer_ones, DROWSY, Invariant.ZONES, 9),
+    (ring_mutations.repeated_dequeues_claim_anew_when_theirs_are_settled, DROWSY, Invariant.ONE_EFFECT, 3),
+    (ring_mutations.set_in_the_first_shard_and_called_failed, STORMY, Invariant.DURABLE, 16),
+]
+"""Each with the first seed that found it when it was written down. Worlds with rings are larger: the search begins
+there."""
+
 SEEDS = 100
 """More than any of them needs: the first that finds it ends the search."""
 
@@ -146,6 +171,17 @@ def test_a_mistake_is_found(
 ) -> None:
     mutation(monkeypatch)
     assert any(simulate(seed, profile=weather, layout=layout).violated is invariant for seed in range(1, SEEDS))
+
+
+@pytest.mark.parametrize(
+    ("mutation", "weather", "invariant", "first"), RINGS, ids=lambda value: getattr(value, "__name__", None)
+)
+def test_a_mistake_of_a_ring_is_found(
+    mutation: Mutation, weather: Profile, invariant: Invariant, first: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mutation(monkeypatch)
+    seeds = range(first, first + SEEDS)
+    assert any(simulate(seed, profile=weather, layout=RING).violated is invariant for seed in seeds)
 
 
 @pytest.mark.parametrize(
@@ -166,6 +202,8 @@ def test_a_mistake_is_found(
         (LED_DOCUMENT, SLEEPY),
         (LED_DOCUMENT, TRIO),
         (LED_DOCUMENT, WATCHES),
+        (RING, DROWSY),
+        (RING, STORMY),
     ],
     ids=lambda value: value.name,
 )

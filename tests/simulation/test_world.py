@@ -5,23 +5,23 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pytest
 
-from casque.testing.world import BRUTAL, CALM, ROUGH, Invariant, Profile, Report, simulate
-from casque.testing.world.layout import DOCUMENT, LAYOUTS, LED, LOG, Layout
+from casque.testing.world import BRUTAL, CALM, PROFILES, ROUGH, Invariant, Profile, Report, simulate
+from casque.testing.world.layout import DOCUMENT, LAYOUTS, LED, LOG, RING, Layout
 from casque.testing.world.onlooker import Effect
 from casque.testing.world.profile import Fault
 
 CHUNK = 20
-every_layout = pytest.mark.parametrize("layout", [DOCUMENT, LOG, LED], ids=lambda layout: layout.name)
+every_layout = pytest.mark.parametrize("layout", [DOCUMENT, LOG, LED, RING], ids=lambda layout: layout.name)
 
 
 def chunks(seeds: Mapping[str, int]) -> list[Any]:
     return [
-        pytest.param(LAYOUTS[name], start, id=f"{name}-{start}")
+        pytest.param(LAYOUTS[name], range(start, min(start + CHUNK, count)), id=f"{name}-{start}")
         for name, count in seeds.items()
         for start in range(0, count, CHUNK)
     ]
@@ -56,14 +56,23 @@ def test_the_same_seed_gives_the_same_run_in_another_process() -> None:
 # --- The queue survives ---
 
 
-@pytest.mark.parametrize(("layout", "start"), chunks({"document": 40, "log": 60, "led": 20, "led-document": 10}))
-def test_rough_weather_breaks_no_invariant(layout: Layout, start: int) -> None:
-    assert failures(_run(range(start, start + CHUNK), ROUGH, layout)) == []
+SEEDS = {"document": 40, "log": 60, "led": 20, "led-document": 20, "ring": 10}
 
 
-@pytest.mark.parametrize(("layout", "start"), chunks({"document": 40, "log": 60, "led": 20, "led-document": 10}))
-def test_brutal_weather_breaks_no_invariant(layout: Layout, start: int) -> None:
-    assert failures(_run(range(1000 + start, 1000 + start + CHUNK), BRUTAL, layout)) == []
+@pytest.mark.parametrize(("layout", "seeds"), chunks(SEEDS))
+def test_rough_weather_breaks_no_invariant(layout: Layout, seeds: range) -> None:
+    assert failures(_run(seeds, ROUGH, layout)) == []
+
+
+@pytest.mark.parametrize(("layout", "seeds"), chunks(SEEDS))
+def test_brutal_weather_breaks_no_invariant(layout: Layout, seeds: range) -> None:
+    assert failures(_run([1000 + seed for seed in seeds], BRUTAL, layout)) == []
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("profile", PROFILES.values(), ids=PROFILES)
+def test_rings_survive_many_worlds(profile: Profile) -> None:
+    assert failures(_run(range(5000, 5100), profile, RING)) == []
 
 
 @every_layout
@@ -74,7 +83,7 @@ def test_calm_weather_breaks_no_invariant(layout: Layout) -> None:
 def test_every_fault_every_change_and_every_invariant_comes_up() -> None:
     missing: set[str] = {*Fault, *Effect, *Invariant}
     for seed in range(3000, 3000 + CHUNK):
-        for profile, layout in ((BRUTAL, DOCUMENT), (ROUGH, LOG), (ROUGH, LED)):
+        for profile, layout in ((BRUTAL, DOCUMENT), (ROUGH, LOG), (ROUGH, LED), (CALM, RING)):
             report = simulate(seed, profile=profile, layout=layout)
             missing -= {*report.faults, *report.effects, *report.checked}
         if not missing:
@@ -82,5 +91,5 @@ def test_every_fault_every_change_and_every_invariant_comes_up() -> None:
     assert missing == set()
 
 
-def _run(seeds: range, profile: Profile, layout: Layout) -> list[Report]:
+def _run(seeds: Iterable[int], profile: Profile, layout: Layout) -> list[Report]:
     return [simulate(seed, profile=profile, layout=layout) for seed in seeds]

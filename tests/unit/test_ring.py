@@ -9,6 +9,7 @@ from contextlib import aclosing, asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import msgspec
 import pytest
 from tests.acceptance.test_ring_processes import overlaps
 
@@ -25,11 +26,13 @@ from casque.errors import (
     QueueDrainingError,
     ReadOnlyError,
     RingError,
+    StorageError,
     UnknownOutcomeError,
     ZoneMovedError,
 )
 from casque.ring.building import SETTLED_MS
 from casque.ring.numbers import inner
+from casque.ring.shards import worst
 from casque.service import EventKind, Lease, Outcome
 from casque.state import Ack, AdoptRing, Dequeue, Enqueue, RingView, State
 from casque.state.ring import home
@@ -58,6 +61,12 @@ async def notice(queue: Queue[bytes]) -> None:
     """What happens by itself within a second: the process looks at the root."""
     assert queue._ring is not None
     await queue._ring._shards.refresh()
+
+
+async def without_shard(queue: Queue[bytes], token: int) -> None:
+    """One of the shards cannot be asked."""
+    assert queue._ring is not None
+    await (await queue._ring._shards.shard(token)).stop()
 
 
 async def states_of(store: MemoryStore) -> list[State]:
@@ -378,15 +387,126 @@ async def test_sizes_of_the_past_are_forgotten_when_nothing_needs_them_any_more(
     async with Queue.open(store, clock=clock) as queue:
         await queue.enqueue("task", b"1", zone=zone)
         await builder.resize(16)
-        assert (await builder.tidy()).sizes == (4, 16), "a request may be repeated"
         await clock.advance(SETTLED_MS / 1000)
         assert (await builder.tidy()).sizes == (4, 16), "a zone is where only the old size finds it"
         await work_off(queue)
+        assert (await builder.tidy()).sizes == (4, 16), "a request may be repeated"
+        await clock.advance(SETTLED_MS / 1000)
         head = await builder.tidy()
         assert (head.sizes, head.generation) == ((16,), 2)
         await notice(queue)
         await queue.enqueue("task", b"2", zone=zone)
     assert await zones_in(store) == {zone: [home(zone, 16)]}
+
+
+async def test_a_request_is_known_where_its_zone_was_though_the_ring_was_resized_long_ago() -> None:
+    store, clock = await a_ring(4), ManualClock()
+    builder = parts_of(store, clock).builder()
+    zone = a_moving_zone(4, 16)
+    async with Queue.open(store, clock=clock) as queue:
+        await queue.enqueue("task", b"1", zone=zone)
+        await builder.resize(16)
+        await notice(queue)
+        await clock.advance(SETTLED_MS / 1000)
+        first = await queue.enqueue("task", b"2", zone=zone, request_id="r")
+        await work_off(queue)
+        await builder.tidy()
+        await notice(queue)
+        again = await queue.enqueue("task", b"2", zone=zone, request_id="r")
+        assert again.id == first.id
+        assert (await queue.stats()).totals.enqueued == 2
+
+
+async def test_a_resize_begins_anew_to_wait_for_older_sizes_to_be_forgotten() -> None:
+    store, clock = await a_ring(4), ManualClock()
+    builder = parts_of(store, clock).builder()
+    await builder.resize(16)
+    assert (await builder.tidy()).cleared_at == clock.wall_ms()
+    assert (await builder.resize(8)).cleared_at is msgspec.UNSET
+    await clock.advance(SETTLED_MS / 1000)
+    assert (await builder.tidy()).sizes == (4, 16, 8)
+
+
+async def test_rules_reach_shards_that_come_back_after_the_ring_had_shrunk() -> None:
+    store, clock = await a_ring(4), ManualClock()
+    builder = parts_of(store, clock).builder()
+    async with Queue.open(store, clock=clock) as queue:
+        await builder.resize(2)
+        await builder.tidy()
+        await clock.advance(SETTLED_MS / 1000)
+        assert (await builder.tidy()).sizes == (2,)
+        await notice(queue)
+        await queue.set_zone("acme", paused=True)
+        await queue.drain("mail")
+        await builder.resize(4)
+    for token in range(4):
+        state = await parts_of(store, clock).shard(token).read()
+        assert state.rules["acme"].paused
+        assert state.gates.of("mail") is Gate.DRAINING
+
+
+async def test_a_gate_that_reaches_only_some_shards_is_not_said_to_have_failed() -> None:
+    async with Queue.open(await a_ring(2)) as queue:
+        await without_shard(queue, 1)
+        with pytest.raises(UnknownOutcomeError, match="some shards have done it"):
+            await queue.pause("mail")
+
+
+async def test_what_was_settled_is_told_though_nobody_can_look_for_the_rest() -> None:
+    async with Queue.open(await a_ring(3)) as queue:
+        zone = next(zone for n in range(99) if home(zone := f"z{n}", 3) == 0)
+        await queue.enqueue("task", b"", zone=zone)
+        [job] = await queue.dequeue("task")
+        await without_shard(queue, 1)
+        answers = await queue._service.settle([Outcome(job.id, job.token), Outcome("gone", job.token)])
+        assert answers[0] is None
+        assert isinstance(answers[1], JobNotFoundError)
+
+
+async def test_if_one_part_of_a_call_is_in_doubt_all_of_it_is() -> None:
+    failed, unknown = StorageError("slow down"), UnknownOutcomeError("no answer")
+    assert worst([failed, unknown]) is unknown
+    assert worst([failed, StorageError("again")]) is failed
+
+
+async def test_a_dequeue_that_is_repeated_after_its_jobs_are_done_claims_nothing_new() -> None:
+    async with Queue.open(await a_ring(4)) as queue:
+        await queue.enqueue_many([NewJob("task", b"%d" % n, zone=f"z{n}") for n in range(8)])
+        claimed = await queue.dequeue("task", batch_size=2, request_id="r")
+        await queue.settle(claimed)
+        assert await queue.dequeue("task", batch_size=2, request_id="r") == []
+
+
+async def test_a_purge_that_is_repeated_purges_nothing_that_died_since() -> None:
+    async with Queue.open(await a_ring(4)) as queue:
+        for n in range(8):
+            await queue.enqueue("task", b"", zone=f"z{n}", max_attempts=1)
+        await (await queue.dequeue("task"))[0].nack()
+        assert await queue.purge(request_id="r") == 1
+        for job in await queue.dequeue("task", batch_size=7):
+            await job.nack()
+        assert await queue.purge(request_id="r") == 1
+
+
+async def test_a_job_is_found_by_its_id_in_a_shard_that_this_process_has_not_heard_of() -> None:
+    store, clock = await a_ring(2), ManualClock()
+    zone = next(zone for n in range(99) if home(zone := f"z{n}", 8) > 1)
+    async with Queue.open(store, clock=clock) as queue:
+        await resize(store, 8)
+        async with Queue.open(store) as other:
+            first, second = [await other.enqueue("task", b"", zone=zone) for _ in range(2)]
+            assert await queue.find(first.id) is not None
+        assert await queue.find("nobody") is None
+
+    async with Queue.open(store, clock=clock) as queue:
+        await resize(store, 9)
+        async with Queue.open(store) as other:
+            newest = next(zone for n in range(99) if home(zone := f"n{n}", 9) == 8)
+            job = await other.enqueue("task", b"", zone=newest)
+        await queue.cancel(job.id)
+        await queue.cancel(second.id)
+        with pytest.raises(JobNotFoundError):
+            await queue.cancel(job.id)
 
 
 async def test_gates_hold_in_shards_that_are_made_later() -> None:

@@ -9,7 +9,7 @@ from casque.client.remote import ASKED_AGAIN, RemoteQueue, RemoteService
 from casque.errors import CasqueError, NoLeaderError, UnknownOutcomeError
 from casque.ring.shards import Shard
 from casque.service import Known, Place, QueueService, ShardService
-from casque.types import Admission, JobRecord, JobSpec, StagedPart
+from casque.types import Admission, Gate, JobRecord, JobSpec, StagedPart, ZoneRules
 
 R = TypeVar("R")
 
@@ -73,6 +73,15 @@ class RemoteShard(RemoteQueue):
             return shard.known(job_ids, request_id=request_id, places=places, admission=admission)
 
         return await self._ask(ask)
+
+    async def copy_gate(self, gate: Gate, *, entrypoint: str | None, expected: Gate) -> None:
+        # Done twice, the second time finds something else than it expects.
+        await self._ask(
+            lambda broker: cast(ShardService, broker).copy_gate(gate, entrypoint=entrypoint, expected=expected)
+        )
+
+    async def copy_zone(self, zone: str, rules: ZoneRules, *, expected: ZoneRules) -> None:
+        await self._ask(lambda broker: cast(ShardService, broker).copy_zone(zone, rules, expected=expected))
 
     async def has_due(self, entrypoints: tuple[str, ...] | None, zones: tuple[str, ...] | None) -> bool:
         return await self._ask(lambda broker: cast(ShardService, broker).has_due(entrypoints, zones))

@@ -30,6 +30,9 @@ class RingHead(Head, frozen=True, kw_only=True):
     """How many there are below `shards/`. After the ring has shrunk these are more than its size."""
     resized_at: int = 0
     """When the size changed last, in milliseconds, by the clock of whoever changed it."""
+    cleared_at: int | msgspec.UnsetType = msgspec.UNSET
+    """When somebody found, by the same kind of clock, that since the last change nothing is left where only older sizes
+    would look for it. Until then it is not there."""
     jobs: str = "in shards/"
     """Only for jqueue: it would take a head without jobs for an empty queue and write over it, and refuses this."""
 

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
-from functools import partial
-from typing import TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
 from casque.clock import Clock, Random, new_id, new_nonce
 from casque.codec.head import FORMAT, KEY
 from casque.codec.ring import SHARDS_MAX, RingHead, shard_prefix
-from casque.errors import CorruptQueueError, InvalidInputError, QueueLedError
+from casque.errors import (
+    CASConflictError,
+    CasqueError,
+    CorruptQueueError,
+    InvalidInputError,
+    QueueLedError,
+    UnknownOutcomeError,
+)
 from casque.ring.root import Root
 from casque.ring.shards import OwnShard, Shard
 from casque.state import AdoptRing, RingView, State
@@ -26,7 +32,10 @@ Reader: TypeAlias = Callable[[int], Awaitable[State]]
 """Reads a shard as it is stored, beside whoever leads it."""
 
 SETTLED_MS = 15 * 60 * 1000
-"""So long after a resize an older size is kept at least: a request that is repeated may have been answered by it."""
+"""So long an older size is kept after the last zone has left the shards that only it finds: a request that is repeated
+may have been carried out there."""
+COPIES_MAX = 20
+"""How often gates and rules may change while they are copied to a shard."""
 AT_ONCE = 32
 """Shards that are made or asked at the same time."""
 
@@ -92,11 +101,12 @@ class Builder:
         """
         checked_shards(shards)
         head = await self._root.read()
-        made = range(head.shards, max(head.shards, shards))
-        await self._found(made)
+        # Those that are made, and those of an earlier, larger ring: what was set since did not reach them.
+        added = range(head.walked, max(head.walked, shards))
+        await self._found(added)
         # Gates and the rules of zones hold in the new shards as well. Before the change for those who come at once,
         # after it for what was set meanwhile: whoever sets something looks afterwards whether the ring has changed.
-        await self._copy_rules(made)
+        await self._copy_rules(added)
         resized_at = self._clock.wall_ms()
 
         def resized(head: RingHead) -> RingHead | None:
@@ -108,25 +118,44 @@ class Builder:
                 sizes=(*head.sizes, shards),
                 shards=max(head.shards, shards),
                 resized_at=resized_at,
+                cleared_at=msgspec.UNSET,
             )
 
         head = await self._root.change(resized)
-        await self._copy_rules(made)
+        try:
+            # In all of them: whoever did this before may have been stopped half-way.
+            await self._copy_rules(range(1, head.walked))
+        except CasqueError as error:
+            raise UnknownOutcomeError(
+                f"the ring has {head.size} shards now, but gates and the rules of zones may be missing in some: "
+                f"{error}. Resize it to the same size again"
+            ) from error
         return head
 
     async def tidy(self) -> RingHead:
-        """Forget older sizes, if no shard holds anything that is where only they would look for it."""
+        """Forget older sizes, if no shard has held anything for a while that is where only they would look for it. The
+        first call that finds nothing there notes it, and one that comes later forgets."""
         head = await self._root.read()
-        if len(head.sizes) == 1 or self._clock.wall_ms() - head.resized_at < SETTLED_MS:
+        if len(head.sizes) == 1:
             return head
-        if any(await self._each(range(head.walked), lambda shard: self._misplaced(shard, head))):
+        if head.cleared_at is msgspec.UNSET:
+            if any(await self._each(range(head.walked), lambda shard: self._misplaced(shard, head))):
+                return head
+            found_at = self._clock.wall_ms()
+            return await self._change_of(head, cleared_at=found_at)
+        # What was true then is true for as long as the ring is this one.
+        if self._clock.wall_ms() - head.cleared_at < SETTLED_MS:
             return head
+        return await self._change_of(head, sizes=(head.size,), cleared_at=msgspec.UNSET)
 
-        def settled(now: RingHead) -> RingHead | None:
-            same = now.generation == head.generation
-            return msgspec.structs.replace(now, sizes=(head.size,)) if same else None
+    async def _change_of(self, seen: RingHead, **changes: Any) -> RingHead:
+        """Unless somebody has resized or tidied it since."""
 
-        return await self._root.change(settled)
+        def changed(now: RingHead) -> RingHead | None:
+            same = (now.generation, now.sizes, now.cleared_at) == (seen.generation, seen.sizes, seen.cleared_at)
+            return msgspec.structs.replace(now, **changes) if same else None
+
+        return await self._root.change(changed)
 
     async def _found(self, tokens: Iterable[int]) -> list[int]:
         """Make shards that belong to a ring and have heard of none: they take no jobs. Of those that are there, the
@@ -134,22 +163,29 @@ class Builder:
         return await self._each(tokens, _found)
 
     async def _copy_rules(self, tokens: Iterable[int]) -> None:
-        tokens = list(tokens)
-        copied: Rules | None = None
-        while tokens:
-            rules = _rules(await self._read(0))
-            if rules == copied:
-                return
-            copied = rules
-            await self._each(tokens, partial(self._set_rules, rules))
+        """Have these know what the first one knows, which is told of everything before the others are."""
+        await self._each(tokens, self._follow)
 
-    async def _set_rules(self, rules: Rules, shard: Shard) -> None:
-        (gates, zones), (here, known) = rules, _rules(await self._read(shard.token))
-        for entrypoint in [None, *(here.entrypoints | gates.entrypoints)]:
-            if here.of(entrypoint) is not gates.of(entrypoint):
-                await shard.service.set_gate(gates.of(entrypoint), entrypoint=entrypoint)
-        for zone in known | zones:
-            await shard.service.set_zone(zone, zones.get(zone, PLAIN_RULES))  # as it is: nothing happens
+    async def _follow(self, shard: Shard) -> None:
+        """
+        Raises:
+            CASConflictError: others keep changing what it is to know.
+        """
+        for _ in range(COPIES_MAX):
+            # In this order: what is here came from the first one earlier than what that one says now. And only if it is
+            # still here: what somebody has set meanwhile is newer than both.
+            here, known = _rules(await self._read(shard.token))
+            gates, zones = _rules(await self._read(0))
+            if (here, known) == (gates, zones):
+                return
+            for entrypoint in [None, *(here.entrypoints | gates.entrypoints)]:
+                if (gate := gates.of(entrypoint)) is not here.of(entrypoint):
+                    await shard.service.copy_gate(gate, entrypoint=entrypoint, expected=here.of(entrypoint))
+            for zone in known | zones:
+                rules, expected = zones.get(zone, PLAIN_RULES), known.get(zone, PLAIN_RULES)
+                if rules != expected:
+                    await shard.service.copy_zone(zone, rules, expected=expected)
+        raise CASConflictError("others keep changing gates and the rules of zones at the same time. Try again")
 
     async def _misplaced(self, shard: Shard, head: RingHead) -> bool:
         """Whether it holds anything that newcomers would not look for there. It knows the ring then: so it stays

@@ -18,7 +18,7 @@ from casque.codec.head import KEY
 from casque.codec.ring import RingHead
 from casque.errors import CASConflictError, CorruptQueueError, UnknownOutcomeError, ZoneMovedError
 from casque.ring.numbers import record_of
-from casque.ring.shards import Shard, Shards, together
+from casque.ring.shards import Shard, Shards, together, worst
 from casque.state.ring import home, place_of
 from casque.types import JobRecord, JobSpec
 
@@ -182,7 +182,7 @@ def _in_order(count: int, rows: list[list[int]], answers: list[list[JobRecord] |
             "together for each zone; repeat the call with the same request_id, or look first"
         ) from failures[0]
     if failures:
-        raise failures[0]
+        raise worst(failures)
     return [added[row] for row in range(count)]
 
 

@@ -12,7 +12,8 @@ from casque.engine.operation import Executor
 from casque.engine.staging import Staging
 from casque.service import Known, Place
 from casque.settings import QueueSettings
-from casque.state import AdoptRing, RingView, State
+from casque.state import AdoptRing, RingView, SetGate, SetZone, State
+from casque.types import Gate, ZoneRules
 
 
 class LocalShard(EmbeddedService):
@@ -54,6 +55,12 @@ class LocalShard(EmbeddedService):
             )
 
         return cast(Known, await self._executor.look(look))
+
+    async def copy_gate(self, gate: Gate, *, entrypoint: str | None, expected: Gate) -> None:
+        await self._executor.execute(SetGate(gate, entrypoint, expected=expected))
+
+    async def copy_zone(self, zone: str, rules: ZoneRules, *, expected: ZoneRules) -> None:
+        await self._executor.execute(SetZone(zone, rules, expected=expected))
 
     async def has_due(self, entrypoints: tuple[str, ...] | None, zones: tuple[str, ...] | None) -> bool:
         return cast(bool, await self._executor.look(lambda state, now_ms: state.has_due(entrypoints, now_ms, zones)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from datetime import datetime
 from itertools import islice
 from typing import TypeVar, cast
@@ -29,7 +29,7 @@ from casque.ring.enqueuer import Enqueuer
 from casque.ring.feeds import Begin, merged_feed
 from casque.ring.leaser import Leaser
 from casque.ring.numbers import after_of, error_of, inner, lease_of, record_of
-from casque.ring.shards import Shard, Shards, together
+from casque.ring.shards import Shard, Shards, together, worst
 from casque.ring.walker import Asked, Walker
 from casque.service import ArchivedJob, Lease, Outcome, QueueEvent, QueueService, Stats
 from casque.types import (
@@ -173,10 +173,12 @@ class RingService:
             for row, answer in zip(by_shard[number], some, strict=True):
                 answers[row] = answer
         missing = [row for row, answer in enumerate(answers) if isinstance(answer, JobNotFoundError)]
-        there = await self._present([outcomes[row].job_id for row in missing]) if missing else set()
-        for row in missing:
-            if outcomes[row].job_id in there:  # its token is none of its shard's
-                answers[row] = LeaseLostError(outcomes[row].job_id, outcomes[row].token)
+        # What was done is done and is told, also if nobody can look any more.
+        with suppress(CasqueError):
+            there = await self._present([outcomes[row].job_id for row in missing]) if missing else set()
+            for row in missing:
+                if outcomes[row].job_id in there:  # its token is none of its shard's
+                    answers[row] = LeaseLostError(outcomes[row].job_id, outcomes[row].token)
         return answers
 
     async def heartbeats(self, leases: Sequence[Lease]) -> list[JobRecord | CasqueError]:
@@ -261,14 +263,27 @@ class RingService:
         await self._everywhere(lambda one: one.set_zone(zone, rules, request_id=request_id))
 
     async def _everywhere(self, work: Callable[[QueueService], Awaitable[None]]) -> None:
-        """At every shard, the first one first: shards that are made meanwhile get theirs from it."""
-        while True:
-            generation = self._shards.head.generation
-            first, *others = await self._shards.walked()
-            await work(first.service)
-            await _all(work(one.service) for one in others)
-            if (await self._shards.refresh()).generation == generation:
-                return
+        """At every shard, the first one first: shards that are made meanwhile get theirs from it.
+
+        Raises:
+            UnknownOutcomeError: some were carried out, and others were not.
+        """
+        begun = False
+        try:
+            while True:
+                generation = self._shards.head.generation
+                first, *others = await self._shards.walked()
+                await work(first.service)
+                begun = True
+                await _all(work(one.service) for one in others)
+                if (await self._shards.refresh()).generation == generation:
+                    return
+        except CasqueError as error:
+            if not begun or isinstance(error, UnknownOutcomeError):
+                raise
+            raise UnknownOutcomeError(
+                f"some shards have done it, others have not: {error}. Repeat the call with the same request_id"
+            ) from error
 
     async def set_schedule(self, spec: ScheduleSpec) -> Schedule:
         if spec.job.zone is not None or spec.job.key is not None:
@@ -305,11 +320,14 @@ class RingService:
         return sorted(found.values(), key=lambda one: (one.next_ms is None, one.next_ms or 0, one.zone))[:limit]
 
     async def find(self, job_id: str) -> JobRecord | None:
-        shards = await self._shards.every()
-        for shard, job in zip(shards, await asyncio.gather(*(one.service.find(job_id) for one in shards)), strict=True):
-            if job is not None:
-                return record_of(job, shard.token)
-        return None
+        while True:
+            shards = await self._shards.every()
+            found = await asyncio.gather(*(one.service.find(job_id) for one in shards))
+            for shard, job in zip(shards, found, strict=True):
+                if job is not None:
+                    return record_of(job, shard.token)
+            if not await self._has_grown(len(shards)):
+                return None
 
     async def jobs(
         self,
@@ -402,15 +420,21 @@ class RingService:
             if await self._present([job_id]):
                 raise LeaseLostError(job_id, token)
             raise JobNotFoundError(job_id)
-        shards = await self._shards.every()
-        known = list(zip(shards, await self._shards.known(shards, [job_id], request_id), strict=True))
-        for shard, knows in known:
-            if knows.jobs:
-                return shard, None
-        for shard, knows in known:
-            if knows.request:
-                return shard, None
-        raise JobNotFoundError(job_id)
+        while True:
+            shards = await self._shards.every()
+            known = list(zip(shards, await self._shards.known(shards, [job_id], request_id), strict=True))
+            for shard, knows in known:
+                if knows.jobs:
+                    return shard, None
+            for shard, knows in known:
+                if knows.request:
+                    return shard, None
+            if not await self._has_grown(len(shards)):
+                raise JobNotFoundError(job_id)
+
+    async def _has_grown(self, asked: int) -> bool:
+        """Whether there are more shards than were asked. Who knows of a job may know a newer ring than this process."""
+        return (await self._shards.refresh()).shards > asked
 
     async def _count(self, number: int) -> int:
         """How many shards there are. Whoever names one that is not known may know a newer ring."""
@@ -459,7 +483,7 @@ async def _all(calls: Iterable[Awaitable[R]]) -> list[R]:
             "Repeat the call with the same request_id, or look first"
         ) from failures[0]
     if failures:
-        raise failures[0]
+        raise worst(failures)
     return cast("list[R]", answers)
 
 

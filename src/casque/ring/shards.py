@@ -12,7 +12,7 @@ from casque.clock import Clock
 from casque.codec.head import KEY
 from casque.codec.ring import RingHead, shard_prefix
 from casque.engine.operation import Executor
-from casque.errors import CasqueError, CorruptQueueError, QueueClosedError
+from casque.errors import CasqueError, CorruptQueueError, QueueClosedError, UnknownOutcomeError
 from casque.ring.numbers import inner
 from casque.ring.root import Root
 from casque.service import Known, ShardService
@@ -240,3 +240,8 @@ def _failed(opening: asyncio.Task[Shard]) -> bool:
 async def together(calls: Iterable[Awaitable[R]]) -> list[R | BaseException]:
     """All of them to their end, whatever becomes of some."""
     return await asyncio.gather(*calls, return_exceptions=True)
+
+
+def worst(failures: Sequence[BaseException]) -> BaseException:
+    """What a call says of which nothing is known to have been done: if one part of it is in doubt, all of it is."""
+    return next((one for one in failures if isinstance(one, UnknownOutcomeError)), failures[0])

@@ -50,7 +50,7 @@ class Walker:
         ends_ms = self._clock.monotonic_ms() + int(wait_s * 1000)
         if asked.request_id is not None and not asked.first:
             again = await self._claimed_before(asked, asked.request_id)
-            if again:
+            if again is not None:
                 return again
         while True:
             changed = self._shards.changed
@@ -78,14 +78,17 @@ class Walker:
         # Those whose leader is gone come last: the others have jobs as well.
         return sorted(shards[first:] + shards[:first], key=lambda shard: shard.away)
 
-    async def _claimed_before(self, asked: Asked, request_id: str) -> list[JobRecord]:
-        """A request that is repeated gets what it was given, wherever that was. Shards that have no leader just now are
-        not waited for: what they gave goes to somebody else when its lease is over."""
+    async def _claimed_before(self, asked: Asked, request_id: str) -> list[JobRecord] | None:
+        """A request that is repeated gets what it was given, wherever that was: what it still has of it, which may be
+        nothing. None: no shard has given it anything. Shards that have no leader just now are not waited for: what they
+        gave goes to somebody else when its lease is over."""
 
         async def answered(shard: Shard) -> bool:
             return (await shard.at_once(lambda one: one.known((), request_id=request_id))).request
 
         there = await self._of_those_there(await self._shards.walked(), answered)
+        if not there:
+            return None
         answers = await asyncio.gather(*(self._at(shard, asked, asked.limit) for shard in there))
         return [job for some in answers for job in some]
 
@@ -189,7 +192,7 @@ class Walker:
         claimed = await _ended(waiting, watching)
         if asked.request_id is not None:
             # Those who were called off may have been given jobs at the last moment, which only they know.
-            again = await self._claimed_before(asked, asked.request_id)
+            again = await self._claimed_before(asked, asked.request_id) or []
             claimed = list({(job.id, job.token): job for job in (*claimed, *again)}.values())
         failed = [(shard, one.exception()) for one, shard in waiting.items() if not one.cancelled()]
         for shard, error in failed:

@@ -130,6 +130,8 @@ class SetGate(msgspec.Struct, frozen=True, gc=False):
     gate: Gate
     entrypoint: str | None = None
     request_id: str | None = None
+    expected: Gate | None = None
+    """Only if it is this one; otherwise nothing happens."""
 
 
 class SetZone(msgspec.Struct, frozen=True, gc=False):
@@ -138,6 +140,8 @@ class SetZone(msgspec.Struct, frozen=True, gc=False):
     zone: str
     rules: ZoneRules
     request_id: str | None = None
+    expected: ZoneRules | None = None
+    """Only if its rules are these; otherwise nothing happens."""
 
 
 class LeaseZone(msgspec.Struct, frozen=True, gc=False):

@@ -932,12 +932,15 @@ class State:
         doomed = [job_id for job_id in self.dead if c.takes(self.jobs[job_id].spec)]
         for job_id in doomed:
             self._happen(Purged(job_id), now_ms)
-        if c.request_id is not None and doomed:
+        # A ring asks all its shards: which of them had nothing to purge has to stay so when it asks again.
+        if c.request_id is not None and (doomed or self.ring is not None):
             self._remember(c.request_id, "purge", now_ms, count=len(doomed))
         return len(doomed)
 
     def _set_gate(self, c: SetGate, now_ms: int) -> None:
         if self._answered(c, "gate") is not None or self.gates.of(c.entrypoint) is c.gate:
+            return
+        if c.expected is not None and self.gates.of(c.entrypoint) is not c.expected:
             return
         closes = c.entrypoint is not None and c.entrypoint not in self.gates.entrypoints
         if closes and len(self.gates.entrypoints) >= self.limits.gates_max:
@@ -948,6 +951,8 @@ class State:
 
     def _set_zone(self, c: SetZone, now_ms: int) -> None:
         if self._answered(c, "zone") is not None or self.rules.get(c.zone, PLAIN_RULES) == c.rules:
+            return
+        if c.expected is not None and self.rules.get(c.zone, PLAIN_RULES) != c.expected:
             return
         if c.zone not in self.rules and len(self.rules) >= self.limits.zones_max:
             raise InvalidInputError(f"{self.limits.zones_max} zones have rules of their own already: reset some")

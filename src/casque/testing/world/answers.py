@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from itertools import combinations
 from typing import Any
 
 from casque.errors import CasqueError, JobNotFoundError, LeaseLostError
 from casque.state.machine import LEASE_RAN_OUT
 from casque.testing.world.asked import Call, Request, Told, Verb
-from casque.testing.world.history import History
+from casque.testing.world.history import Claim, History
 from casque.testing.world.invariants import Invariant
-from casque.types import Admission, Ending, JobState
+from casque.types import PLAIN_RULES, Admission, Ending, JobState
 
 
 class Answers:
@@ -22,7 +23,7 @@ class Answers:
         self.counted: Counter[tuple[Verb, str]] = Counter()
 
     def answered(self, call: Call, answer: Any) -> None:
-        call.told = Told.ANSWERED
+        call.told, call.ended_at = Told.ANSWERED, self._h.now()
         self.counted[call.request.verb, Told.ANSWERED] += 1
         match call.request.verb:
             case Verb.ENQUEUE:
@@ -45,6 +46,12 @@ class Answers:
                 self._purged(call, answer)
             case Verb.GATE:
                 self._gated(call)
+            case Verb.ZONE:
+                self._zoned(call)
+            case Verb.RESIZE:
+                self._resized()
+            case Verb.TIDY:
+                pass  # what the root forgets is judged when it does
             case Verb.REQUEUE:
                 self._requeued(call, answer)
             case Verb.LOOK:
@@ -54,7 +61,7 @@ class Answers:
 
     def refused(self, call: Call, error: BaseException) -> None:
         """It never happened, says the answer."""
-        call.told = Told.REFUSED
+        call.told, call.ended_at = Told.REFUSED, self._h.now()
         for part in call.parts:
             self.refused(part, error)
         request, h = call.request, self._h
@@ -82,7 +89,7 @@ class Answers:
         """Who asks about a job has heard of it, and what has ended never comes back."""
         if request.job_id is None:
             return
-        record = self._h.state.jobs.get(request.job_id)
+        record = self._h.record(request.job_id)
         if isinstance(error, JobNotFoundError):
             self._h.demand(
                 record is None, Invariant.CURRENT, lambda: f"{request} was refused ({error}), and the job is there"
@@ -111,7 +118,7 @@ class Answers:
             )
             own = request.effects.get(index)
             h.demand(
-                own is None or own == job_id,
+                own is None or own == job_id or not h.remembers(request),
                 Invariant.ONE_EFFECT,
                 lambda: f"{request} added {own} and was told {ids[index]}",  # noqa: B023  called at once
             )
@@ -137,11 +144,11 @@ class Answers:
     def _dequeued(self, request: Request, leases: tuple[tuple[str, int], ...]) -> None:
         h = self._h
         for job_id, token in leases:
-            claim = h.claims.get(token)
+            claim = h.claim(token)
             if claim is None:
                 fate = h.fates.get(job_id)
                 h.demand(
-                    fate is not None and token in fate.hidden,
+                    fate is not None and h.own(token) in fate.hidden,
                     Invariant.DURABLE,
                     lambda: f"{request} was told of {leases}, and not all of it is stored",
                 )
@@ -157,13 +164,8 @@ class Answers:
                 lambda: f"{request} and another were told of one lease: {leases}",
             )
             claim.holder = request
-            names = claim.best_left if request.entrypoints is None else request.entrypoints
-            better = [claim.best_left[name] for name in names if name in claim.best_left]
-            h.demand(
-                all(claim.key < key for key in better),
-                Invariant.ORDER,
-                lambda: f"{request} got {claim.key}, and {min(better)} was left",  # noqa: B023  called at once
-            )
+            if not claim.fifo:
+                self._check_order(request, claim)
         if request.request_id is not None and leases:
             first = request.answer = request.answer or leases
             # A repeated dequeue gets those of its leases that it still has.
@@ -172,6 +174,20 @@ class Answers:
                 Invariant.ONE_EFFECT,
                 lambda: f"{request} was told {first} and then {leases}",
             )
+
+    def _check_order(self, request: Request, claim: Claim) -> None:
+        """What it got was better than what was left of the same zone; zones take turns within a priority."""
+        left = [
+            (key if zone == claim.zone else key[:1], zone)
+            for (name, zone), key in claim.best_left.items()
+            if (request.entrypoints is None or name in request.entrypoints)
+            and (request.zones is None or zone in request.zones)
+        ]
+        self._h.demand(
+            all(claim.key[: len(key)] <= key for key, _ in left),
+            Invariant.ORDER,
+            lambda: f"{request} got {claim.key} of {claim.zone}, and {left} were left",
+        )
 
     def _ended(self, request: Request) -> None:
         h = self._h
@@ -199,7 +215,7 @@ class Answers:
 
     def _failed_so(self, request: Request) -> bool:
         """Somebody else had told the same failure of the same lease, which is no reason to refuse this one."""
-        record = self._h.state.jobs.get(request.job_id or "")
+        record = self._h.record(request.job_id or "")
         return record is not None and any(
             tried.token == request.token
             and (tried.how is Ending.FAILED or not (tried.error or "").endswith(LEASE_RAN_OUT))
@@ -226,7 +242,7 @@ class Answers:
     def _acted_covered(self, call: Call) -> bool:
         """A heartbeat in the very commit that then ended the lease leaves no trace."""
         assert call.request.job_id is not None
-        record = self._h.state.jobs.get(call.request.job_id)
+        record = self._h.record(call.request.job_id)
         return call.request.may_have_acted or record is None or record.token != call.request.token or not record.worker
 
     def _revived(self, call: Call) -> None:
@@ -248,7 +264,7 @@ class Answers:
         lives = {life for other in request.calls for life in other.via}
         landed = [purged for at, life, purged in h.purged if at >= first and life in lives]
         h.demand(
-            any(purged >= count for purged in landed),
+            any(purged >= count for purged in landed) or (h.is_ring and sum(landed) >= count),
             Invariant.DURABLE,
             lambda: f"{request} was answered {count}, and {landed} were purged",
         )
@@ -263,6 +279,38 @@ class Answers:
             lambda: f"{request} was answered, and the gate is {h.state.gates.of(request.scope)}",
         )
 
+    def _zoned(self, call: Call) -> None:
+        request, h = call.request, self._h
+        first = min(other.asked_at for other in request.calls)
+        for shard in h.walked(first):
+            rules = shard.state.rules.get(request.source, PLAIN_RULES)
+            h.demand(
+                rules == request.rules or shard.zoned.get(request.source, -1.0) >= first,
+                Invariant.DURABLE,
+                lambda: f"{request} was answered, and the rules of {request.source} are {rules}",  # noqa: B023
+            )
+
+    def _resized(self) -> None:
+        """Where jobs may wait the same rules hold, unless somebody is changing them or was stopped half-way, or two who
+        changed them met in the middle."""
+        h = self._h
+        if any(request.open_ended for request in h.resizes):
+            return
+        first, *others = h.walked()
+        for zone, requests in h.zonings.items():
+            if any(request.open_ended for request in requests) or any(
+                a.overlaps(b) for a, b in combinations(requests, 2)
+            ):
+                continue
+            wanted = first.state.rules.get(zone, PLAIN_RULES)
+            for shard in others:
+                rules = shard.state.rules.get(zone, PLAIN_RULES)
+                h.demand(
+                    rules == wanted,
+                    Invariant.ZONES,
+                    lambda: f"the ring was resized, and of {zone} one shard knows {rules}, the first {wanted}",  # noqa: B023
+                )
+
     def _requeued(self, call: Call, count: int) -> None:
         landed = sum(n for at, life, n in self._h.expired if at >= call.asked_at and life in call.via)
         self._h.demand(
@@ -271,14 +319,14 @@ class Answers:
 
     def _scheduled(self, request: Request) -> None:
         self._h.demand(
-            request.source in self._h.state.schedules,
+            any(request.source in state.schedules for state in self._h.everything()),
             Invariant.DURABLE,
             lambda: f"{request} was answered, and there is no schedule {request.source}",
         )
 
     def _looked(self, call: Call, position: int) -> None:
         self._h.demand(
-            call.landed <= position <= self._h.state.position,
+            (self._h.is_ring or call.landed <= position) and position <= self._h.position,
             Invariant.CURRENT,
             lambda: f"{call.request} saw position {position}, and {call.landed} had landed when it was asked",
         )
@@ -288,5 +336,7 @@ class Answers:
             return
         first = request.answer = request.answer or answer
         self._h.demand(
-            first == answer, Invariant.ONE_EFFECT, lambda: f"{request} was answered {first} and then {answer}"
+            first == answer or not self._h.remembers(request),
+            Invariant.ONE_EFFECT,
+            lambda: f"{request} was answered {first} and then {answer}",
         )

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from casque.types import Gate
+from casque.types import Gate, ZoneRules
 
 if TYPE_CHECKING:
     from casque.testing.world.life import Life
@@ -27,6 +27,9 @@ class Verb(StrEnum):
     RETRY = "retry"
     PURGE = "purge"
     GATE = "gate"
+    ZONE = "zone"
+    RESIZE = "resize"
+    TIDY = "tidy"
     SNOOZE = "snooze"
     WITHDRAW = "withdraw"
     REQUEUE = "requeue stale"
@@ -62,12 +65,14 @@ class Request:
         "number",
         "parts",
         "request_id",
+        "rules",
         "scope",
         "send",
         "source",
         "timeout_ms",
         "token",
         "verb",
+        "zones",
     )
 
     def __init__(
@@ -87,6 +92,8 @@ class Request:
         gate: Gate | None = None,
         scope: str | None = None,
         crashed: bool = False,
+        zones: tuple[str, ...] | None = None,
+        rules: ZoneRules | None = None,
     ) -> None:
         self.number = number
         self.verb = verb
@@ -100,12 +107,16 @@ class Request:
         self.parts = parts
         """The acks and nacks of a settle: each is held to account like one that was asked for by itself."""
         self.source = source
-        """Of an admission, whose batch has the number of the request."""
+        """Of an admission, whose batch has the number of the request; the schedule or the zone that is to change."""
         self.gate = gate
         self.scope = scope
         """What the gate is of: an entrypoint, or None for the whole queue."""
         self.crashed = crashed
         """Whether a nack says that the process died."""
+        self.zones = zones
+        """Those that a dequeue takes from; None: from all, and from none."""
+        self.rules = rules
+        """What a zone's are to be."""
         self.calls: list[Call] = []
         self.answer: Any = None
         """The first answer that was not empty."""
@@ -118,6 +129,19 @@ class Request:
     def possible(self) -> bool:
         """Whether it may have happened, or may yet."""
         return any(call.told is not Told.REFUSED for call in self.calls)
+
+    @property
+    def since(self) -> float:
+        """When it was first asked for."""
+        return min(call.asked_at for call in self.calls)
+
+    def overlaps(self, other: Request) -> bool:
+        """Whether somebody asked for one while the other was under way."""
+        return any(
+            a.asked_at <= (b.ended_at or a.asked_at) and b.asked_at <= (a.ended_at or b.asked_at)
+            for a in self.calls
+            for b in other.calls
+        )
 
     @property
     def open_ended(self) -> bool:
@@ -136,15 +160,16 @@ class Request:
 class Call:
     """One attempt of a request, through one process."""
 
-    __slots__ = ("asked_at", "landed", "life", "parts", "request", "told", "via", "wall_ms")
+    __slots__ = ("asked_at", "ended_at", "landed", "life", "parts", "request", "told", "via", "wall_ms")
 
     def __init__(self, request: Request, life: Life) -> None:
         self.request = request
         self.life = life
         self.asked_at = life.world.loop.time()
+        self.ended_at: float | None = None
         self.wall_ms = life.clock.wall_ms()
         """What the caller's clock said."""
-        self.landed = life.world.history.state.position
+        self.landed = life.world.history.position
         """How far the history had got."""
         self.told = Told.PENDING
         self.via = {life}

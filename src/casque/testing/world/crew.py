@@ -19,10 +19,11 @@ from casque.settings import milliseconds
 from casque.state import State
 from casque.testing.world.asked import Call, Request, Send, Told, Verb
 from casque.testing.world.calendar import STEADY
+from casque.testing.world.history import History
 from casque.testing.world.invariants import Invariant, Violation
 from casque.testing.world.profile import Fault
 from casque.testing.world.wire import CALL
-from casque.types import Admission, Gate, Missed
+from casque.types import Admission, Gate, Missed, ZoneRules
 
 if TYPE_CHECKING:
     from casque.testing.world.life import Life
@@ -34,8 +35,13 @@ SMALL = 0.25
 """The share of calls that go through the small API."""
 TOGETHER = 0.35
 """The share of workers who tell what became of all their jobs in one call."""
+BRISK = 0.85
 NOT_DONE = (Verb.NACK, Verb.NACK, Verb.SNOOZE, Verb.WITHDRAW)
-NEVER_REPEATED = (Verb.HEARTBEAT, Verb.REQUEUE, Verb.LOOK, Verb.SCHEDULE)
+NEVER_REPEATED = (Verb.HEARTBEAT, Verb.REQUEUE, Verb.LOOK, Verb.SCHEDULE, Verb.RESIZE, Verb.TIDY)
+ZONES = ("acme", "globex", "initech")
+FIFO_ZONES = ("belt", "line", "queue")
+SIZES = (1, 2, 2, 3, 4)
+"""That a ring may have."""
 
 
 class Knowledge:
@@ -56,16 +62,34 @@ class Crew:
         self._world = life.world
         self._rng: Random = life.rng
         # Beside a leader it is refused every time, which is worth seeing now and then.
-        self._small = 0.05 if life.world.layout.led else SMALL
+        layout = life.world.layout
+        self._small = 0.05 if layout.led else 0.0 if layout.ring else SMALL
+        # In some worlds zones are busy and the ring is resized all the time. In others zones run empty, so that older
+        # sizes are forgotten.
+        self._leisure_s = 1.5 if not layout.ring else 0.7 if life.world.restless else 3.0
+        # What a ring may forget are requests, when zones move.
+        self._repeated, self._deaf = (0.6, 0.7) if layout.ring else (0.3, 0.1)
+        self._delay_max_s = 1.0 if layout.ring else 6.0
+        several = 3 if layout.ring else 1
+        self._zones = (*ZONES[:several], *FIFO_ZONES[:several])
         self._tasks: list[asyncio.Task[None]] = []
 
     def begin(self) -> None:
         if not self._world.healed:
+            ring = self._world.layout.ring
             for loop in (self._produce, self._produce, self._admit, self._operate, self._repeat, self._meddle):
-                self._start(loop(), "casque crew")
-            self._start(self._schedule(), "casque crew")
-            self._start(self._keep_gates(), "casque crew")
-        for loop in (self._wander, self._work, self._work):
+                if not (ring and loop == self._admit):
+                    self._start(loop(), "casque crew")
+            if ring:
+                self._start(self._resize(), "casque crew")
+                self._start(self._tidy(), "casque crew")
+                self._start(self._repeat(), "casque crew")
+            else:
+                self._start(self._schedule(), "casque crew")
+                self._start(self._keep_gates(), "casque crew")
+            if self._world.zoned:
+                self._start(self._keep_zones(), "casque crew")
+        for loop in (self._wander, self._work, self._work, *([self._work] * self._world.layout.ring)):
             self._start(loop(), "casque crew")
 
     def dismiss(self) -> None:
@@ -79,7 +103,7 @@ class Crew:
     # --- Roles ---
 
     async def _produce(self) -> None:
-        while await self._pause(1.5):
+        while await self._pause(self._leisure_s):
             small = self._rng.random() < self._small
             await self._ask(self._small_enqueue_request() if small else self._enqueue_request())
 
@@ -103,10 +127,32 @@ class Crew:
                 await self._life.clock.sleep(rng.uniform(0.1, 2.5))
             await self._ask(self._gate_request(Gate.OPEN, scope))
 
+    async def _keep_zones(self) -> None:
+        """Somebody gives zones weights and limits, pauses them and lets them go on."""
+        rng = self._rng
+        while await self._pause(2.0):
+            paused = _paused(self._world.history)
+            zone = rng.choice(paused) if paused else rng.choice(self._zones)
+            await self._ask(self._zone_request(zone, paused=not paused and rng.random() < 0.3))
+
+    async def _resize(self) -> None:
+        """Somebody changes the size of the ring."""
+        rng = self._rng
+        while await self._pause(rng.choice((0.3, 0.3, 4.0)) if self._world.restless else 8.0):
+            await self._ask(self._resize_request(rng.choice(SIZES)))
+
+    async def _tidy(self) -> None:
+        """Somebody has older sizes forgotten as soon as may be."""
+        while await self._pause(4.0 if self._world.restless else 0.7):
+            await self._ask(self._tidy_request())
+
     async def _work(self) -> None:
         while True:
             while self._world.healed and (closed := _closed(self._world.history.state)):
                 await self._ask(self._gate_request(Gate.OPEN, closed[0]))
+                await self._life.clock.sleep(self._rng.expovariate(4.0))
+            while self._world.healed and (paused := _paused(self._world.history)):
+                await self._ask(self._zone_request(paused[0], paused=False))
                 await self._life.clock.sleep(self._rng.expovariate(4.0))
             entrypoints = self._some_entrypoints()
             wait = 10.0 if self._world.healed else self._rng.choice((0.0, 0.5, 3.0))
@@ -125,7 +171,7 @@ class Crew:
 
     async def _work_on(self, job_id: str, token: int) -> None:
         rng = self._rng
-        manner = rng.random()
+        manner = 0.5 if self._is_brisk() else rng.random()
         await self._life.clock.sleep(rng.expovariate(8.0))
         if not self._world.healed:
             if manner < 0.1:
@@ -166,7 +212,11 @@ class Crew:
 
     def _careless(self, share: float) -> bool:
         """As long as the day goes on, now and then."""
-        return not self._world.healed and self._rng.random() < share
+        return not self._world.healed and not self._is_brisk() and self._rng.random() < share
+
+    def _is_brisk(self) -> bool:
+        """On a ring most work is done at once: zones have to run empty for it to be of interest."""
+        return self._world.layout.ring and self._rng.random() < (BRISK if self._world.restless else 1.0)
 
     async def _keep_alive(self, job_id: str, token: int) -> bool:
         """Work for long, with somebody sending heartbeats meanwhile; whether the lease was lost."""
@@ -188,12 +238,13 @@ class Crew:
         rng, known = self._rng, self._world.known
         while await self._pause(2.0):
             if rng.random() < 0.3:
-                await self._ask(rng.choice((self._look_request, self._requeue_request))())
+                looks = (self._look_request, self._look_request if self._world.layout.ring else self._requeue_request)
+                await self._ask(rng.choice(looks)())
             if not known.jobs:
                 continue
             job_id = rng.choice(known.jobs[-REMEMBERED:])
             verb = rng.choices((Verb.CANCEL, Verb.RETRY, Verb.PURGE), (3, 3, 3))[0]
-            dead = list(self._world.history.state.dead)
+            dead = [job_id for state in self._world.history.everything() for job_id in state.dead]
             if verb is Verb.RETRY and dead and rng.random() < 0.8:
                 job_id = rng.choice(dead)
             await self._ask(self._purge_request() if verb is Verb.PURGE else self._on_job(verb, job_id))
@@ -211,15 +262,18 @@ class Crew:
     def _old_lease(self) -> tuple[str, int]:
         """One that somebody heard of once; every other time of a job that is still there, where more can go wrong."""
         leases = self._world.known.leases[-REMEMBERED:]
-        there = [lease for lease in leases if lease[0] in self._world.history.state.jobs]
+        there = [lease for lease in leases if self._world.history.record(lease[0]) is not None]
         return self._rng.choice(there if there and self._rng.random() < 0.5 else leases)
 
     async def _repeat(self) -> None:
         """Whoever does not know how it ended asks again, with the same request id."""
         rng, doubtful = self._rng, self._world.known.doubtful
         while await self._pause(0.7):
-            if doubtful:
-                await self._ask(doubtful.pop(rng.randrange(len(doubtful))))
+            while doubtful:
+                request = doubtful.pop(rng.randrange(len(doubtful)))
+                if self._world.history.remembers(request):
+                    await self._ask(request)
+                    break
 
     async def _wander(self) -> None:
         """Callers that stop waiting before they are answered."""
@@ -246,34 +300,77 @@ class Crew:
 
     def _request(self, verb: Verb, send: Callable[[int, str | None], Send], **about: Any) -> Request:
         number = len(self._world.history.requests)
-        request_id = f"r{number}" if verb not in NEVER_REPEATED and self._rng.random() < 0.3 else None
+        request_id = f"r{number}" if verb not in NEVER_REPEATED and self._rng.random() < self._repeated else None
         request = Request(number, verb, send(number, request_id), request_id=request_id, **about)
         self._world.history.add(request)
         return request
 
     def _enqueue_request(self) -> Request:
         rng = self._rng
-        items = rng.choices((1, 2, 5), (6, 2, 1))[0]
+        items = rng.choices((1, 2, 5), (6, 2, 1))[0] if self._leisure_s < 3.0 else 1
         drawn = [
             (
                 rng.choice(ENTRYPOINTS),
                 rng.choice((0, 0, 1, 5)),
-                rng.uniform(0.1, 6.0) if rng.random() < 0.25 else None,
+                rng.uniform(0.1, self._delay_max_s) if rng.random() < 0.25 else None,
                 rng.choice(KEYS) if rng.random() < 0.15 else None,
                 rng.choice((None, None, 1, 2)),
                 rng.choice((None, None, 1, 3)),
             )
             for _ in range(items)
         ]
+        zones = self._drawn_zones(items)
 
         def send(number: int, request_id: str | None) -> Send:
             jobs = [
-                NewJob(name, b"%d:%d" % (number, i), priority, delay, None, key, attempts, max_crashes=crashes)
+                NewJob(
+                    name,
+                    b"%d:%d" % (number, i),
+                    priority,
+                    None if zones[i] in FIFO_ZONES else delay,
+                    None,
+                    key,
+                    attempts,
+                    zone=zones[i],
+                    max_crashes=crashes,
+                    fifo=zones[i] in FIFO_ZONES,
+                )
                 for i, (name, priority, delay, key, attempts, crashes) in enumerate(drawn)
             ]
             return lambda life: life.queue.enqueue_many(jobs, request_id=request_id)
 
         return self._request(Verb.ENQUEUE, send, items=items)
+
+    def _drawn_zones(self, items: int) -> list[str | None]:
+        """Mostly a producer has one customer."""
+        rng = self._rng
+        if not self._world.zoned or rng.random() < 0.3:
+            return [None] * items
+        if rng.random() < 0.7:
+            return [rng.choice(self._zones)] * items
+        return [rng.choice((None, *self._zones)) for _ in range(items)]
+
+    def _zone_request(self, zone: str, *, paused: bool) -> Request:
+        rng = self._rng
+        rules = ZoneRules(rng.choice((1.0, 0.5, 3.0)), rng.choice((None, 1, 2)), None, paused)
+
+        def send(_: int, request_id: str | None) -> Send:
+            return lambda life: life.queue.set_zone(
+                zone,
+                weight=rules.weight,
+                running_max=rules.running_max,
+                per_second=rules.per_second,
+                paused=rules.paused,
+                request_id=request_id,
+            )
+
+        return self._request(Verb.ZONE, send, source=zone, rules=rules)
+
+    def _resize_request(self, size: int) -> Request:
+        return self._request(Verb.RESIZE, lambda *_: lambda life: life.builders.builder().resize(size))
+
+    def _tidy_request(self) -> Request:
+        return self._request(Verb.TIDY, lambda *_: lambda life: life.builders.builder().tidy())
 
     def _admit_request(self) -> Request:
         """Staged anew with every attempt, as a task that is run twice does it."""
@@ -341,14 +438,18 @@ class Crew:
     def _dequeue_request(self, entrypoints: tuple[str, ...] | None, wait_s: float) -> Request:
         batch = self._rng.choice((1, 1, 2, 4))
         lease = self._rng.choice((None, 3.0, 10.0))
+        zones = None
+        if self._world.zoned and not self._world.healed and self._rng.random() < 0.2:
+            zones = tuple(self._rng.sample(self._zones, self._rng.choice((1, 2))))
         return self._request(
             Verb.DEQUEUE,
             lambda _, request_id: (
                 lambda life: life.queue.dequeue(
-                    entrypoints, batch_size=batch, wait=wait_s, lease=lease, request_id=request_id
+                    entrypoints, batch_size=batch, wait=wait_s, lease=lease, zone=zones, request_id=request_id
                 )
             ),
             entrypoints=entrypoints,
+            zones=zones,
         )
 
     def _small_dequeue_request(self, entrypoint: str | None) -> Request:
@@ -374,7 +475,8 @@ class Crew:
                 return lambda life: through(life).nack(job_id, token, delay=delay, error=error, request_id=request_id)
             return lambda life: through(life).heartbeat(job_id, token)
 
-        return self._request(verb, send, job_id=job_id, token=token)
+        own = None if token is None else self._world.history.own(token)
+        return self._request(verb, send, job_id=job_id, token=own)
 
     def _settle_request(self, outcomes: Sequence[tuple[str, int, Verb]]) -> Request:
         rng, history = self._rng, self._world.history
@@ -383,7 +485,14 @@ class Crew:
         parts: list[Request] = []
         for job_id, token, verb in outcomes:
             crashed = verb is Verb.NACK and rng.random() < 0.4
-            part = Request(len(history.requests), verb, _never_by_itself, job_id=job_id, token=token, crashed=crashed)
+            part = Request(
+                len(history.requests),
+                verb,
+                _never_by_itself,
+                job_id=job_id,
+                token=history.own(token),
+                crashed=crashed,
+            )
             history.add(part)
             parts.append(part)
             match verb:
@@ -491,7 +600,7 @@ class Crew:
             known.jobs.extend(answer)
         elif call.request.verb is Verb.DEQUEUE:
             known.leases.extend(answer)
-        if call.request.request_id is not None and self._rng.random() < 0.1:
+        if call.request.request_id is not None and self._rng.random() < self._deaf:
             known.doubtful.append(call.request)  # an answer that did not reach whoever asked through us
 
     def _refused(self, call: Call, error: CasqueError) -> None:
@@ -518,6 +627,11 @@ def _closed(state: State) -> list[str | None]:
     """What is paused or being drained."""
     whole: list[str | None] = [] if state.gates.queue is Gate.OPEN else [None]
     return whole + sorted(state.gates.entrypoints)
+
+
+def _paused(history: History) -> list[str]:
+    """Zones of which nothing is claimed."""
+    return sorted({zone for shard in history.walked() for zone, rules in shard.state.rules.items() if rules.paused})
 
 
 class _Beating:

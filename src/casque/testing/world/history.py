@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from casque.testing.world.life import Life
 
 Key: TypeAlias = tuple[int, int, int]
+Line: TypeAlias = tuple[str, str | None]
+"""The jobs of one entrypoint and one zone: among them the best is claimed first. Zones take turns."""
 KEPT_STATES = 64
 
 
@@ -39,7 +41,19 @@ class Fate:
 class Claim:
     """One lease."""
 
-    __slots__ = ("batch", "best_left", "holder", "job_id", "key", "landed_at", "life", "promised", "token")
+    __slots__ = (
+        "batch",
+        "best_left",
+        "fifo",
+        "holder",
+        "job_id",
+        "key",
+        "landed_at",
+        "life",
+        "promised",
+        "token",
+        "zone",
+    )
 
     def __init__(
         self,
@@ -49,10 +63,12 @@ class Claim:
         *,
         batch: tuple[str, int],
         promised: bool,
-        best_left: dict[str, Key],
+        best_left: dict[Line, Key],
     ) -> None:
         self.job_id = record.id
         self.token = record.token
+        self.zone = record.spec.zone
+        self.fifo = record.spec.fifo
         self.key = order(record)
         self.life = life
         self.landed_at = landed_at
@@ -61,7 +77,7 @@ class Claim:
         self.batch = batch
         """Which of its process's batches made it: the writer, and the number."""
         self.best_left = best_left
-        """The best job of each entrypoint that was there to be claimed and was left."""
+        """The best job of each line that was there to be claimed and was left."""
         self.holder: Request | None = None
         """The dequeue that was told of it."""
 
@@ -69,7 +85,8 @@ class Claim:
 class History:
     """Everything that was asked and everything that landed. Checks read it and raise `Violation`."""
 
-    def __init__(self, now: Callable[[], float]) -> None:
+    def __init__(self, now: Callable[[], float], *, of: History | None = None) -> None:
+        """`of`: the history of the whole ring, if this is that of a shard. What is asked is asked of the ring."""
         self.now = now
         self.state = State()
         """What a fresh reader finds."""
@@ -77,22 +94,27 @@ class History:
         """The last versions, by position."""
         self.segments: dict[int, Segment] = {}
         """What was first put into each slot of a log."""
-        self.fates: dict[str, Fate] = {}
+        self.fates: dict[str, Fate] = of.fates if of else {}
         self.claims: dict[int, Claim] = {}
-        self.requests: list[Request] = []
-        self.by_job: dict[str, list[Request]] = {}
-        self.purges: list[Request] = []
-        self.purged: deque[tuple[float, Life, int]] = deque(maxlen=256)
+        self.requests: list[Request] = of.requests if of else []
+        self.by_job: dict[str, list[Request]] = of.by_job if of else {}
+        self.purges: list[Request] = of.purges if of else []
+        self.purged: deque[tuple[float, Life, int]] = of.purged if of else deque(maxlen=256)
         """When, by whom and how many dead jobs were purged by one commit."""
-        self.gates: list[Request] = []
+        self.gates: list[Request] = of.gates if of else []
+        self.zonings: dict[str, list[Request]] = of.zonings if of else {}
+        """Who wanted to change the rules of a zone, by its name."""
         self.gated: dict[str | None, float] = {}
         """When the gate of an entrypoint, or of the queue, was last changed."""
+        self.zoned: dict[str, float] = {}
+        """When the rules of a zone were last changed."""
         self.requeues: list[Request] = []
+        self.resizes: list[Request] = of.resizes if of else []
         self.schedulings: dict[str, list[Request]] = {}
         """Who wanted to change a schedule, by its name."""
         self.expired: deque[tuple[float, Life, int]] = deque(maxlen=256)
         """When, by whom and how many leases were taken back by one commit."""
-        self.checked: Counter[Invariant] = Counter()
+        self.checked: Counter[Invariant] = of.checked if of else Counter()
 
     def add(self, request: Request) -> None:
         self.requests.append(request)
@@ -104,6 +126,10 @@ class History:
             self.gates.append(request)
         elif request.verb is Verb.REQUEUE:
             self.requeues.append(request)
+        elif request.verb is Verb.ZONE:
+            self.zonings.setdefault(request.source, []).append(request)
+        elif request.verb is Verb.RESIZE:
+            self.resizes.append(request)
         elif request.verb is Verb.SCHEDULE:
             self.schedulings.setdefault(request.source, []).append(request)
 
@@ -121,6 +147,36 @@ class History:
             request.open_ended and request.gate is not closed and request.scope in (None, entrypoint)
             for request in self.gates
         )
+
+    # --- What has landed, whichever shard it is in ---
+
+    is_ring = False
+
+    @property
+    def position(self) -> int:
+        return self.state.position
+
+    def record(self, job_id: str) -> JobRecord | None:
+        return self.state.jobs.get(job_id)
+
+    def claim(self, token: int) -> Claim | None:
+        """By the token that callers know."""
+        return self.claims.get(token)
+
+    def own(self, token: int) -> int:
+        """A token that callers know, as it is stored."""
+        return token
+
+    def everything(self) -> list[State]:
+        return [self.state]
+
+    def walked(self, since: float | None = None) -> list[History]:  # noqa: ARG002
+        """Where workers look for jobs, and have looked all the time."""
+        return [self]
+
+    def remembers(self, request: Request) -> bool:  # noqa: ARG002
+        """Whether the queue has promised to know this request if it is repeated."""
+        return True
 
     def keep(self, state: State) -> None:
         self.state = state

@@ -22,6 +22,8 @@ from casque.testing.world.history import History
 from casque.testing.world.onlooker import DocumentOnlooker, LogOnlooker, Onlooker, staged_among
 
 LIMITS = Limits(finished=True)
+SETTLED_MS = 4_000
+"""Stands in the place of the quarter of an hour for which request ids are remembered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,12 @@ class Layout:
     """Whether brokers lead the queue, and callers ask them."""
     followed: bool = True
     """Whether there is a log to follow."""
+    ring: bool = False
+    """Whether the queue is a ring of shards, which somebody resizes."""
+    skew_max_s: float = 3600.0
+    """Wall clocks are never farther apart, whatever the weather."""
+    hurried: Mapping[str, Any] = field(default_factory=dict)
+    """What happens sooner or later here than in other worlds."""
     duration_s: float = 8.0
     """How long the faults go on, if nobody says otherwise."""
 
@@ -112,6 +120,25 @@ LED_DOCUMENT = Layout(
     followed=False,
     duration_s=16.0,
 )
+RING = Layout(
+    "ring",
+    _recover_log,
+    LogOnlooker,
+    _log_leader,
+    {"layout": "log"},
+    followed=False,
+    ring=True,
+    skew_max_s=0.3,
+    hurried={
+        "casque.ring.building.SETTLED_MS": SETTLED_MS,
+        "casque.ring.shards.LOOK_MS": 500,
+        "casque.journal.log.solitude.ALONE_COMMITS": 12,
+        "casque.journal.log.pace.SNAPSHOT_SEGMENTS": 20,
+    },
+    duration_s=14.0,
+)
+"""Requests are remembered, and older sizes kept, for seconds here: to a quarter of an hour such clocks are minutes
+apart. What befalls single logs is seen to elsewhere: shards are not taken over and tidied up all the time."""
 HURRIED: dict[str, Any] = {
     "casque.journal.archive.ARCHIVE_JOBS": 8,
     "casque.journal.document.ARCHIVE_JOBS": 8,
@@ -129,14 +156,14 @@ HURRIED: dict[str, Any] = {
     "casque.engine.ticker.parse": calendar.parse,
 }
 """What takes hundreds of commits or minutes elsewhere happens all the time here."""
-LAYOUTS = {layout.name: layout for layout in (DOCUMENT, LOG, LED, LED_DOCUMENT)}
+LAYOUTS = {layout.name: layout for layout in (DOCUMENT, LOG, LED, LED_DOCUMENT, RING)}
 
 
 @contextmanager
-def hurried() -> Iterator[None]:
+def hurried(layout: Layout) -> Iterator[None]:
     """Snapshots, collection and changes of who may write, every few commits."""
     before: list[tuple[ModuleType, str, Any]] = []
-    for path, value in HURRIED.items():
+    for path, value in {**HURRIED, **layout.hurried}.items():
         module_name, _, name = path.rpartition(".")
         module = import_module(module_name)
         before.append((module, name, getattr(module, name)))

@@ -13,6 +13,7 @@ from casque.client.queue import Queue
 from casque.client.small import BrokerQueue, DirectQueue
 from casque.clock import Random
 from casque.codec.head import Owner
+from casque.codec.ring import shard_prefix
 from casque.engine.committer import Committer, Decide
 from casque.engine.direct import DirectCommit
 from casque.engine.embedded import EmbeddedService
@@ -21,11 +22,15 @@ from casque.errors import CasqueError, UnknownOutcomeError
 from casque.journal.port import Sighting
 from casque.service import QueueService
 from casque.state import State
+from casque.storage.below import StoreBelow
+from casque.storage.port import Store
 from casque.testing.world.broker import ANYBODY, SimulatedBroker
 from casque.testing.world.clock import LifeClock, MachineClock
 from casque.testing.world.crew import Crew
+from casque.testing.world.history import History
 from casque.testing.world.invariants import Invariant
 from casque.testing.world.line import Line
+from casque.testing.world.ring import RingHistory
 from casque.testing.world.steps import same_state
 from casque.testing.world.tailer import Tailer
 from casque.testing.world.wire import followed
@@ -55,7 +60,7 @@ class Node:
         self.world = world
         self.name = f"n{number}"
         self.rng = Random(f"{world.seed}/{self.name}")
-        self.clock = MachineClock(world.loop, self.rng, skew_s=world.profile.skew_s, drift=world.profile.drift)
+        self.clock = MachineClock(world.loop, self.rng, skew_s=world.skew_s, drift=world.profile.drift)
         self.cut_off = False
         self.refused = False
         self.lives = 0
@@ -109,6 +114,8 @@ class Life:
         if world.layout.led:
             self.broker = SimulatedBroker(self, _WatchedParts(self, self.line, "broker", ANYBODY))
             self.queue._embedded = followed(self)  # noqa: SLF001
+        self.builders = _WatchedParts(self, self.line, "builder", None)
+        """For whoever makes or resizes a ring."""
         self.direct: DirectCommit | None = None
         self.small = self._small_queue(self.line)
         self._opened = False
@@ -153,11 +160,14 @@ class Life:
 
     async def _live(self) -> None:
         try:
+            if self.world.layout.ring:
+                # Whoever comes first makes it; the others find that out.
+                await self.builders.builder().create(self.rng.choice((1, 2, 3)))
             if self.broker is None:
                 await self.queue.__aenter__()
             else:
                 self.start(self.broker.run())
-            if isinstance(self.small, BrokerQueue):
+            if isinstance(self.small, BrokerQueue) and not self.world.layout.ring:
                 await self.small.__aenter__()
         except CasqueError as error:
             self.world.trace.note(self.name, f"could not open: {error}")
@@ -181,7 +191,7 @@ class Life:
             await self.queue.__aexit__(None, None, None)
         else:
             await self.broker.stop()
-        if isinstance(self.small, BrokerQueue):
+        if isinstance(self.small, BrokerQueue) and not self.world.layout.ring:
             await self.small.__aexit__(None, None, None)
         self.world.trace.note(self.name, "closed")
         self.world.loop.call_soon(self.node.crash)
@@ -259,7 +269,7 @@ class Life:
 
     # --- What its code believes ---
 
-    def watch(self, committer: Committer, worker: str | None) -> Committer:
+    def watch(self, committer: Committer, worker: str | None, history: History) -> Committer:
         """Every state that it accepts is held against the history."""
         self.writers[committer.writer] = worker
         commit, refresh, load, lead = committer.commit, committer.refresh, committer.open, committer.lead
@@ -273,24 +283,24 @@ class Life:
                     raise
                 self.in_doubt.add((committer.writer, committer._batches))  # noqa: SLF001  the one it tried last
                 raise
-            self._accepted(committer.state)
+            self._accepted(history, committer.state)
 
         async def watched_refresh() -> None:
-            landed = self.world.history.state.position
+            landed = history.position
             await refresh()
-            self._accepted(committer.state, landed)
+            self._accepted(history, committer.state, landed)
 
         async def watched_open() -> None:
             if committer.known is None:
-                landed = self.world.history.state.position
+                landed = history.position
                 await load()
-                self._accepted(committer.state, landed)
+                self._accepted(history, committer.state, landed)
 
         async def watched_lead(owner: Owner, *, lease_ms: int, seen: Sighting | None) -> bool:
             leads = await lead(owner, lease_ms=lease_ms, seen=seen)
             if leads:
                 self.world.trace.note(self.name, f"leads epoch {committer.sighting().epoch}")
-                self._accepted(committer.state)
+                self._accepted(history, committer.state)
             return leads
 
         committer.lead = watched_lead  # type: ignore[method-assign]
@@ -305,11 +315,10 @@ class Life:
             return False
         return bool(self.direct._giving) or self.failed_at.get(writer, -1.0) >= since  # noqa: SLF001
 
-    def _accepted(self, state: State, landed: int = 0) -> None:
+    def _accepted(self, history: History, state: State, landed: int = 0) -> None:
         """Some code of this process believes that this is the queue; it had landed so far when that code asked."""
         if self.dead:
             return
-        history = self.world.history
         stored = history.states.get(state.position)
         with self.world.watching():
             history.demand(
@@ -327,11 +336,21 @@ class Life:
 class _WatchedParts(Parts):
     """The real parts, with an eye on what their committers believe."""
 
-    def __init__(self, life: Life, line: Line, name: str, worker: str | None) -> None:
+    def __init__(self, life: Life, store: Store, name: str, worker: str | None, history: History | None = None) -> None:
         rng = Random(f"{life.world.seed}/{life.name}/{name}")
-        super().__init__(line, life.world.profile.settings, clock=life.clock, rng=rng, **life.world.layout.parts)
+        super().__init__(store, life.world.profile.settings, clock=life.clock, rng=rng, **life.world.layout.parts)
         self._life = life
+        self._name = name
         self._worker = worker
+        self._history = history or life.world.history
 
     def committer(self) -> Committer:
-        return self._life.watch(super().committer(), self._worker)
+        return self._life.watch(super().committer(), self._worker, self._history)
+
+    def shard(self, token: int) -> Parts:
+        ring = self._history
+        assert isinstance(ring, RingHistory)
+        below = StoreBelow(self.store, shard_prefix(token))
+        # Whoever opens it several times is several writers.
+        name = f"{self._name}/{token}/{self.rng.getrandbits(32)}"
+        return _WatchedParts(self._life, below, name, self._worker, ring.shard(token))

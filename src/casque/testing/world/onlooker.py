@@ -57,6 +57,9 @@ class Effect(StrEnum):
     STAGED = "staged object"
     """Jobs on their way into the queue, of which it knows nothing yet."""
     DELETION = "deletion"
+    RING = "ring"
+    """The root of a ring: its first version, another size, or older sizes forgotten."""
+    FORGOTTEN = "older sizes forgotten"
 
 
 class Onlooker(Protocol):
@@ -196,6 +199,8 @@ class LogOnlooker:
                 state.admissions,
                 state.schedules,
                 state.gates,
+                state.rules,
+                state.ring,
             )
             == (
                 full.position,
@@ -206,6 +211,8 @@ class LogOnlooker:
                 full.admissions,
                 full.schedules,
                 full.gates,
+                full.rules,
+                full.ring,
             ),
             Invariant.REPLAY,
             lambda: (

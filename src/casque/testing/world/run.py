@@ -56,7 +56,7 @@ def simulate(
     collecting = gc.isenabled()
     gc.disable()
     try:
-        with hurried():
+        with hurried(layout):
             world.run(layout.duration_s if duration_s is None else duration_s)
     finally:
         if collecting:

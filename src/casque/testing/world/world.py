@@ -23,6 +23,7 @@ from casque.testing.world.loop import VirtualLoop
 from casque.testing.world.onlooker import Effect
 from casque.testing.world.profile import Fault, Profile
 from casque.testing.world.reigns import Reigns
+from casque.testing.world.ring import RingHistory, RingSteps
 from casque.testing.world.steps import Steps
 from casque.testing.world.trace import Trace
 from casque.types import JobState
@@ -45,16 +46,27 @@ class World:
         self.loop.set_exception_handler(self._unhandled)
         self.trace = Trace(self.loop)
         self.faults: Counter[Fault] = Counter()
-        self.history = History(self.loop.time)
+        self.zoned = layout.ring or seed % 2 == 1
+        """Whether there are zones."""
+        self.restless = layout.ring and seed % 2 == 0
+        """Whether the ring is resized all the time, and its zones are busy."""
+        self.skew_s = min(profile.skew_s, layout.skew_max_s)
+        self.history, self._steps = self._watched()
         self.answers = Answers(self.history)
         self.known = Knowledge()
         self.bucket = Bucket(self._landed, self._deleted)
         self.violation: Violation | None = None
         self._healed_at: float | None = None
-        self._steps = Steps(self.history, layout)
         self._reigns = Reigns(self.history, layout)
         self._rng = Random(f"{seed}/world")
         self.nodes = [Node(self, number) for number in range(1, profile.nodes + 1)]
+
+    def _watched(self) -> tuple[History, Steps | RingSteps]:
+        if self.layout.ring:
+            ring = RingHistory(self.loop.time)
+            return ring, RingSteps(ring, self.layout)
+        history = History(self.loop.time)
+        return history, Steps(history, self.layout)
 
     def run(self, duration_s: float) -> None:
         """Faults for so long, then peace until all work is done."""
@@ -87,7 +99,7 @@ class World:
             self._steps.landed(self.bucket.objects, key, sender)
             if self.layout.led:
                 self._reigns.landed(key, self.bucket.objects[key].body, self.loop.time())
-        self.trace.note(sender.name, f"landed {key} {self.history.state.position} {self.bucket.objects[key].etag}")
+        self.trace.note(sender.name, f"landed {key} {self.history.position} {self.bucket.objects[key].etag}")
 
     def _deleted(self, key: str, sender: Life) -> None:
         with self.watching():
@@ -137,7 +149,7 @@ class World:
                 node.refused = True
                 self.loop.call_later(node.rng.uniform(0.1, self.profile.lease_s), self._serve_again, node)
             case Fault.CLOCK_JUMP:
-                node.clock.set_wall(node.rng.uniform(-self.profile.skew_s, self.profile.skew_s))
+                node.clock.set_wall(node.rng.uniform(-self.skew_s, self.skew_s))
             case _:
                 raise AssertionError(f"{fault} does not befall a node")
 
@@ -171,7 +183,8 @@ class World:
                 node.life.go_on()
         if self.layout.led:
             self._later(3 * LEASE_S + GRACE_S, self._check_one_leads)
-        else:
+        elif not self.layout.ring:
+            # On a ring a claim that cannot be given back at once comes back when its lease runs out.
             self._later(SETTLED_S, self._check_nobody_left_a_claim)
         self._later(SETTLED_S + 1.0, self._check_done)
 
@@ -217,14 +230,17 @@ class World:
         )
 
     def _check_done(self) -> None:
-        state = self.history.state
-        idle = not state.waiting and not state.running and not self._ticks_are_left()
+        states = self.history.everything()
+        idle = not any(state.waiting or state.running for state in states) and not self._ticks_are_left()
         if idle and self._steps.archive_is_complete(self.bucket.objects):
             self.history.checked[Invariant.LIVE] += 1
             self.loop.stop()
             return
         left = [
-            f"{job.id[:8]} {job.state} {job.spec.entrypoint}" for job in state.jobs.values() if _unfinished(job.state)
+            f"{job.id[:8]} {job.state} {job.spec.entrypoint} {job.spec.zone or ''}"
+            for state in states
+            for job in state.jobs.values()
+            if _unfinished(job.state)
         ]
         self.history.demand(
             not self.healed_for(self.profile.recovery_s),
@@ -234,7 +250,7 @@ class World:
         self._later(1.0, self._check_done)
 
     def _ticks_are_left(self) -> bool:
-        schedules = self.history.state.schedules.values()
+        schedules = [one for state in self.history.everything() for one in state.schedules.values()]
         return any(schedule.next_ms < FAR_MS and not schedule.paused for schedule in schedules)
 
     def _end(self) -> None:

@@ -220,7 +220,7 @@ class DropScheduleCall(msgspec.Struct, frozen=True, gc=False, array_like=True, t
 
 
 class AdoptCall(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="adopt"):
-    """Only between the brokers of a ring, like the next two. Answered with the generation that the shard knows."""
+    """Only between the brokers of a ring, like the next ones. Answered with the generation that the shard knows."""
 
     number: int
     generation: int
@@ -233,6 +233,20 @@ class KnownCall(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="kno
     request_id: str | None = None
     places: tuple[Place, ...] = ()
     admission: tuple[str, int] | None = None
+
+
+class CopyGateCall(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="copy_gate"):
+    number: int
+    gate: Gate
+    entrypoint: str | None
+    expected: Gate
+
+
+class CopyZoneCall(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="copy_zone"):
+    number: int
+    zone: str
+    rules: ZoneRules
+    expected: ZoneRules
 
 
 class DueCall(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="due"):
@@ -277,6 +291,8 @@ Verb: TypeAlias = (
     | DropScheduleCall
     | AdoptCall
     | KnownCall
+    | CopyGateCall
+    | CopyZoneCall
     | DueCall
 )
 Call: TypeAlias = Verb | Leave

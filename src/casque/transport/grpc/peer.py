@@ -8,7 +8,8 @@ from typing import Any
 from casque.service import Known, Place
 from casque.transport.grpc.client import GrpcService
 from casque.transport.grpc.door import SHARD
-from casque.transport.grpc.packets import AdoptCall, DueCall, KnownCall
+from casque.transport.grpc.packets import AdoptCall, CopyGateCall, CopyZoneCall, DueCall, KnownCall
+from casque.types import Gate, ZoneRules
 
 
 class GrpcShard(GrpcService):
@@ -37,6 +38,14 @@ class GrpcShard(GrpcService):
         answer = await line.ask(KnownCall(line.next_number(), tuple(job_ids), request_id, tuple(places), admission))
         known: Known = answer.known
         return known
+
+    async def copy_gate(self, gate: Gate, *, entrypoint: str | None, expected: Gate) -> None:
+        line = self._open_line()
+        await line.ask(CopyGateCall(line.next_number(), gate, entrypoint, expected))
+
+    async def copy_zone(self, zone: str, rules: ZoneRules, *, expected: ZoneRules) -> None:
+        line = self._open_line()
+        await line.ask(CopyZoneCall(line.next_number(), zone, rules, expected))
 
     async def has_due(self, entrypoints: tuple[str, ...] | None, zones: tuple[str, ...] | None) -> bool:
         line = self._open_line()

@@ -25,6 +25,8 @@ from casque.transport.grpc.packets import (
     Beats,
     Call,
     CancelCall,
+    CopyGateCall,
+    CopyZoneCall,
     Count,
     Counted,
     DequeueCall,
@@ -434,6 +436,16 @@ async def _known(shard: ShardService, c: KnownCall) -> Answer:
     return Knows(c.number, known)
 
 
+async def _copy_gate(shard: ShardService, c: CopyGateCall) -> Answer:
+    await shard.copy_gate(c.gate, entrypoint=c.entrypoint, expected=c.expected)
+    return Done(c.number)
+
+
+async def _copy_zone(shard: ShardService, c: CopyZoneCall) -> Answer:
+    await shard.copy_zone(c.zone, c.rules, expected=c.expected)
+    return Done(c.number)
+
+
 async def _has_due(shard: ShardService, c: DueCall) -> Answer:
     return Count(c.number, int(await shard.has_due(c.entrypoints, c.zones)))
 
@@ -443,5 +455,7 @@ _SHARD_VERBS: dict[type, Callable[[ShardService, Any], Awaitable[Answer]]] = {
     AdmitCall: _admit_at_shard,
     AdoptCall: _adopt,
     KnownCall: _known,
+    CopyGateCall: _copy_gate,
+    CopyZoneCall: _copy_zone,
     DueCall: _has_due,
 }

@@ -1,0 +1,174 @@
+"""A ring in a bucket: every shard is watched as a queue of its own, and all of them together for what a ring promises.
+
+What order the shards' commits have among each other, no shard knows and no clock tells. The bucket does: it takes one
+write after the other. In that order no zone may ever be in two shards, or where the root would not look for it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from casque.codec.head import KEY
+from casque.codec.ring import SHARDS, RingHead, decode_ring
+from casque.ring.numbers import inner
+from casque.state import State
+from casque.storage.port import Stored
+from casque.testing.world.asked import Request
+from casque.testing.world.history import Claim, History
+from casque.testing.world.invariants import Invariant
+from casque.testing.world.layout import SETTLED_MS, Layout
+from casque.testing.world.onlooker import Effect
+from casque.testing.world.steps import Steps
+from casque.types import JobRecord
+
+if TYPE_CHECKING:
+    from casque.testing.world.life import Life
+
+REMEMBERED_S = SETTLED_MS / 1000 - 1.0
+"""Whoever repeats a request later than this may find the ring without any memory of it; a second is for clocks, which
+differ and are set."""
+
+
+class RingHistory(History):
+    """What has landed in all shards, and in the root."""
+
+    is_ring = True
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        super().__init__(now)
+        self.shards: dict[int, History] = {}
+        self.root: RingHead | None = None
+        self.roots: list[tuple[float, int]] = []
+        """When each version of the root landed, and how many shards it has jobs looked for in."""
+
+    def shard(self, token: int) -> History:
+        if token not in self.shards:
+            self.shards[token] = History(self.now, of=self)
+        return self.shards[token]
+
+    @property
+    def position(self) -> int:
+        """Rises with every commit, wherever that is."""
+        return sum(shard.position for shard in self.shards.values())
+
+    def record(self, job_id: str) -> JobRecord | None:
+        return next((found for shard in self.shards.values() if (found := shard.record(job_id)) is not None), None)
+
+    def claim(self, token: int) -> Claim | None:
+        own, shard = inner(token)
+        return self.shards[shard].claim(own) if shard in self.shards else None
+
+    def own(self, token: int) -> int:
+        return inner(token)[0]
+
+    def everything(self) -> list[State]:
+        return [shard.state for shard in self.shards.values()]
+
+    def walked(self, since: float | None = None) -> list[History]:
+        count = 0 if self.root is None else self.root.walked
+        if since is not None:
+            before = [walked for at, walked in self.roots if at <= since][-1:]
+            count = min([*before, *(walked for at, walked in self.roots if at > since)])
+        return [shard for token, shard in sorted(self.shards.items()) if token < count]
+
+    def remembers(self, request: Request) -> bool:
+        return self.now() - request.since <= REMEMBERED_S
+
+
+class RingSteps:
+    """Run after every write and every deletion that lands."""
+
+    def __init__(self, history: RingHistory, layout: Layout) -> None:
+        self._history = history
+        self._layout = layout
+        self._steps: dict[int, Steps] = {}
+        self._objects: dict[int, dict[str, Stored]] = {}
+        self._forgotten = 0
+
+    @property
+    def effects(self) -> Counter[Effect]:
+        counted = Counter({Effect.RING: len(self._history.roots), Effect.FORGOTTEN: self._forgotten})
+        for steps in self._steps.values():
+            counted.update(steps.effects)
+        return +counted
+
+    def landed(self, objects: Mapping[str, Stored], key: str, sender: Life) -> None:
+        if key == KEY:
+            self._root_changed(decode_ring(objects[key].body))
+            return
+        token, name = self._parsed(key)
+        own = self._objects.setdefault(token, {})
+        own[name] = objects[key]
+        if token not in self._steps:
+            self._steps[token] = Steps(self._history.shard(token), self._layout)
+        self._steps[token].landed(own, name, sender)
+        self._check_places(token)
+
+    def deleted(self, key: str) -> None:
+        token, name = self._parsed(key)
+        self._objects[token].pop(name)
+        self._steps[token].deleted(name)
+
+    def archive_is_complete(self, objects: Mapping[str, Stored]) -> bool:  # noqa: ARG002  each shard has its own
+        return all(steps.archive_is_complete(self._objects[token]) for token, steps in self._steps.items())
+
+    def _parsed(self, key: str) -> tuple[int, str]:
+        folder, _, rest = key.partition("/")
+        number, _, name = rest.partition("/")
+        self._history.demand(
+            folder == SHARDS and number.isdigit() and bool(name),
+            Invariant.CAUSED,
+            lambda: f"{key} is no object that a ring has, or may lose",
+        )
+        return int(number), name
+
+    # --- The ring as a whole ---
+
+    def _root_changed(self, new: RingHead) -> None:
+        h, old = self._history, self._history.root
+        h.root = new
+        h.roots.append((h.now(), new.walked))
+        if old is not None:
+            h.demand(
+                new.queue_id == old.queue_id and new.version == old.version + 1 and new.shards >= old.shards,
+                Invariant.ONE_HISTORY,
+                lambda: f"the ring became {new}, and was {old}",
+            )
+            h.demand(
+                new.generation == old.generation + (new.size != old.size),
+                Invariant.EPOCHS,
+                lambda: f"the ring's generation went from {old.generation} to {new.generation}: {old.sizes, new.sizes}",
+            )
+            self._forgotten += len(new.sizes) < len(old.sizes)
+        for token in self._steps:
+            self._check_places(token)
+
+    def _check_places(self, token: int) -> None:
+        """What this shard holds is in no other, and where the root would look for it."""
+        h = self._history
+        state = h.shards[token].state
+        if not state.jobs:
+            return
+        root = h.root
+        h.demand(
+            root is not None and token < root.walked,
+            Invariant.REACHED,
+            lambda: f"there are jobs in shard {token}, and nobody looks there: {root}",
+        )
+        assert root is not None
+        places = [*state.zone_jobs, *state.places.keys]
+        for other, shard in h.shards.items():
+            if other != token:
+                held = shard.state
+                twice = [place for place in places if place in held.zone_jobs or place in held.places.keys]
+                h.demand(
+                    not twice,
+                    Invariant.ONE_PLACE,
+                    lambda: f"{twice} is in shard {token} and in shard {other}: {root}",  # noqa: B023
+                )
+        lost = [place for place in places if token not in root.homes(place)]
+        h.demand(
+            not lost, Invariant.REACHED, lambda: f"{lost} is in shard {token}, and nobody would look there: {root}"
+        )

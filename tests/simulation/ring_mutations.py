@@ -1,0 +1,208 @@
+"""Rules of the ring and of zones, each dropped in the real code for the length of a test."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+
+import pytest
+
+from casque.codec.ring import RingHead
+from casque.errors import ZoneMovedError
+from casque.ring import building, service
+from casque.ring.building import Builder
+from casque.ring.enqueuer import Enqueuer
+from casque.ring.service import RingService
+from casque.ring.shards import Shard
+from casque.ring.walker import Asked, Walker
+from casque.service import QueueService
+from casque.state import Enqueue, State
+from casque.state.fair import FairIndex, FifoLine
+from casque.state.ring import Places, RingView, home, is_home
+from casque.testing.world.layout import RING
+from casque.types import PLAIN_RULES, JobRecord, JobSpec, JobState
+
+
+def home_compared_without_the_generation(patch: pytest.MonkeyPatch) -> None:
+    """A ring that grows and shrinks back has the same homes again."""
+    _making(patch, lambda ring, place, _generation: is_home(ring, place))
+
+
+def zones_made_for_callers_with_an_old_ring(patch: pytest.MonkeyPatch) -> None:
+    """Whoever comes from an older ring is believed."""
+    _making(patch, lambda ring, place, generation: generation < ring.generation or is_home(ring, place))
+
+
+def _making(patch: pytest.MonkeyPatch, may: Callable[[RingView, str, int], bool]) -> None:
+    def check(
+        self: Places, ring: RingView, specs: Iterable[JobSpec], *, request_id: str | None, generation: int
+    ) -> None:
+        for spec in specs:
+            place = spec.zone or spec.key or request_id
+            if place is None:
+                if ring.token >= ring.size:
+                    raise ZoneMovedError(None, ring.generation)
+            elif (
+                spec.zone not in self.zones
+                and (spec.zone or spec.key not in self.keys)
+                and not may(ring, place, generation)
+            ):
+                raise ZoneMovedError(spec.zone, ring.generation)
+
+    patch.setattr(Places, "check", check)
+
+
+def old_homes_not_asked(patch: pytest.MonkeyPatch) -> None:
+    """Jobs go where the newest ring wants them, wherever their zone is."""
+
+    async def candidates(self: Enqueuer, place: str, head: RingHead, request_id: str | None) -> list[int]:
+        return [home(place, head.size)]
+
+    patch.setattr(Enqueuer, "_candidates", candidates)
+
+
+def request_ids_not_looked_for_in_old_homes(patch: pytest.MonkeyPatch) -> None:
+    """Whoever adds looks where the zone is, and adds there: a request may have been carried out where it was before."""
+
+    async def candidates(self: Enqueuer, place: str, head: RingHead, request_id: str | None) -> list[int]:
+        *older, newest = head.homes(place)
+        for token in older:
+            shard = await self._shards.told(token, head)
+            if shard is None or (await shard.service.known(places=((True, place), (False, place)))).places:
+                return [token, newest]
+        return [newest]
+
+    patch.setattr(Enqueuer, "_candidates", candidates)
+
+
+def zones_with_dead_jobs_alone_count_as_gone(patch: pytest.MonkeyPatch) -> None:
+    _counting(patch, lambda job: job.state is not JobState.DEAD)
+
+
+def zones_whose_last_job_is_running_count_as_gone(patch: pytest.MonkeyPatch) -> None:
+    """Nothing of it waits."""
+    _counting(patch, lambda job: job.state in (JobState.READY, JobState.DELAYED))
+
+
+def _counting(patch: pytest.MonkeyPatch, counts: Callable[[JobRecord], bool]) -> None:
+    enqueue = State._enqueue
+
+    def hasty(self: State, c: Enqueue, now_ms: int) -> tuple[JobRecord, ...]:
+        here = {job.spec.zone for job in self.jobs.values() if counts(job)}
+        held, self.places.zones = self.places.zones, {z: n for z, n in self.places.zones.items() if z in here}
+        try:
+            return enqueue(self, c, now_ms)
+        finally:
+            self.places.zones = held
+
+    patch.setattr(State, "_enqueue", hasty)
+
+
+def old_sizes_forgotten_while_zones_are_there(patch: pytest.MonkeyPatch) -> None:
+    async def misplaced(self: Builder, shard: Shard, head: RingHead) -> bool:
+        await shard.adopt(head)
+        return False
+
+    patch.setattr(Builder, "_misplaced", misplaced)
+
+
+def old_sizes_forgotten_without_telling_the_shards(patch: pytest.MonkeyPatch) -> None:
+    """Nothing is misplaced now; but whoever knows the old ring may still make it so."""
+
+    async def misplaced(self: Builder, shard: Shard, head: RingHead) -> bool:
+        state = await self._read(shard.token)
+        return state.places.misplaced(RingView(head.generation, head.size, shard.token), len(state.jobs)) > 0
+
+    patch.setattr(Builder, "_misplaced", misplaced)
+
+
+def old_sizes_forgotten_while_requests_may_be_repeated(patch: pytest.MonkeyPatch) -> None:
+    hurried = RING.hurried
+    assert isinstance(hurried, dict)
+    patch.setitem(hurried, "casque.ring.building.SETTLED_MS", 0)
+
+
+# --- Zones of any queue ---
+
+
+def fifo_zones_that_go_on_after_a_failure(patch: pytest.MonkeyPatch) -> None:
+    """A job that waits to be tried again lets the others pass."""
+    head = FifoLine.head
+
+    def hasty(self: FifoLine, jobs: dict[str, JobRecord]) -> JobRecord | None:
+        held, self.held = self.held, 0
+        try:
+            return head(self, jobs)
+        finally:
+            self.held = held
+
+    patch.setattr(FifoLine, "head", hasty)
+
+
+def fifo_zones_that_several_work_on(patch: pytest.MonkeyPatch) -> None:
+    head = FifoLine.head
+
+    def hasty(self: FifoLine, jobs: dict[str, JobRecord]) -> JobRecord | None:
+        running, self.running = self.running, 0
+        try:
+            return head(self, jobs)
+        finally:
+            self.running = running
+
+    patch.setattr(FifoLine, "head", hasty)
+
+
+def running_jobs_of_a_zone_not_counted(patch: pytest.MonkeyPatch) -> None:
+    waits = FairIndex._waits
+
+    def generous(self: FairIndex, zone: str, now_ms: int, *, holds: bool = False) -> bool:
+        running, self.running = self.running, {}
+        try:
+            return waits(self, zone, now_ms, holds=holds)
+        finally:
+            self.running = running
+
+    patch.setattr(FairIndex, "_waits", generous)
+
+
+def paused_zones_served(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(FairIndex, "_waits", lambda self, zone, now_ms, holds=False: False)
+
+
+# --- What earlier seeds found, and is mended ---
+
+
+def rules_not_copied_to_shards_that_are_added(patch: pytest.MonkeyPatch) -> None:
+    async def copy_rules(self: Builder, tokens: Iterable[int]) -> None:
+        """They will be set again."""
+
+    patch.setattr(Builder, "_copy_rules", copy_rules)
+
+
+def rules_copied_over_newer_ones(patch: pytest.MonkeyPatch) -> None:
+    """What the first shard knew when it was asked, whatever has been set since."""
+
+    async def follow(self: Builder, shard: Shard) -> None:
+        _, zones = building._rules(await self._read(0))
+        _, known = building._rules(await self._read(shard.token))
+        for zone in known | zones:
+            await shard.service.set_zone(zone, zones.get(zone, PLAIN_RULES))
+
+    patch.setattr(Builder, "_follow", follow)
+
+
+def repeated_dequeues_claim_anew_when_theirs_are_settled(patch: pytest.MonkeyPatch) -> None:
+    claimed_before = Walker._claimed_before
+
+    async def forgetful(self: Walker, asked: Asked, request_id: str) -> list[JobRecord] | None:
+        return await claimed_before(self, asked, request_id) or None
+
+    patch.setattr(Walker, "_claimed_before", forgetful)
+
+
+def set_in_the_first_shard_and_called_failed(patch: pytest.MonkeyPatch) -> None:
+    async def everywhere(self: RingService, work: Callable[[QueueService], Awaitable[None]]) -> None:
+        first, *others = await self._shards.walked()
+        await work(first.service)
+        await service._all(work(one.service) for one in others)
+
+    patch.setattr(RingService, "_everywhere", everywhere)
