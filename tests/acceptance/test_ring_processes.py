@@ -6,7 +6,7 @@ import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -53,10 +53,13 @@ class Actor:
         self._popen.stdout.close()
 
 
+CREW = (("produce", "a"), ("produce", "b"), ("work", "c"), ("work", "d"))
+RESIZERS = (("resize", "e"), ("resize", "f"))
+
+
 @contextmanager
-def actors(url: str, *via: str) -> Iterator[list[Actor]]:
-    roles = (("produce", "a"), ("produce", "b"), ("work", "c"), ("work", "d"))
-    started = [Actor(kind, url, name, *via) for kind, name in roles]
+def actors(url: str, *via: str, crew: Sequence[tuple[str, str]] = CREW) -> Iterator[list[Actor]]:
+    started = [Actor(kind, url, name, *via) for kind, name in crew]
     try:
         yield started
     finally:
@@ -82,7 +85,38 @@ async def test_a_ring_is_resized_under_load_and_nothing_is_lost_or_done_twice(tm
                 actor.until(40)
         b.kill()
         d.until(1)
-    acknowledged = Counter(a.said + b.said)
+    await check_all_is_done(url, [a, b], [c, d])
+    assert await overlaps(parts) == []
+
+
+@pytest.mark.long
+async def test_zones_run_empty_and_come_back_elsewhere_while_those_who_resize_are_killed(tmp_path: Path) -> None:
+    url = (tmp_path / "queue").as_uri()
+    parts = Parts(as_store(url), DEFAULTS)
+    await parts.builder().create(2)
+    with actors(url, crew=(*CREW, *RESIZERS)) as (a, b, c, d, e, f):
+        for actor in (a, b, c, d):
+            actor.until(10)
+        e.until(3)
+        e.kill()
+        for actor in (a, b, d):
+            actor.until(20)
+        c.kill()
+        f.until(3)
+        a.kill()
+        f.kill()
+        for actor in (b, d):
+            actor.until(20)
+        b.kill()
+    await check_all_is_done(url, [a, b], [c, d])
+    told = await stays(parts)
+    assert any(len({token for _, _, token in several}) > 1 for several in told.values()), "no zone has moved"
+    assert await overlaps(parts) == []
+
+
+async def check_all_is_done(url: str, producers: Sequence[Actor], workers: Sequence[Actor]) -> None:
+    """Once, whoever was killed."""
+    acknowledged = Counter(payload for one in producers for payload in one.said)
     async with Queue.open(url) as queue:
         while (totals := (await queue.stats()).totals).ready or totals.running:
             # What was claimed by the dead comes back when its lease runs out.
@@ -92,14 +126,23 @@ async def test_a_ring_is_resized_under_load_and_nothing_is_lost_or_done_twice(tm
 
     assert set(done.values()) == {1}, "a job was done twice"
     assert not acknowledged - done, "a job was lost"
-    assert sum((done - acknowledged).values()) <= 2, "only what was under way when its producer was killed"
-    assert set(c.said + d.said) <= set(done)
-    assert await overlaps(parts) == []
+    assert sum((done - acknowledged).values()) <= len(producers), "only what was under way when its producer was killed"
+    assert {payload for one in workers for payload in one.said} <= set(done)
 
 
 async def overlaps(parts: Parts) -> list[str]:
     """Zones that were in two shards at once, by the histories of the shards; one machine, one clock."""
-    stays: dict[str, list[tuple[int, int, int]]] = {}
+    return [
+        f"{zone} came to {other[2]} at {other[0]}, and left {one[2]} at {one[1]}"
+        for zone, several in (await stays(parts)).items()
+        for one, other in zip(sorted(several), sorted(several)[1:], strict=False)
+        if one[2] != other[2] and other[0] < one[1]
+    ]
+
+
+async def stays(parts: Parts) -> dict[str, list[tuple[int, int, int]]]:
+    """From when to when each zone was in which shards."""
+    found: dict[str, list[tuple[int, int, int]]] = {}
     for token in range((await parts.root().read()).shards):
         jobs: dict[str, str] = {}
         here: Counter[str] = Counter()
@@ -115,10 +158,5 @@ async def overlaps(parts: Parts) -> list[str]:
                 zone = jobs[str(event.job_id)]
                 here[zone] -= 1
                 if not here[zone]:
-                    stays.setdefault(zone, []).append((since[zone], at, token))
-    return [
-        f"{zone} came to {other[2]} at {other[0]}, and left {one[2]} at {one[1]}"
-        for zone, several in stays.items()
-        for one, other in zip(sorted(several), sorted(several)[1:], strict=False)
-        if one[2] != other[2] and other[0] < one[1]
-    ]
+                    found.setdefault(zone, []).append((since[zone], at, token))
+    return found
