@@ -1,5 +1,5 @@
-"""A process of a ring: `produce URL NAME`, `work URL NAME` or `resize URL NAME`; with `broker` after it, through the ring's
-brokers. Says each job whose enqueue or ack has come back, and each size that the ring has got."""
+"""A process of a ring: `produce URL NAME`, `work URL NAME` or `resize URL NAME`; with `broker` after it, through the
+ring's brokers. Says each job whose enqueue or ack has come back, and each size that the ring has got."""
 
 from __future__ import annotations
 
