@@ -856,7 +856,8 @@ class State:
                 events.append(event)
                 self._appliers[type(event)](event, now_ms)
                 answers.append(None)
-        if c.request_id is not None and len(events) > before:
+        # Also what was told by another call before, and needed nothing done: whoever asks again is to hear the same.
+        if c.request_id is not None and (len(events) > before or None in answers):
             self._remember(c.request_id, "settle", now_ms, jobs=_fates(answers), count=len(answers))
         return answers
 

@@ -673,6 +673,17 @@ class ServiceSuite:
         with pytest.raises(InvalidInputError):
             await service.ack(done.id, request_id="settle-1")
 
+    async def test_an_answer_that_needed_nothing_done_is_remembered_too(
+        self, service: QueueService, other: QueueService
+    ) -> None:
+        failed = await a_claim(service)
+        outcome = Outcome(failed.id, failed.token, error="no", delay_ms=3_600_000)
+        await service.settle([outcome], request_id="settle-1")
+
+        assert await service.settle([outcome], request_id="settle-2") == [None]
+        await service.cancel(failed.id)
+        assert await other.settle([outcome], request_id="settle-2") == [None]
+
     async def test_a_failure_that_is_told_again_without_a_request_id_is_known_by_its_token(
         self, service: QueueService
     ) -> None:
