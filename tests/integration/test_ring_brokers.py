@@ -12,19 +12,30 @@ import trustme
 from tests.contract.test_service_ring_brokers import FREE, SOON, brokers
 from tests.integration.shell import casque
 
-from casque import InvalidInputError, NotAllowedError, NotAuthenticatedError, Queue, QueueLedError
+from casque import (
+    InvalidInputError,
+    NotAllowedError,
+    NotAuthenticatedError,
+    Queue,
+    QueueDrainingError,
+    QueueLedError,
+)
 from casque.app import BrokerServer, Peers, ServeOptions
 from casque.client.opening import Parts, as_store
 from casque.client.queue import DEFAULTS
 from casque.client.reaching import ClientTlsFiles, through_brokers
+from casque.client.staging import StagedJobs, Stager
 from casque.clock import SystemClock
+from casque.errors import RingError
 from casque.ring.broker import RingBroker
+from casque.service import EventKind
 from casque.transport import tokenfile
 from casque.transport.access import TokenBook
 from casque.transport.grpc.credentials import ClientTls
 from casque.transport.grpc.peer import GrpcShard
 from casque.transport.scopes import Scope
 from casque.transport.tls import TlsFiles
+from casque.types import StagedPart
 
 pytestmark = pytest.mark.asyncio
 
@@ -140,6 +151,53 @@ async def test_a_resize_while_brokers_lead_goes_through_them(tmp_path: Path) -> 
     assert totals.ready == 40
     assert all(state.rules["acme"].weight == 3 for state in states)
     assert sum(bool(state.jobs) for state in states) > 4
+
+
+@pytest.mark.parametrize("scheme", ["grpc", "http"])
+async def test_staged_jobs_are_admitted_through_brokers_each_once_also_when_the_ring_grows(
+    tmp_path: Path, scheme: str
+) -> None:
+    place = (tmp_path / "queue").as_uri()
+
+    async def staged(name: str) -> StagedPart:
+        jobs = StagedJobs([f"{name}-{zone}" for zone in range(12)], "send", b"", zones=[f"z{n}" for n in range(12)])
+        with Stager(place, txn=name) as stager:
+            return await asyncio.to_thread(stager.stage, jobs)
+
+    async with brokers(place, 2) as servers:
+        ports = [server.grpc_port if scheme == "grpc" else server.http_port for server in servers]
+        async with Queue.open(f"{scheme}://127.0.0.1:{ports[0]}") as queue:
+            first = await queue.admit("nightly", 1, [await staged("a")])
+            with pytest.raises(InvalidInputError, match="already in the queue"):
+                await queue.admit("nightly", 2, [await staged("a")])
+            parts = Parts(as_store(place), DEFAULTS)
+            await parts.builder(through_brokers(parts)).resize(6)
+            second = await queue.admit("nightly", 2, [await staged("b")])
+        async with Queue.open(f"{scheme}://127.0.0.1:{ports[1]}") as queue:
+            again = await queue.admit("nightly", 2, [await staged("b")])
+            await queue.enqueue("send", b"", zone="strict", fifo=True)
+            strict = StagedJobs(["c"], "send", b"", zones=["strict"])
+            with Stager(place, txn="c") as stager:
+                part = await asyncio.to_thread(stager.stage, strict)
+            with pytest.raises(InvalidInputError, match="FIFO"):
+                await queue.admit("nightly", 3, [part])
+            await queue.drain("send")
+            with pytest.raises(QueueDrainingError):
+                await queue.admit("nightly", 3, [await staged("d")])
+            await queue.resume("send")
+            claimed = await queue.dequeue("send", batch_size=100)
+            answers = await queue.settle(claimed)
+            # Each shard has positions of its own, which one number cannot tell over a wire.
+            with pytest.raises(RingError, match="by its own URL"):
+                async for _ in queue.events(from_position=0, follow=False):
+                    pass
+    told = [event async for event in Queue.open(place).events(from_position=0, follow=False)]
+
+    assert [(one.jobs, one.repeated) for one in (first, second, again)] == [(12, False), (12, False), (12, True)]
+    assert {job.id for job in claimed} > {f"{name}-{n}" for name in "ab" for n in range(12)}
+    assert (len(claimed), set(answers)) == (25, {None})
+    assert [len((await parts.shard(shard).read()).jobs) for shard in range(6)] == [0] * 6
+    assert sum(event.kind is EventKind.ACKED for event in told) == 25
 
 
 async def test_a_ring_whose_brokers_were_killed_is_released(tmp_path: Path) -> None:
