@@ -127,6 +127,15 @@ def test_a_zone_that_has_jobs_of_several_entrypoints_has_one_share_and_one_order
     assert Counter(job.spec.zone for job in claimed[:60]) == {"many": 30, "one": 30}
 
 
+def test_a_zone_that_is_named_has_one_order_though_one_of_its_entrypoints_has_waited_longer(play: Played) -> None:
+    [given_up] = play.add("acme", entrypoint="mail")
+    play.add("initech", 10, entrypoint="mail")
+    play.zones(5, zones=("initech",))
+    in_order = play.add("acme", entrypoint="report") + play.add("acme", entrypoint="mail")
+    play.run(Cancel(given_up))
+    assert [job.id for job in play.claim(2, zones=("acme",))] == in_order
+
+
 def test_claims_by_zone_take_from_these_alone(play: Played) -> None:
     for zone in ("x", "y", "z", None):
         play.add(zone, 3)

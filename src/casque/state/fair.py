@@ -535,7 +535,7 @@ class FairIndex:
     def _best_named(
         self, boards: list[Board], zones: tuple[str, ...], now_ms: int, *, holds: bool
     ) -> tuple[Board, Line, Turn] | None:
-        best: tuple[Turn, Board, Line] | None = None
+        best: Turn | None = None
         for zone in zones:
             if self._curbed and self._waits(zone, now_ms, holds=holds):
                 continue
@@ -545,9 +545,9 @@ class FairIndex:
                 if line is None or head is None:
                     continue
                 turn = self._turn(line, head, zone, line.turn)
-                if best is None or turn < best[0]:
-                    best = turn, board, line
-        return None if best is None else (best[1], best[2], best[0])
+                if best is None or turn < best:
+                    best = turn
+        return None if best is None else self._first_of(boards, best)
 
     def _take(self, board: Board, line: Line, turn: Turn) -> JobRecord:
         """The first job of the line, which was looked at just now."""
