@@ -33,6 +33,7 @@ EXAMPLES: list[CasqueError] = [
     errors.ScheduleNotFoundError("nightly"),
     errors.QueueDrainingError(),
     errors.ZoneMovedError("acme", 3),
+    errors.ZoneLeaseLostError("acme", 3),
     errors.RingError(),
     errors.NoResultError("job-1", "it is nowhere"),
     errors.ReadOnlyError(42),

@@ -85,7 +85,7 @@ def test_tail_begins_where_it_is_told_and_shows_what_is_asked_for(url: str) -> N
 def test_tail_as_json_has_every_field(url: str) -> None:
     result = casque("tail", url, "--from", "0", "--no-follow", "--json", "-k", "added")
     first = json.loads(result.output.splitlines()[0])
-    assert first.keys() == {"position", "index", "at", "kind", "job_id", "fields"}
+    assert first.keys() == {"position", "index", "at", "kind", "job_id", "fields", "shard"}
     assert first["fields"]["payload"] == "am9iIFswXQ=="
 
 

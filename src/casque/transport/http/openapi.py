@@ -33,15 +33,24 @@ def _how(how: str, *excluded: str) -> dict[str, Any]:
 
 
 _RESULTS = ("result", "result_text", "result_json")
-RULES = {
+RULES: dict[str, list[dict[str, Any]]] = {
     "OutcomeOf": [
         {"if": {"required": ["delay"]}, "then": {"anyOf": [{"required": ["error"]}, {"required": ["how"]}]}},
         {"not": {"required": ["how"], "properties": {"how": {"const": "crashed"}}, "not": {"required": ["error"]}}},
         _how("snoozed", "error", *_RESULTS, "backoff", "final"),
         _how("cancelled", *_RESULTS, "delay", "backoff", "final"),
-    ]
+    ],
+    "Claim": [
+        # Either may be null beside the other.
+        {
+            "not": {
+                "required": ["zones", "zone_lease"],
+                "properties": {"zones": {"type": "array"}, "zone_lease": {"type": "object"}},
+            }
+        }
+    ],
 }
-"""And those of an outcome that is neither done nor simply failed."""
+"""And those of an outcome that is neither done nor simply failed, and of a claim with the lease of a zone."""
 
 
 def describe(routes: tuple[Route, ...] = ROUTES, *, version: str, needs_token: bool) -> dict[str, Any]:
