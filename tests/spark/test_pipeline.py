@@ -195,6 +195,7 @@ def test_a_log_that_is_gone_stops_the_run_or_leaves_a_gap(spark: SparkSession, t
     assert not positions & set(range(first + 1, floor + 1))
 
 
+@pytest.mark.long
 def test_a_warehouse_belongs_to_one_queue(spark: SparkSession, tmp_path: Path) -> None:
     warehouse = Warehouse((tmp_path / "warehouse").as_uri())
     for name in ("one", "other"):
