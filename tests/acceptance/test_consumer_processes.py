@@ -3,54 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import os
 import signal
-import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
-from casque import EventKind, NewJob, Queue
+from casque import EventKind, NewJob
 from casque.clock import SystemClock
+from tests.acceptance.test_worker_processes import ended, queue_of, told, worker
 
-HERE = Path(__file__).parent
 CLOCK = SystemClock()
-
-
-@asynccontextmanager
-async def consumer(place: Path, *options: str) -> AsyncIterator[asyncio.subprocess.Process]:
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "casque.cli", "zones", "consume", "worker_app:app", "--json", *options),
-        cwd=HERE,
-        env={**os.environ, "WORKER_APP_PLACE": str(place)},
-        stdout=asyncio.subprocess.PIPE,
-    )
-    try:
-        yield process
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-
-
-async def told(place: Path, *names: str) -> None:
-    """Until all these files are there."""
-    async with asyncio.timeout(60):
-        while not all((place / name).exists() for name in names):
-            await CLOCK.sleep(0.01)
-
-
-async def ended(process: asyncio.subprocess.Process) -> dict[str, int]:
-    """What it said when it had come to its end."""
-    async with asyncio.timeout(60):
-        out, _ = await process.communicate()
-    assert process.returncode == 0
-    return dict(json.loads(out))
-
-
-def queue_of(place: Path) -> Queue[bytes]:
-    return Queue.open(f"file://{place}/queue")
+consumer = partial(worker, command=("zones", "consume"))
 
 
 async def test_the_zone_and_the_jobs_of_a_consumer_that_is_killed_go_to_another(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -21,9 +21,11 @@ CLOCK = SystemClock()
 
 
 @asynccontextmanager
-async def worker(place: Path, *options: str) -> AsyncIterator[asyncio.subprocess.Process]:
+async def worker(
+    place: Path, *options: str, command: Sequence[str] = ("worker",)
+) -> AsyncIterator[asyncio.subprocess.Process]:
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "casque.cli", "worker", "worker_app:app", "--json", *options),
+        *(sys.executable, "-m", "casque.cli", *command, "worker_app:app", "--json", *options),
         cwd=HERE,
         env={**os.environ, "WORKER_APP_PLACE": str(place)},
         stdout=asyncio.subprocess.PIPE,
