@@ -209,9 +209,13 @@ class Answers:
                 self.answered(part, None)
             else:
                 self.refused(part, refused)
+        told = [type(refused).__name__ for refused in answers]
+        if self._h.is_ring:
+            # Each shard remembers its own part; one that was refused as a whole is refused anew, in other words perhaps.
+            told = ["carried out" if refused is None else "refused" for refused in answers]
         # Where nothing was carried out, nothing is remembered.
         if call.request.answer is not None or any(refused is None for refused in answers):
-            self._same_answer(call.request, tuple([type(refused).__name__ for refused in answers]))
+            self._same_answer(call.request, tuple(told))
 
     def _failed_so(self, request: Request) -> bool:
         """Somebody else had told the same failure of the same lease, which is no reason to refuse this one."""
