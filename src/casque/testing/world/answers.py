@@ -211,7 +211,7 @@ class Answers:
                 self.refused(part, refused)
         told = [type(refused).__name__ for refused in answers]
         if self._h.is_ring:
-            # Each shard remembers its own part; one that was refused as a whole is refused anew, in other words perhaps.
+            # Each shard remembers its part. One that was refused as a whole is refused anew, perhaps in other words.
             told = ["carried out" if refused is None else "refused" for refused in answers]
         # Where nothing was carried out, nothing is remembered.
         if call.request.answer is not None or any(refused is None for refused in answers):
