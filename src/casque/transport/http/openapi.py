@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from http import HTTPStatus
+from itertools import combinations
 from typing import Any
 
 import msgspec
@@ -202,11 +203,9 @@ def _monitoring() -> dict[str, Any]:
 
 
 def _completed(components: dict[str, Any]) -> dict[str, Any]:
-    for name, groups in EXCLUSIVE.items():
-        rules = []
-        for group in groups:
-            pairs = [(one, other) for number, one in enumerate(group) for other in group[number + 1 :]]
-            rules += [{"not": {"required": list(pair)}} for pair in pairs]
+    for name in EXCLUSIVE | RULES:
+        pairs = [pair for group in EXCLUSIVE.get(name, ()) for pair in combinations(group, 2)]
+        rules: list[dict[str, Any]] = [{"not": {"required": list(pair)}} for pair in pairs]
         components[name]["allOf"] = rules + RULES.get(name, [])
     for name, needs in NEEDS.items():
         components[name]["dependentRequired"] = needs
