@@ -33,6 +33,8 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     if path and report.failed and "PYTEST_XDIST_WORKER" not in os.environ:
         with Path(path).open("a+", encoding="utf-8") as failed:
             name = re.sub(r"@\w+$", "", report.nodeid)
+            if getattr(report, "_schemathesis_subtest", False):  # a part of a test, which cannot be run by itself
+                name = name.partition("[")[0]
             failed.seek(0)
             if f"{name}\n" not in failed.readlines():
                 failed.write(f"{name}\n")
