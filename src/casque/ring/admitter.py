@@ -251,14 +251,14 @@ class Admitter:
             drained = next((name for name in entrypoints if gates.drains(name)), None)
             if drained is not None:
                 raise QueueDrainingError(None if gates.queue is Gate.DRAINING else drained)
-            for some in several(places, ASKED_MAX):
+            for some in _portions(places, ASKED_MAX):
                 if fifo := next(iter((await shard.service.known(places=some)).fifos), None):
                     raise InvalidInputError(
                         f"the zone {fifo!r} is FIFO, and staged jobs are not; nothing was admitted. Enqueue them "
                         "with fifo=True, or use another zone"
                     )
             found: set[str] = set()
-            for asked in several(ids, ASKED_MAX):
+            for asked in _portions(ids, ASKED_MAX):
                 found |= (await shard.service.known(asked)).jobs
             return found
 
@@ -299,12 +299,12 @@ def _places(columns: Iterable[StagedJobs]) -> set[Place]:
 
 async def _held(shard: Shard, places: Collection[Place]) -> AsyncGenerator[Place]:
     """Those that are in this shard."""
-    for some in several(places, ASKED_MAX):
+    for some in _portions(places, ASKED_MAX):
         for place in (await shard.service.known(places=some)).places:
             yield place
 
 
-def several(things: Collection[T], most: int) -> Iterator[tuple[T, ...]]:
+def _portions(things: Collection[T], most: int) -> Iterator[tuple[T, ...]]:
     """So many at a time."""
     left = iter(things)
     while some := tuple(islice(left, most)):
