@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from casque.clock import new_nonce
 from casque.codec.archive import Range
 from casque.codec.head import KEY, Owner
 from casque.codec.log import LogHead, Mode, Segment, SnapshotRef, View, segment_key
@@ -123,7 +124,13 @@ def log_probed_before_the_head_is_claimed(patch: pytest.MonkeyPatch) -> None:
         self._seen_ms = self._clock.monotonic_ms()
         return Refreshed(state)
 
+    async def hold(self: LogJournal, state: State, batch: Batch) -> Refreshed:
+        self._solitude.claimed()
+        taken = await self.claim(state, Owner(batch.writer, new_nonce(self._rng)), batch, Mode.EXCLUSIVE)
+        return taken if taken is not None else Refreshed(await self.load())
+
     patch.setattr(LogJournal, "claim", claim)
+    patch.setattr(LogJournal, "hold", hold)
 
 
 def no_fence_after_a_change_of_epoch(patch: pytest.MonkeyPatch) -> None:

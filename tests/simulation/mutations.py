@@ -204,12 +204,12 @@ def leases_judged_by_wall_clocks(patch: pytest.MonkeyPatch) -> None:
         if state is None:
             return run_out
         self._sweep(state)
-        early: Iterator[Observed] = (
-            lease
-            for seen in self._all()
-            for lease in seen.leases
-            if clock.wall_ms() - (lease.beat_ms or 0) >= seen.length
-        )
+        watched = ((seen.length, state.jobs[lease.job_id]) for seen in self._all() for lease in seen.leases)
+        early = [
+            Observed(job.spec.id, job.token, job.beat_ms)
+            for length, job in watched
+            if clock.wall_ms() - (job.beat_ms or 0) >= length
+        ]
         return tuple(dict.fromkeys((*run_out, *early)))
 
     patch.setattr(Reaper, "due", hasty)

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from casque import checks
-from casque.client.job import Job
+from casque.client.job import Job, ack_of
 from casque.client.opening import Surroundings
 from casque.clock import Random
 from casque.errors import CasqueError, InvalidInputError
@@ -89,7 +89,7 @@ class LeaseVerbs:
         [None, None, None]
         JobNotFoundError
         """
-        checked = [_outcome(one, self._parts) for one in outcomes]
+        checked = [ack_of(one) if isinstance(one, Job) else _outcome(one, self._parts) for one in outcomes]
         return await self._service.settle(checked, request_id=checks.request_id(request_id))
 
     async def heartbeat(self, job_id: str, token: int | None = None) -> None:
@@ -99,9 +99,6 @@ class LeaseVerbs:
 
 def _outcome(one: Any, parts: Surroundings) -> Outcome:
     """Made whole, and checked: whatever is no number or no text would reach the queue itself."""
-    if isinstance(one, Job):
-        one.lease_holder()
-        return Outcome(one.record.spec.id, one.record.token)
     if type(one) is not Outcome:
         raise InvalidInputError(f"settle takes claimed jobs and outcomes, not {type(one).__name__}")
     checks.job_id(one.job_id)

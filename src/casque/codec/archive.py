@@ -6,7 +6,7 @@ positions alone, so whoever writes the range writes the same. A range that spans
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
@@ -57,21 +57,22 @@ def parse_hour(key: str) -> str:
     return key.removeprefix(ARCHIVE).partition("/")[0]
 
 
-def encode_archived(finished: Iterable[Finished]) -> Iterator[bytes]:
+def archived_bytes(finished: Sequence[Finished]) -> int:
+    """About how large they are together."""
+    size = sum([len(one.job.spec.payload) for one in finished])
+    size += sum([len(one.result) for one in finished if one.result is not None])
+    return size + sum([one.job.tries_bytes for one in finished if one.job.tries])
+
+
+def encode_archived(finished: Sequence[Finished]) -> Iterator[bytes]:
     """Their lines in pieces, so that whoever asks for them can do something else in between."""
-    some: list[ArchivedJob] = []
-    size = 0
-    for one in finished:
-        some.append(archived_job(one))
-        size += len(one.job.spec.payload) + len(one.result or b"")
-        if one.job.tries:
-            size += one.job.tries_bytes
-        if len(some) == PIECE_JOBS or size >= PIECE_BYTES:
-            yield _encoder.encode_lines(some)
-            some.clear()
-            size = 0
-    if some:
-        yield _encoder.encode_lines(some)
+    start = 0
+    while start < len(finished):
+        some = finished[start : start + PIECE_JOBS]
+        while len(some) > 1 and archived_bytes(some) > PIECE_BYTES:
+            some = some[: len(some) // 2]
+        yield _encoder.encode_lines([archived_job(one) for one in some])
+        start += len(some)
 
 
 def archived_job(finished: Finished) -> ArchivedJob:

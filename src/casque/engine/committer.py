@@ -208,6 +208,22 @@ class Committer:
                     "at once. Nothing was done; try again, or raise conflict_retries"
                 )
 
+    async def hold(self) -> None:
+        """Between two commits: a writer that has been alone for a while takes the queue for itself.
+
+        No caller waits for it, so its failures are nobody's: whatever comes next starts from what the store says.
+        """
+        if self.known is None or not self._journal.takes_hold:
+            return
+        try:
+            self._take(await self._journal.hold(self.known, self._next()))
+        except CasqueError as error:
+            self._begin_anew()
+            log.warning("the queue could not be taken by a writer that is alone, and stays open to all: %s", error)
+        except BaseException:
+            self._begin_anew()
+            raise
+
     def _landed_since(self, number: int) -> bool:
         """Whether this batch or a later one of ours is part of the state."""
         return self.state.writers.get(self.writer, 0) >= number

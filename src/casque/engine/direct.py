@@ -66,6 +66,7 @@ class DirectCommit:
             self._committer.news()  # nobody here watches leases
             if (work := self._committer.maintenance()) is not None:
                 await work
+            await self._committer.hold()
         if operation.error is not None:
             raise operation.error
         return operation.answer

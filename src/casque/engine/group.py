@@ -267,6 +267,8 @@ class GroupCommit:
             self._pace_polling(found=self._settle(batch))
             if asked:
                 self._begin_following()
+            if not self._closing:
+                await self._committer.hold()
 
     def _take(self) -> list[Operation]:
         """The next batch: those who waited longest, without those who have left."""

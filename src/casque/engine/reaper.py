@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, groupby
+from typing import TypeAlias
 
 import msgspec
 
@@ -29,7 +30,7 @@ from casque.state import (
 )
 from casque.types import JobRecord, JobState
 
-_BEGUN = frozenset({Claimed, Beaten, Advanced})
+_RENEWED = frozenset({Beaten, Advanced})
 _ZONES = frozenset({ZoneLeased, ZoneBeaten, ZoneReleased, ZoneExpired})
 TAKEN_BACK_AT_ONCE = 1_000
 TICK_MS = 1_000
@@ -39,13 +40,16 @@ SLACK = 1_000
 """So many leases that have ended may still be watched, and as many more as there are jobs running."""
 _RUNNING = JobState.RUNNING
 
+_Lease: TypeAlias = Claimed | Observed
+"""What is watched. The event of a claim is enough to tell a lease that was not renewed since, and is there already."""
+
 
 class _Seen(msgspec.Struct, eq=False):
     """Leases of one length that were seen at one moment: those of one commit, as a rule."""
 
     length: int
     deadline_ms: int
-    leases: deque[Observed]
+    leases: deque[_Lease]
 
 
 class Reaper:
@@ -80,9 +84,11 @@ class Reaper:
         jobs, now_ms = state.jobs, self._clock.monotonic_ms()
         # Most commits do one thing to many jobs.
         for kind, alike in groupby(events, type):
-            if kind in _BEGUN:
-                begun = [jobs.get(event.job_id) for event in alike]  # type: ignore[union-attr]
-                self._watch_all([job for job in begun if job is not None and job.state is _RUNNING], now_ms)
+            if kind is Claimed:
+                self._watch_claims(list(alike), now_ms)  # type: ignore[arg-type]
+            elif kind in _RENEWED:
+                renewed = [jobs.get(event.job_id) for event in alike]  # type: ignore[union-attr]
+                self._watch_all([job for job in renewed if job is not None and job.state is _RUNNING], now_ms)
             elif kind in _ZONES:
                 self._zones.note({event.zone for event in alike}, state, now_ms)  # type: ignore[union-attr]
         if not state.running:
@@ -92,27 +98,31 @@ class Reaper:
 
     def resync(self, state: State) -> None:
         """Take note of a state that came from elsewhere: leases that look as before keep their deadline."""
-        known = {lease: seen.deadline_ms for seen in self._all() for lease in map(_looks, seen.leases)}
+        # A lease that was renewed is there several times: what was seen last counts.
+        known = {(one.job_id, one.token): (one, seen.deadline_ms) for seen in self._all() for one in seen.leases}
         self._by_length, self._watched = {}, 0
         kept: list[tuple[int, JobRecord]] = []
         fresh: list[JobRecord] = []
         for job in state.leases():
-            deadline_ms = known.get((job.spec.id, job.token, job.beat_ms))
-            if deadline_ms is not None:
+            lease, deadline_ms = known.get((job.spec.id, job.token), (None, 0))
+            if lease is not None and _is_as_before(lease, job):
                 kept.append((deadline_ms, job))
             else:
                 fresh.append(job)
         for deadline_ms, job in sorted(kept, key=lambda item: item[0]):
-            self._add(self._length(job), deadline_ms, [job])
+            self._add(job.lease_ms, deadline_ms, [_seen(job)])
         now_ms = self._clock.monotonic_ms()
         self._zones.resync(state, now_ms)
         for job in fresh:
             # Somebody else's worker: a little later than they would themselves, so that not all rush at once.
-            self._watch_all([job], now_ms + int(self._length(job) * 0.1 * self._rng.random()))
+            self._watch_all([job], now_ms + int(self._length(job.lease_ms) * 0.1 * self._rng.random()))
 
     def due(self, state: State | None) -> tuple[Observed | ObservedZone, ...]:
-        """Leases that have gone their full length without a change, as far as that state knows."""
+        """Leases that have gone their full length without a change, as far as that state knows. Without one nobody
+        knows, and there has to be a look first."""
         self.awake()
+        if state is None:
+            return ()
         now_ms = self._clock.monotonic_ms()
         out: list[Observed | ObservedZone] = [*self._zones.due(now_ms, state)]
         for several in self._by_length.values():
@@ -134,11 +144,11 @@ class Reaper:
         self._acted_on_jobs([lease for lease in several if isinstance(lease, Observed)], state, now_ms)
 
     def _acted_on_jobs(self, leases: Sequence[Observed], state: State, now_ms: int) -> None:
-        done = set(map(_looks, leases))
+        done = {(lease.job_id, lease.token) for lease in leases}
         for several in self._by_length.values():
             for seen in several:
                 # They were the first ones, and still are.
-                while seen.leases and _looks(seen.leases[0]) in done:
+                while seen.leases and (seen.leases[0].job_id, seen.leases[0].token) in done:
                     self._forget_first(seen)
                 if seen.leases:
                     break
@@ -153,12 +163,20 @@ class Reaper:
             firsts.append(zone_ms)
         return min(firsts, default=None)
 
-    def _watch_all(self, jobs: Sequence[JobRecord], from_ms: int) -> None:
-        for length, alike in groupby(jobs, self._length):
-            self._add(length, from_ms + length, alike)
+    def _watch_claims(self, claims: Sequence[Claimed], from_ms: int) -> None:
+        if len({claim.lease_ms for claim in claims}) == 1:
+            length_ms = claims[0].lease_ms
+            self._add(length_ms, from_ms + self._length(length_ms), claims)
+        else:
+            for length_ms, alike in groupby(claims, lambda claim: claim.lease_ms):
+                self._add(length_ms, from_ms + self._length(length_ms), alike)
 
-    def _add(self, length: int, deadline_ms: int, jobs: Iterable[JobRecord]) -> None:
-        leases = deque([Observed(job.spec.id, job.token, job.beat_ms) for job in jobs])
+    def _watch_all(self, jobs: Sequence[JobRecord], from_ms: int) -> None:
+        for length_ms, alike in groupby(jobs, lambda job: job.lease_ms):
+            self._add(length_ms, from_ms + self._length(length_ms), map(_seen, alike))
+
+    def _add(self, length_ms: int, deadline_ms: int, several_leases: Iterable[_Lease]) -> None:
+        length, leases = self._length(length_ms), deque(several_leases)
         self._watched += len(leases)
         several = self._by_length.setdefault(length, deque())
         if several and several[-1].deadline_ms == deadline_ms:
@@ -166,14 +184,15 @@ class Reaper:
         else:
             several.append(_Seen(length, deadline_ms, leases))
 
-    def _first(self, seen: _Seen, most: int, state: State | None) -> list[Observed]:
+    def _first(self, seen: _Seen, most: int, state: State) -> list[Observed]:
         """The first ones that still look as they did. What has ended before them is forgotten."""
         found: list[Observed] = []
         while seen.leases and len(found) < most:
             lease = seen.leases[0]
             self._forget_first(seen)
-            if state is None or _looks_the_same(lease, state):
-                found.append(lease)
+            job = state.jobs.get(lease.job_id)
+            if job is not None and _is_as_before(lease, job):
+                found.append(_seen(job))
         seen.leases.extendleft(reversed(found))
         self._watched += len(found)
         return found
@@ -184,17 +203,19 @@ class Reaper:
 
     def _sweep(self, state: State) -> None:
         """Only what still looks as it did."""
+        jobs = state.jobs
         for length, several in self._by_length.items():
             for seen in several:
-                seen.leases = deque([lease for lease in seen.leases if _looks_the_same(lease, state)])
+                now = [(lease, jobs.get(lease.job_id)) for lease in seen.leases]
+                seen.leases = deque([lease for lease, job in now if job is not None and _is_as_before(lease, job)])
             self._by_length[length] = deque(seen for seen in several if seen.leases)
         self._watched = sum(len(seen.leases) for seen in self._all())
 
     def _all(self) -> Iterator[_Seen]:
         return chain.from_iterable(self._by_length.values())
 
-    def _length(self, job: JobRecord) -> int:
-        return job.lease_ms or self._lease_ms
+    def _length(self, lease_ms: int) -> int:
+        return lease_ms or self._lease_ms
 
 
 def _drop_empty(several: deque[_Seen]) -> None:
@@ -203,10 +224,12 @@ def _drop_empty(several: deque[_Seen]) -> None:
         several.popleft()
 
 
-def _looks_the_same(lease: Observed, state: State) -> bool:
-    job = state.jobs.get(lease.job_id)
-    return job is not None and job.state is _RUNNING and (job.token, job.beat_ms) == (lease.token, lease.beat_ms)
+def _is_as_before(lease: _Lease, job: JobRecord) -> bool:
+    """Whether this job is still held by that very lease, and nobody has renewed it."""
+    if job.state is not _RUNNING or job.token != lease.token:
+        return False
+    return job.beat_ms == (job.claimed_ms if type(lease) is Claimed else lease.beat_ms)  # type: ignore[union-attr]
 
 
-def _looks(lease: Observed) -> tuple[str, int, int | None]:
-    return lease.job_id, lease.token, lease.beat_ms
+def _seen(job: JobRecord) -> Observed:
+    return Observed(job.spec.id, job.token, job.beat_ms)

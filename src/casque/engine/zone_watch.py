@@ -41,12 +41,12 @@ class ZoneWatch:
     def resync(self, state: State, now_ms: int) -> None:
         self.note([*self._by_zone, *state.zone_leases], state, now_ms)
 
-    def due(self, now_ms: int, state: State | None) -> list[ObservedZone]:
+    def due(self, now_ms: int, state: State) -> list[ObservedZone]:
         """Those that have gone their full length without a change, as far as that state knows."""
         found: list[_Watched] = []
         while (first := self._first()) is not None and first.deadline_ms <= now_ms:
             heappop(self._heap)
-            if state is None or _looks_the_same(first.lease, state):
+            if _looks_the_same(first.lease, state):
                 found.append(first)
             else:
                 del self._by_zone[first.lease.zone]

@@ -4,11 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from itertools import groupby
 
 from casque.clock import Clock, Random, yield_once
-from casque.codec.archive import ARCHIVE, HOUR_MS, Range, agree, archive_key, encode_archived, hour_of, parse_key
+from casque.codec.archive import (
+    ARCHIVE,
+    HOUR_MS,
+    Range,
+    agree,
+    archive_key,
+    archived_bytes,
+    encode_archived,
+    hour_of,
+    parse_key,
+)
 from casque.errors import CorruptQueueError, StorageError
 from casque.journal.patience import Patience
 from casque.journal.tries import Tries
@@ -69,20 +79,21 @@ class ArchivePace:
         """When, on the monotonic clock, there is something to archive."""
         if self._since_ms is None:
             return None
-        if self._jobs >= (self._jobs_max or ARCHIVE_JOBS) or self._bytes >= ARCHIVE_BYTES:
+        if self._are_many or self._bytes >= ARCHIVE_BYTES:
             return self._since_ms
         return self._since_ms + int(self._interval_ms * self._slack)
 
+    @property
+    def _are_many(self) -> bool:
+        """Whatever their size."""
+        return self._jobs >= (self._jobs_max or ARCHIVE_JOBS)
+
     def _weigh(self, finished: Sequence[Finished]) -> None:
         """A turn adds few to many: only those are looked at."""
-        weighed = self._weighed
-        for one in reversed(finished):
-            if one.position <= weighed:
-                break
-            self._jobs += 1
-            self._bytes += len(one.job.spec.payload) + len(one.result or b"")
-            if one.job.tries:
-                self._bytes += one.job.tries_bytes
+        first = bisect_right(finished, self._weighed, key=position_of)
+        self._jobs += len(finished) - first
+        if not self._are_many:
+            self._bytes += archived_bytes(finished[first:])
         self._weighed = finished[-1].position
 
 
@@ -148,8 +159,10 @@ def _between(finished: Sequence[Finished], range_: Range) -> Sequence[Finished]:
     return finished[first : bisect_right(finished, range_.last, first, key=position_of)]
 
 
-def _by_hour(finished: Iterable[Finished]) -> list[tuple[str, list[Finished]]]:
+def _by_hour(finished: Sequence[Finished]) -> list[tuple[str, Sequence[Finished]]]:
     """Clocks differ, so that an hour may come again."""
+    if len(hours := {at_ms // HOUR_MS for at_ms in {one.at_ms for one in finished}}) == 1:
+        return [(hour_of(hours.pop() * HOUR_MS), finished)]
     found: dict[int, list[Finished]] = {}
     for hour, some in groupby(finished, _hour):
         found.setdefault(hour, []).extend(some)

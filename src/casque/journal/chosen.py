@@ -85,6 +85,13 @@ class ChosenJournal:
     def hesitation_s(self) -> float:
         return self._chosen.hesitation_s()
 
+    @property
+    def takes_hold(self) -> bool:
+        return self._chosen.takes_hold
+
+    async def hold(self, state: State, batch: Batch) -> Refreshed:
+        return await self._chosen.hold(state, batch)
+
     async def append(self, state: State, batch: Batch) -> Appended:
         return await self._chosen.append(state, batch)
 

@@ -173,6 +173,11 @@ class DocumentJournal:
     def hesitation_s(self) -> float:
         return 0  # whoever writes whole queues has more to be fair about: see the committer
 
+    takes_hold = False  # a commit costs its one write, alone or not
+
+    async def hold(self, state: State, batch: Batch) -> Refreshed:  # noqa: ARG002
+        return Refreshed(state)
+
     async def append(self, state: State, batch: Batch) -> Appended:
         """
         Raises:

@@ -84,6 +84,20 @@ class Journal(Protocol):
         """How long courtesy to other writers asks to wait before the next batch is decided; 0 for not at all."""
         ...
 
+    @property
+    def takes_hold(self) -> bool:
+        """Whether this writer has been alone for so long that it should take the queue for itself with `hold`."""
+        ...
+
+    async def hold(self, state: State, batch: Batch) -> Refreshed:
+        """Do that, between two commits: what comes back is the state to decide the next batch on, whether it worked or
+        not. Before a large batch is decided, and not after it, when it would have to be decided again.
+
+        Raises:
+            StorageError, UnknownOutcomeError: the store failed. The caller must `load` next.
+        """
+        ...
+
     async def append(self, state: State, batch: Batch) -> Appended:
         """Make the state's pending events durable. On `Landed` they are committed in the state that comes back.
 

@@ -7,7 +7,7 @@ functions. Applying an event replaces a job's frozen record and notes the old on
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby, islice
 from typing import Any
 
@@ -831,16 +831,60 @@ class State:
     def _settle(self, c: Settle, now_ms: int) -> list[CasqueError | None]:
         if (seen := self._answered(c, "settle")) is not None:
             return _settled_before(c, seen)
+        before = len(self.events)
+        answers: list[CasqueError | None]
+        if (done := self._all_done(c.outcomes)) is not None:
+            self._ack_run(c.outcomes, done, now_ms)
+            answers = [None] * len(done)
+        else:
+            answers = self._settle_each(c.outcomes, now_ms)
+        # Also what was told by another call before, and needed nothing done: whoever asks again is to hear the same.
+        if c.request_id is not None and (len(self.events) > before or None in answers):
+            self._remember(c.request_id, "settle", now_ms, jobs=_fates(answers), count=len(answers))
+        return answers
+
+    def _all_done(self, outcomes: Sequence[Outcome]) -> list[JobRecord] | None:
+        """The jobs, if nothing is told of them but that they are done, each once and by whoever holds its lease."""
+        ids = [outcome.job_id for outcome in outcomes]
+        done: list[JobRecord] = []
+        for job, outcome in zip(map(self.jobs.get, ids), outcomes, strict=True):
+            if job is None or job.token != outcome.token or job.state is not RUNNING:
+                return None
+            if outcome.error is not None or outcome.crashed or outcome.snoozed or outcome.cancelled:
+                return None
+            done.append(job)
+        return done if len(set(ids)) == len(ids) else None
+
+    def _ack_run(self, outcomes: Sequence[Outcome], jobs: list[JobRecord], now_ms: int) -> None:
+        """Ack all of these: in half the time that one by one would take."""
+        self.events += [Acked(outcome.job_id, outcome.token, outcome.result) for outcome in outcomes]
+        self._undo += jobs
+        for outcome in outcomes:
+            del self.jobs[outcome.job_id]
+        self.running -= len(jobs)
+        self.counters.done += len(jobs)
+        if self.keys or self.zone_jobs or self.ring is not None:
+            for job in jobs:
+                if job.spec.zone is not None:
+                    self._ready.fair.started(job, -1)
+                self._give_up_place(job.spec)
+        if self._keeps_finished:
+            position = self.position + 1
+            self.finished += [
+                Finished(position, now_ms, job, DONE, job.error, outcome.result)
+                for job, outcome in zip(jobs, outcomes, strict=True)
+            ]
+
+    def _settle_each(self, outcomes: Sequence[Outcome], now_ms: int) -> list[CasqueError | None]:
         answers: list[CasqueError | None] = []
-        jobs, events, before = self.jobs, self.events, len(self.events)
-        for outcome in c.outcomes:
+        jobs, events = self.jobs, self.events
+        for outcome in outcomes:
             job = jobs.get(outcome.job_id)
             if job is None:
                 answers.append(JobNotFoundError(outcome.job_id))
             elif job.token != outcome.token or job.state is not RUNNING:
                 answers.append(None if _failed_so(job, outcome) else LeaseLostError(outcome.job_id, outcome.token))
             elif outcome.error is None and not (outcome.crashed or outcome.snoozed or outcome.cancelled):
-                # What most outcomes are: not a detour more than needed.
                 acked = Acked(outcome.job_id, outcome.token, outcome.result)
                 events.append(acked)
                 self._apply_acked(acked, now_ms)
@@ -856,9 +900,6 @@ class State:
                 events.append(event)
                 self._appliers[type(event)](event, now_ms)
                 answers.append(None)
-        # Also what was told by another call before, and needed nothing done: whoever asks again is to hear the same.
-        if c.request_id is not None and (len(events) > before or None in answers):
-            self._remember(c.request_id, "settle", now_ms, jobs=_fates(answers), count=len(answers))
         return answers
 
     def _other_end(
@@ -1448,13 +1489,17 @@ class State:
         else:
             self.waiting -= 1
             self._forget_waiting(job)
-        if job.spec.key is not None:
-            del self.keys[job.spec.key]
-        if job.spec.zone is not None:
-            self._leave_zone(job.spec)
-        if self.ring is not None:
-            self.places.drop(job.spec)
+        self._give_up_place(job.spec)
         return job
+
+    def _give_up_place(self, spec: JobSpec) -> None:
+        """It has left: its key is free, and its zone holds one less."""
+        if spec.key is not None:
+            del self.keys[spec.key]
+        if spec.zone is not None:
+            self._leave_zone(spec)
+        if self.ring is not None:
+            self.places.drop(spec)
 
     def _join_zone(self, spec: JobSpec) -> None:
         zone = spec.zone

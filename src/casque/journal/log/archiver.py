@@ -10,9 +10,8 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from itertools import islice
 
-from casque.codec.archive import Range
+from casque.codec.archive import Range, archived_bytes
 from casque.codec.log import LogHead
 from casque.journal import archive
 from casque.journal.archive import write_range
@@ -84,13 +83,15 @@ class Archiver:
 def claim(finished: Sequence[Finished], begin: int, position: int) -> int | None:
     """Where the next range ends, at `position` or before it; None if there is nothing to archive."""
     jobs = size = 0
-    last = begin
-    for one in islice(finished, bisect_right(finished, begin, key=position_of), None):
-        if one.position > last and (jobs >= RANGE_JOBS or size >= RANGE_BYTES):
+    last, start = begin, bisect_right(finished, begin, key=position_of)
+    while start < len(finished):
+        if jobs >= RANGE_JOBS or size >= RANGE_BYTES:
             return last
-        jobs += 1
-        size += len(one.job.spec.payload) + len(one.result or b"")
-        if one.job.tries:
-            size += one.job.tries_bytes
-        last = one.position
+        # All that one commit finished. How large it is matters only if there are not too many anyway.
+        last = finished[start].position
+        end = bisect_right(finished, last, start, key=position_of)
+        jobs += end - start
+        if jobs < RANGE_JOBS:
+            size += archived_bytes(finished[start:end])
+        start = end
     return position if jobs else None

@@ -61,6 +61,9 @@ from casque.types import Finished
 
 log = logger("journal")
 
+HOLDS_MAX = 3
+"""How often a writer that is alone tries to take the queue for itself, if the head was changed just then."""
+
 
 class LogJournal(Replica):
     """Segments, snapshots and a head under one root of a store."""
@@ -212,8 +215,6 @@ class LogJournal(Replica):
             work = self._flip(state, batch)
         elif self._tip.epoch < self._epoch:
             work = self._fence(state, batch)
-        elif self._solitude.lasts:
-            work = self._hold(state, batch)
         else:
             return None
         self.undo(state)
@@ -253,14 +254,24 @@ class LogJournal(Replica):
         replay(state, segment)
         self._advance(Placed(segment, fence, digest(fence)))
 
-    async def _hold(self, state: State, batch: Batch) -> Refreshed:
+    @property
+    def takes_hold(self) -> bool:
+        is_open = self._stance is Stance.OPEN and self._mode is Mode.OPEN and self._tip.epoch == self._epoch
+        return is_open and self._solitude.lasts
+
+    async def hold(self, state: State, batch: Batch) -> Refreshed:
         """Alone for a while: take the queue for myself, unless that turns out to be difficult."""
         self._solitude.claimed()
-        try:
-            taken = await self.claim(state, Owner(batch.writer, new_nonce(self._rng)), batch, Mode.EXCLUSIVE)
-        except (StorageError, UnknownOutcomeError):
-            taken = None
-        return taken if taken is not None else Refreshed(await self.load())
+        owner = Owner(batch.writer, new_nonce(self._rng))
+        for _ in range(HOLDS_MAX):
+            began_ms = self._clock.monotonic_ms()
+            claim = await self._claim_head(owner, batch, Mode.EXCLUSIVE)
+            if claim is not None:
+                taken = await self._take_over(state, claim, batch, began_ms)
+                return taken if taken is not None else Refreshed(await self.load())
+            if self._head.known is None or self._head.known.epoch != self._epoch:
+                break  # somebody else wants to write; otherwise it was the work beside the commits
+        return await self.refresh(state)
 
     # --- Leading ---
 
@@ -290,15 +301,23 @@ class LogJournal(Replica):
         None if somebody else was faster: `load` next, and wait before trying again.
         """
         await self._be_there(batch)
-        head, began_ms = await self._head.read(), self._clock.monotonic_ms()
+        began_ms = self._clock.monotonic_ms()
+        claim = await self._claim_head(owner, batch, mode, seen)
+        return None if claim is None else await self._take_over(state, claim, batch, began_ms)
+
+    async def _claim_head(self, owner: Owner, batch: Batch, mode: Mode, seen: Sighting | None = None) -> LogHead | None:
+        """The head first: from now on whoever led can neither publish a snapshot nor raise the floor."""
+        head = await self._head.read()
         # A queue that was not there begins with version 1. Otherwise: whoever changed it is alive.
         if seen is not None and (head.epoch, head.version) != (seen.epoch, max(seen.version, 1)):
             return None
-        # The head first: from now on whoever led can neither publish a snapshot nor raise the floor.
         claim = head.next(batch.writer, epoch=head.epoch + 1, mode=mode, owner=owner)
-        if not await self._head.replace(claim):
-            return None
+        return claim if await self._head.replace(claim) else None
+
+    async def _take_over(self, state: State, claim: LogHead, batch: Batch, began_ms: int) -> Refreshed | None:
+        """The head is claimed; None if somebody else claimed it after that."""
         events: list[Event] = []
+        mode = claim.mode
         if claim.floor > self._verified or state.position != self._verified:
             state = await self.load()
         self._epoch, self._mode = claim.epoch, mode

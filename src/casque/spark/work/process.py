@@ -23,6 +23,7 @@ from casque.spark.work.functions import Functions, functions_of
 from casque.spark.work.options import LEASE, TIMEOUT, Kind, Until, WorkOptions, checked, choice
 from casque.spark.work.results import ResultsTable
 from casque.spark.work.summary import Summary
+from casque.spark.work.turns import short_turns
 from casque.worker.handlers import Handlers
 from casque.worker.named import app_named
 from casque.worker.worker import located
@@ -228,7 +229,8 @@ class _Run:
 
         def run() -> None:
             try:
-                answer.append(asyncio.run(work()))
+                with short_turns():
+                    answer.append(asyncio.run(work()))
             except BaseException as error:  # noqa: BLE001  raised again where the caller is
                 failure.append(error)
             finally:

@@ -36,7 +36,7 @@ async def settle(queue: Queue[bytes], done: Sequence[Job[bytes]], outcomes: Sequ
     parts = [told[start : start + AT_ONCE] for start in range(0, len(told), AT_ONCE)]
     # With an id, a call that got no answer can be repeated: by the client that follows a failover, for example.
     answers = await asyncio.gather(*(queue.settle(part, request_id=new_id(rng)) for part in parts))
-    late = [_too_late(answer) for several in answers for answer in several]
+    late = [answer is not None and _too_late(answer) for several in answers for answer in several]
     late_done = sum(late[: len(done)])
     counts = Counter(done=len(done) - late_done, lost=late_done)
     counts.update("lost" if refused else _how(one) for one, refused in zip(outcomes, late[len(done) :], strict=True))
@@ -51,7 +51,7 @@ def _how(outcome: Outcome) -> str:
     return "done" if outcome.error is None else "failed"
 
 
-def _too_late(answer: CasqueError | None) -> bool:
-    if answer is None or isinstance(answer, LeaseLostError | JobNotFoundError):
-        return answer is not None
+def _too_late(answer: CasqueError) -> bool:
+    if isinstance(answer, LeaseLostError | JobNotFoundError):
+        return True
     raise answer

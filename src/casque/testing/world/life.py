@@ -273,6 +273,7 @@ class Life:
         """Every state that it accepts is held against the history."""
         self.writers[committer.writer] = worker
         commit, refresh, load, lead = committer.commit, committer.refresh, committer.open, committer.lead
+        hold = committer.hold
 
         async def watched_commit(decide: Decide) -> None:
             try:
@@ -290,6 +291,11 @@ class Life:
             await refresh()
             self._accepted(history, committer.state, landed)
 
+        async def watched_hold() -> None:
+            await hold()
+            if committer.known is not None:
+                self._accepted(history, committer.known)
+
         async def watched_open() -> None:
             if committer.known is None:
                 landed = history.position
@@ -306,6 +312,7 @@ class Life:
         committer.lead = watched_lead  # type: ignore[method-assign]
         committer.commit = watched_commit  # type: ignore[method-assign]
         committer.refresh = watched_refresh  # type: ignore[method-assign]
+        committer.hold = watched_hold  # type: ignore[method-assign]
         committer.open = watched_open  # type: ignore[method-assign]
         return committer
 

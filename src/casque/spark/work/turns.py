@@ -1,0 +1,36 @@
+"""Threads of the driver hand over to each other soon, for as long as it works.
+
+A trip to Spark makes about a hundred short calls to the JVM, one after the other. After each of them its thread needs
+the interpreter back, and the thread that claims and settles would keep it for 5 ms at a time: half a second a trip.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+TURN_S = 0.0002
+
+_guard = threading.Lock()
+_under_way = 0
+_before_s = 0.0
+
+
+@contextmanager
+def short_turns() -> Iterator[None]:
+    """The interpreter has one setting for all threads: the last one to leave puts back what the first one found."""
+    global _under_way, _before_s  # noqa: PLW0603
+    with _guard:
+        if not _under_way:
+            _before_s = sys.getswitchinterval()
+            sys.setswitchinterval(min(_before_s, TURN_S))
+        _under_way += 1
+    try:
+        yield
+    finally:
+        with _guard:
+            _under_way -= 1
+            if not _under_way:
+                sys.setswitchinterval(_before_s)
