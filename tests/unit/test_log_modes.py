@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from functools import partial
 from itertools import count
 from typing import Any
 
 import pytest
 
-from casque import LeadershipLostError, Queue, QueueLedError
+from casque import LeadershipLostError, Queue, QueueLedError, StorageError
 from casque.clock import Random
 from casque.codec.head import Owner
+from casque.codec.log import decode_head, encode_head
+from casque.engine.committer import Committer
 from casque.journal.log import LogJournal, pace, snapshots
+from casque.journal.log.journal import HOLDS_MAX
 from casque.journal.log.solitude import ALONE_COMMITS
 from casque.journal.port import Batch, Landed
 from casque.settings import QueueSettings
 from casque.state import Enqueue, State
 from casque.storage.memory import MemoryStore
-from casque.storage.port import Stored
+from casque.storage.port import Outcome, Store, Stored
 from casque.testing.clock import ManualClock, settle
 from casque.testing.gated import GatedStore
 from casque.types import JobSpec
@@ -55,6 +60,35 @@ async def fences(store: MemoryStore) -> list[int]:
     return found
 
 
+CLOCK = ManualClock()
+
+
+def a_committer(store: Store) -> Committer:
+    settings, rng = QueueSettings(), Random(next(SEEDS))
+    journal = LogJournal(store, settings=settings, clock=CLOCK, rng=rng)
+    return Committer(journal, settings=settings, clock=CLOCK, rng=rng)
+
+
+def one_more(decided: list[int], number: int, state: State, now_ms: int) -> None:
+    decided.append(number)
+    state.execute(Enqueue((JobSpec(f"job {number}", "send", b""),)), now_ms)
+
+
+class MeddledStore(GatedStore):
+    """Somebody else of this process changes the head just before it is replaced, so many times."""
+
+    meddle = 0
+
+    async def replace(self, key: str, body: bytes, *, expected: str) -> Outcome:
+        if self.meddle:
+            self.meddle -= 1
+            read = await self._store.get(key)
+            assert isinstance(read, Stored)
+            newer = decode_head(key, read.body)
+            await self._store.replace(key, encode_head(newer.next("beside")), expected=read.etag)
+        return await super().replace(key, body, expected=expected)
+
+
 async def alone(queue: Queue[bytes]) -> None:
     """Long enough for the writer to take the queue for itself."""
     for _ in range(ALONE_COMMITS + 1):
@@ -76,6 +110,63 @@ async def test_a_writer_that_is_alone_takes_the_queue_and_then_makes_one_request
         for _ in range(10):
             await q.enqueue("send", b"1")
         assert store.requests - before == {"create": 10}
+
+
+async def test_a_writer_that_is_alone_takes_the_queue_between_two_commits_and_decides_each_of_them_once() -> None:
+    decided: list[int] = []
+    store = MemoryStore()
+    committer = a_committer(store)
+    for number in range(ALONE_COMMITS + 3):
+        await committer.commit(partial(one_more, decided, number))
+        await committer.hold()
+    assert decided == list(range(ALONE_COMMITS + 3))
+    assert (await head_of(store))["mode"] == "exclusive"
+    assert await fences(store) == [ALONE_COMMITS + 1]
+
+
+async def test_work_beside_the_commits_that_changes_the_head_costs_a_second_try_and_no_loading() -> None:
+    memory = MemoryStore()
+    store = MeddledStore(memory)
+    committer = a_committer(store)
+    for number in range(ALONE_COMMITS):
+        await committer.commit(partial(one_more, [], number))
+    known, store.meddle = committer.known, 1
+    before = store.requests.copy()
+    await committer.hold()
+    assert committer.known is known
+    assert (await head_of(memory))["mode"] == "exclusive"
+    assert (store.requests - before)["list"] == 0
+    await committer.commit(partial(one_more, [], 99))
+    assert len(committer.state.jobs) == ALONE_COMMITS + 1
+
+
+async def test_a_head_that_never_stands_still_leaves_the_queue_open_to_all() -> None:
+    memory = MemoryStore()
+    store = MeddledStore(memory)
+    committer = a_committer(store)
+    for number in range(ALONE_COMMITS):
+        await committer.commit(partial(one_more, [], number))
+    known, store.meddle = committer.known, HOLDS_MAX
+    await committer.hold()
+    assert committer.known is known
+    assert (await head_of(memory))["mode"] == "open"
+    await committer.commit(partial(one_more, [], 99))
+    assert len(committer.state.jobs) == ALONE_COMMITS + 1
+
+
+async def test_a_store_that_fails_while_the_queue_is_taken_fails_no_call() -> None:
+    store = GatedStore(MemoryStore())
+    committer = a_committer(store)
+    for number in range(ALONE_COMMITS):
+        await committer.commit(partial(one_more, [], number))
+    store.fail = StorageError("slow down")
+    holding = asyncio.create_task(committer.hold())
+    while not holding.done():
+        await CLOCK.advance(1)
+    assert committer.known is None
+    store.fail = None
+    await committer.commit(partial(one_more, [], 99))
+    assert len(committer.state.jobs) == ALONE_COMMITS + 1
 
 
 async def test_whoever_comes_makes_the_queue_open_again_and_nobody_loses_anything() -> None:

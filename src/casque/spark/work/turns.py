@@ -25,7 +25,7 @@ def short_turns() -> Iterator[None]:
     with _guard:
         if not _under_way:
             _before_s = sys.getswitchinterval()
-            sys.setswitchinterval(min(_before_s, TURN_S))
+            _hand_over_after(min(_before_s, TURN_S))
         _under_way += 1
     try:
         yield
@@ -33,4 +33,9 @@ def short_turns() -> Iterator[None]:
         with _guard:
             _under_way -= 1
             if not _under_way:
-                sys.setswitchinterval(_before_s)
+                _hand_over_after(_before_s)
+
+
+def _hand_over_after(seconds: float) -> None:
+    if seconds != sys.getswitchinterval():  # which rounds what it is told
+        sys.setswitchinterval(seconds)
