@@ -25,6 +25,8 @@ PAYLOAD = b'{"to":"somebody@example.org","number":12345678}'
 FILL_AT_ONCE = 10_000
 BATCH = 50_000
 CLAIM = 10_000
+WARM_UPS = 2
+"""The first round starts Python's workers and takes four times as long; in the second Java still compiles."""
 
 
 def measure(scale: Scale, steps: Steps) -> Section:
@@ -61,15 +63,16 @@ def _no_ops(spark: SparkSession, directory: Path, scale: Scale, steps: Steps, se
         "queue alone": lambda url: asyncio.run(_queue_alone(url)),
         "trip alone": lambda url: _trip_alone(spark, url, jobs),
     }
-    steps.expect(len(ways) * (scale.file_repetitions + 1))
+    rounds = WARM_UPS + 2 * scale.file_repetitions - 1
+    steps.expect(len(ways) * rounds)
     rates: dict[str, list[float]] = {way: [] for way in ways}
-    for number, way in enumerate(interleaved(scale.file_repetitions + 1, *ways)):
+    for number, way in enumerate(interleaved(rounds, *ways)):
         url = _filled(directory / str(number), jobs)
         took_s = ways[way](url)
-        if number >= len(ways):  # the first of each starts Python's workers and compiles
+        if number >= WARM_UPS * len(ways):
             rates[way].append(jobs / took_s)
         steps.done(way)
-    _report(section, rates, summaries[1:] or summaries, median(calls_s[1:] or calls_s), jobs)
+    _report(section, rates, summaries[WARM_UPS:], median(calls_s[WARM_UPS:]), jobs)
 
 
 def no_op(job: Job[bytes]) -> None:

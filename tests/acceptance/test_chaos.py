@@ -18,7 +18,7 @@ from casque.testing.chaos.failover import CRASH_GRACE_S, Rehearsal, rehearse, sh
 from casque.testing.chaos.run import Chaos, Plan
 from casque.testing.servers import Server
 
-SECONDS = 15.0
+SECONDS = 10.0
 SEED = int(os.environ.get("CASQUE_CHAOS_SEED", system_random().randrange(1_000_000)))
 
 

@@ -9,6 +9,7 @@ from casque.testing.servers import Server
 
 
 class TestAzureStore(CloudSuite):
+    rounds: ClassVar[int] = 20
     wrong_credentials: ClassVar[dict[str, str]] = {"account_key": "bm90IHRoZSBrZXk="}
 
     @pytest.fixture

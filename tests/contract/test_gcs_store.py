@@ -9,6 +9,7 @@ from casque.testing.servers import Server
 
 
 class TestGcsStore(CloudSuite):
+    rounds: ClassVar[int] = 20
     wrong_credentials: ClassVar[dict[str, str]] = {"bearer_token": "not-the-token"}
 
     @pytest.fixture

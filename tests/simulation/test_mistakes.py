@@ -160,6 +160,22 @@ there."""
 SEEDS = 100
 """More than any of them needs: the first that finds it ends the search."""
 
+FIRST: dict[tuple[Mutation, str], int] = {
+    (mutations.settle_without_token_check, DOCUMENT.name): 16,
+    (mutations.settle_without_token_check, LOG.name): 9,
+    (mutations.one_refused_outcome_refuses_the_rest, LOG.name): 17,
+    (mutations.late_ticks_skipped, LOG.name): 10,
+    (mutations.schedules_set_by_whatever_the_clock_says, DOCUMENT.name): 14,
+    (mutations.ticks_moved_without_a_look_at_the_schedule, LOG.name): 11,
+    (mutations.batches_not_remembered, DOCUMENT.name): 19,
+    (mutations.only_the_last_batch_counts_as_repeated, LOG.name): 15,
+    (ring_mutations.running_jobs_of_a_zone_not_counted, LOG.name): 15,
+    (log_mutations.no_fence_after_a_change_of_epoch, LOG.name): 31,
+    (log_mutations.leader_without_a_fence, LED.name): 9,
+    (mutations.claims_of_a_repeated_request_given_back, DOCUMENT.name): 66,
+}
+"""Where the search begins for those that are rare: with the seed that found them when this was written down."""
+
 
 @pytest.mark.parametrize(
     ("mutation", "layout", "weather", "invariant"),
@@ -170,7 +186,9 @@ def test_a_mistake_is_found(
     mutation: Mutation, layout: Layout, weather: Profile, invariant: Invariant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mutation(monkeypatch)
-    assert any(simulate(seed, profile=weather, layout=layout).violated is invariant for seed in range(1, SEEDS))
+    first = FIRST.get((mutation, layout.name), 1)
+    seeds = range(first, first + SEEDS)
+    assert any(simulate(seed, profile=weather, layout=layout).violated is invariant for seed in seeds)
 
 
 @pytest.mark.parametrize(

@@ -147,7 +147,7 @@ def whole_numbers(value: Any) -> Any:
 @schema.parametrize()
 @seed(20_260_215)
 @settings(
-    max_examples=6,
+    max_examples=4,
     deadline=None,
     derandomize=False,
     phases=[Phase.explicit, Phase.generate],
