@@ -237,6 +237,20 @@ async def test_more_than_was_asked_for_goes_back_when_several_shards_answer_at_o
         assert (await queue.stats()).totals.done == 40
 
 
+async def test_what_goes_back_of_a_request_has_gone_back_when_it_is_answered() -> None:
+    store = await a_ring(4)
+    async with Queue.open(store) as queue, Queue.open(store) as other:
+        waiting = asyncio.create_task(queue.dequeue(batch_size=2, wait=60, request_id="r"))
+        await until_parked(queue, 4)
+        # Through the same process: its shards answer at the same moment, with two jobs each.
+        await queue.enqueue_many([NewJob("task", b"", zone=f"z{n}") for n in range(40)])
+        first = await waiting
+        assert len(first) == 2
+        assert sum(state.running for state in await states_of(store)) == 2
+        again = await other.dequeue(batch_size=2, request_id="r")
+        assert {(job.id, job.token) for job in again} == {(job.id, job.token) for job in first}
+
+
 async def test_whoever_waits_hears_of_shards_that_are_made_meanwhile() -> None:
     store, clock = await a_ring(1), ManualClock()
     async with Queue.open(store, clock=clock) as queue, Queue.open(store) as producer:

@@ -198,7 +198,12 @@ class Walker:
         for shard, error in failed:
             if error is not None and not claimed and not shard.is_away(error):
                 raise error
-        self._give_back(claimed[asked.limit :], asked, returned=True)
+        surplus = claimed[asked.limit :]
+        if surplus and asked.request_id is not None:
+            # Before the answer: whoever repeats the request is to be told of the same jobs, and not of these as well.
+            await self._shards.give_back(surplus)
+        else:
+            self._give_back(surplus, asked)
         return claimed[: asked.limit]
 
     async def _watch(self, changed: asyncio.Event, away: list[Shard], until_ms: float) -> None:
@@ -212,9 +217,9 @@ class Walker:
             if away and await self._of_those_there(away, _is_there):
                 return
 
-    def _give_back(self, jobs: Sequence[JobRecord], asked: Asked, *, returned: bool = False) -> None:
+    def _give_back(self, jobs: Sequence[JobRecord], asked: Asked) -> None:
         """Claims that nobody will hear of. Those of a request stay: whoever repeats it gets them."""
-        if jobs and (returned or asked.request_id is None):
+        if jobs and asked.request_id is None:
             self._do_behind(self._shards.give_back(jobs))
 
     def _do_behind(self, work: Awaitable[None]) -> None:
