@@ -1654,6 +1654,8 @@ DONE_SO, LOST, MISSING = "settled", "lost", "missing"
 def _fates(answers: list[CasqueError | None]) -> tuple[tuple[str, int], ...]:
     """The answers in a few words: each with how many of them follow one another. Leases that were taken together are
     lost together, so these are few however many the answers are."""
+    if answers and not any(answers):
+        return ((DONE_SO, len(answers)),)
     fates = [DONE_SO if a is None else LOST if isinstance(a, LeaseLostError) else MISSING for a in answers]
     return tuple([(fate, len(list(run))) for fate, run in groupby(fates)])
 
