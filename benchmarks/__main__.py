@@ -98,7 +98,9 @@ def _names(text: str) -> list[str]:
     for name in names:
         if name not in SECTIONS:
             raise argparse.ArgumentTypeError(f"there is no section {name!r}; there are {', '.join(SECTIONS)}")
-    return names
+    # Always in this order: sections share a JVM, which has the settings of the one that started it, and Spark's own
+    # readers are to have theirs.
+    return [name for name in SECTIONS if name in names]
 
 
 if __name__ == "__main__":

@@ -63,6 +63,8 @@ EVENT = (
     "CASE WHEN row[0] = 'acked' THEN row[3] END AS result",
 )
 """Events are arrays, of which each kind has a shape of its own: the columns of those kinds that are in this log."""
+SPLITS = 4
+"""Two for each core, as the how-to advises."""
 COMMIT_AS_TEXTS = "position bigint, at bigint, events array<string>"
 """Not taken apart at all: less than casque does, and shown beside it."""
 
@@ -75,7 +77,8 @@ def measure(scale: Scale, steps: Steps) -> Section:
     # Without the settings for a short life: Spark's own reader shall be as fast as it can be.
     settings = {"spark.log.level": "ERROR", "spark.driver.memory": "2g", "spark.driver.extraJavaOptions": "-Xss4m"}
     with tempfile.TemporaryDirectory(prefix="casque-bench-") as directory:
-        steps.expect(2 + 8 * (scale.file_repetitions + 1))
+        rounds = 2 * scale.file_repetitions
+        steps.expect(2 + 8 * rounds)
         url, months = (Path(directory) / name for name in ("queue", "months"))
         asyncio.run(_filled(url.as_uri(), scale.spark_read_jobs))
         steps.done("a queue")
@@ -85,7 +88,7 @@ def measure(scale: Scale, steps: Steps) -> Section:
         try:
             register(spark)
             spark.dataSource.register(_tuple_source())
-            _rates(spark, url, scale, steps, section)
+            _rates(spark, url, scale, rounds, steps, section)
             _one_hour(spark, months, section)
         finally:
             spark.stop()
@@ -134,12 +137,12 @@ async def _thirty_days(url: str, each: int) -> None:
     await _copied(store, url)
 
 
-def _rates(spark: SparkSession, root: Path, scale: Scale, steps: Steps, section: Section) -> None:
+def _rates(spark: SparkSession, root: Path, scale: Scale, rounds: int, steps: Steps, section: Section) -> None:
     jobs = scale.spark_read_jobs
     url = root.as_uri()
 
     def casque(name: str, form: str = "casque") -> Callable[[], DataFrame]:
-        return lambda: spark.read.format(form).option("table", name).option("splits", 8).load(url)
+        return lambda: spark.read.format(form).option("table", name).option("splits", SPLITS).load(url)
 
     def exploded(pattern: str, schema: str, column: str, **options: Any) -> Callable[[], DataFrame]:
         read = spark.read.schema(schema).options(**options)
@@ -168,7 +171,7 @@ def _rates(spark: SparkSession, root: Path, scale: Scale, steps: Steps, section:
     wrong = {name: count for name, count in counted.items() if count != ways[name][0]}
     assert not wrong, f"these do not read what was written: {wrong}"
     rates: dict[str, list[float]] = {name: [] for name in ways}
-    for turn, name in enumerate(interleaved(scale.file_repetitions + 1, *ways)):
+    for turn, name in enumerate(interleaved(rounds, *ways)):
         rows, make = ways[name]
         began = time.perf_counter()
         make().write.format("noop").mode("overwrite").save()
