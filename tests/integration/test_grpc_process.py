@@ -17,8 +17,10 @@ async def main():
     await server.start()
     channel = grpc.aio.insecure_channel(f"127.0.0.1:{port}")
 
+    over = asyncio.Event()
+
     async def talk():
-        while True:
+        while not over.is_set():
             try:
                 await channel.unary_unary("/nobody/answers")(b"")
             except grpc.RpcError:
@@ -30,8 +32,11 @@ async def main():
 
     talking = [asyncio.create_task(talk()) for _ in range(4)]
     print(set(await asyncio.to_thread(start)))
-    for one in talking:
-        one.cancel()
+    # Calls that are broken off, gRPC itself complains of.
+    over.set()
+    await asyncio.gather(*talking)
+    await channel.close()
+    await server.stop(None)
 
 
 asyncio.run(main())
