@@ -63,10 +63,10 @@ EVENT = (
     "CASE WHEN row[0] = 'acked' THEN row[3] END AS result",
 )
 """Events are arrays, of which each kind has a shape of its own: the columns of those kinds that are in this log."""
-SPLITS = 4
-"""Two for each core, as the how-to advises."""
 COMMIT_AS_TEXTS = "position bigint, at bigint, events array<string>"
 """Not taken apart at all: less than casque does, and shown beside it."""
+SPLITS = 4
+"""Two for each core, as the how-to advises."""
 
 
 def measure(scale: Scale, steps: Steps) -> Section:

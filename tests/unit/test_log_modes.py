@@ -74,6 +74,14 @@ def one_more(decided: list[int], number: int, state: State, now_ms: int) -> None
     state.execute(Enqueue((JobSpec(f"job {number}", "send", b""),)), now_ms)
 
 
+async def alone_for_long(store: Store) -> Committer:
+    """One that is about to take the queue for itself."""
+    committer = a_committer(store)
+    for number in range(ALONE_COMMITS):
+        await committer.commit(partial(one_more, [], number))
+    return committer
+
+
 class MeddledStore(GatedStore):
     """Somebody else of this process changes the head just before it is replaced, so many times."""
 
@@ -127,9 +135,7 @@ async def test_a_writer_that_is_alone_takes_the_queue_between_two_commits_and_de
 async def test_work_beside_the_commits_that_changes_the_head_costs_a_second_try_and_no_loading() -> None:
     memory = MemoryStore()
     store = MeddledStore(memory)
-    committer = a_committer(store)
-    for number in range(ALONE_COMMITS):
-        await committer.commit(partial(one_more, [], number))
+    committer = await alone_for_long(store)
     known, store.meddle = committer.known, 1
     before = store.requests.copy()
     await committer.hold()
@@ -143,9 +149,7 @@ async def test_work_beside_the_commits_that_changes_the_head_costs_a_second_try_
 async def test_a_head_that_never_stands_still_leaves_the_queue_open_to_all() -> None:
     memory = MemoryStore()
     store = MeddledStore(memory)
-    committer = a_committer(store)
-    for number in range(ALONE_COMMITS):
-        await committer.commit(partial(one_more, [], number))
+    committer = await alone_for_long(store)
     known, store.meddle = committer.known, HOLDS_MAX
     await committer.hold()
     assert committer.known is known
@@ -156,9 +160,7 @@ async def test_a_head_that_never_stands_still_leaves_the_queue_open_to_all() -> 
 
 async def test_a_store_that_fails_while_the_queue_is_taken_fails_no_call() -> None:
     store = GatedStore(MemoryStore())
-    committer = a_committer(store)
-    for number in range(ALONE_COMMITS):
-        await committer.commit(partial(one_more, [], number))
+    committer = await alone_for_long(store)
     store.fail = StorageError("slow down")
     holding = asyncio.create_task(committer.hold())
     while not holding.done():

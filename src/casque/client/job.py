@@ -15,14 +15,12 @@ import msgspec
 from casque.client.payloads import BytesCodec, PayloadCodec
 from casque.codec.blobs import missing_blob
 from casque.errors import InvalidInputError
-from casque.service import Outcome
 from casque.types import Attempt, JobRecord, JobState, Progress
 
 T = TypeVar("T")
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _BYTES = BytesCodec()
-_RUNNING = JobState.RUNNING
 
 
 class JobStatus(StrEnum):
@@ -209,14 +207,6 @@ class Job(msgspec.Struct, Generic[T], frozen=True, gc=False, eq=False):
 
     def __repr__(self) -> str:
         return f"Job(id={self.id!r}, entrypoint={self.entrypoint!r}, state={self.state.value!r}, token={self.token})"
-
-
-def ack_of(job: Job[Any]) -> Outcome:
-    """What a claimed job stands for when it is settled. Raises InvalidInputError for one that was not claimed."""
-    record = job.record
-    if job._holder is None or record.state is not _RUNNING:  # noqa: SLF001
-        job.lease_holder()
-    return Outcome(record.spec.id, record.token)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from casque import checks
-from casque.client.job import Job, ack_of
+from casque.client.job import Job
 from casque.client.opening import Surroundings
 from casque.clock import Random
 from casque.errors import CasqueError, InvalidInputError
@@ -89,12 +89,17 @@ class LeaseVerbs:
         [None, None, None]
         JobNotFoundError
         """
-        checked = [ack_of(one) if isinstance(one, Job) else _outcome(one, self._parts) for one in outcomes]
+        checked = [_ack(one) if isinstance(one, Job) else _outcome(one, self._parts) for one in outcomes]
         return await self._service.settle(checked, request_id=checks.request_id(request_id))
 
     async def heartbeat(self, job_id: str, token: int | None = None) -> None:
         """The lease starts again at full length. Raises LeaseLostError if it is no longer held."""
         await self._service.heartbeat(checks.job_id(job_id), token=checks.token(token))
+
+
+def _ack(job: Job[Any]) -> Outcome:
+    job.lease_holder()  # which refuses one that was not claimed
+    return Outcome(job.record.spec.id, job.record.token)
 
 
 def _outcome(one: Any, parts: Surroundings) -> Outcome:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, groupby
+from operator import attrgetter
 from typing import TypeAlias
 
 import msgspec
@@ -39,6 +40,7 @@ LATE_MS = 2_000
 SLACK = 1_000
 """So many leases that have ended may still be watched, and as many more as there are jobs running."""
 _RUNNING = JobState.RUNNING
+_lease_ms = attrgetter("lease_ms")
 
 _Lease: TypeAlias = Claimed | Observed
 """What is watched. The event of a claim is enough to tell a lease that was not renewed since, and is there already."""
@@ -85,7 +87,7 @@ class Reaper:
         # Most commits do one thing to many jobs.
         for kind, alike in groupby(events, type):
             if kind is Claimed:
-                self._watch_claims(list(alike), now_ms)  # type: ignore[arg-type]
+                self._watch_claims(alike, now_ms)  # type: ignore[arg-type]
             elif kind in _RENEWED:
                 renewed = [jobs.get(event.job_id) for event in alike]  # type: ignore[union-attr]
                 self._watch_all([job for job in renewed if job is not None and job.state is _RUNNING], now_ms)
@@ -110,7 +112,7 @@ class Reaper:
             else:
                 fresh.append(job)
         for deadline_ms, job in sorted(kept, key=lambda item: item[0]):
-            self._add(job.lease_ms, deadline_ms, [_seen(job)])
+            self._add(self._length(job.lease_ms), deadline_ms, [_seen(job)])
         now_ms = self._clock.monotonic_ms()
         self._zones.resync(state, now_ms)
         for job in fresh:
@@ -163,20 +165,18 @@ class Reaper:
             firsts.append(zone_ms)
         return min(firsts, default=None)
 
-    def _watch_claims(self, claims: Sequence[Claimed], from_ms: int) -> None:
-        if len({claim.lease_ms for claim in claims}) == 1:
-            length_ms = claims[0].lease_ms
-            self._add(length_ms, from_ms + self._length(length_ms), claims)
-        else:
-            for length_ms, alike in groupby(claims, lambda claim: claim.lease_ms):
-                self._add(length_ms, from_ms + self._length(length_ms), alike)
+    def _watch_claims(self, claims: Iterable[Claimed], from_ms: int) -> None:
+        for lease_ms, alike in groupby(claims, _lease_ms):
+            length = self._length(lease_ms)
+            self._add(length, from_ms + length, alike)
 
-    def _watch_all(self, jobs: Sequence[JobRecord], from_ms: int) -> None:
-        for length_ms, alike in groupby(jobs, lambda job: job.lease_ms):
-            self._add(length_ms, from_ms + self._length(length_ms), map(_seen, alike))
+    def _watch_all(self, jobs: Iterable[JobRecord], from_ms: int) -> None:
+        for lease_ms, alike in groupby(jobs, _lease_ms):
+            length = self._length(lease_ms)
+            self._add(length, from_ms + length, map(_seen, alike))
 
-    def _add(self, length_ms: int, deadline_ms: int, several_leases: Iterable[_Lease]) -> None:
-        length, leases = self._length(length_ms), deque(several_leases)
+    def _add(self, length: int, deadline_ms: int, seen_now: Iterable[_Lease]) -> None:
+        leases = deque(seen_now)
         self._watched += len(leases)
         several = self._by_length.setdefault(length, deque())
         if several and several[-1].deadline_ms == deadline_ms:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
+from operator import attrgetter
 
 from casque.clock import Clock, Random, yield_once
 from casque.codec.archive import (
@@ -34,6 +35,8 @@ ARCHIVE_BYTES = 4 * 1024 * 1024
 RETENTION_MS = 10 * 60 * 1000
 """How often whoever archives looks for hours that are too old."""
 DELETED_AT_ONCE = 16
+
+_at_ms = attrgetter("at_ms")
 
 
 class ArchivePace:
@@ -159,18 +162,12 @@ def _between(finished: Sequence[Finished], range_: Range) -> Sequence[Finished]:
     return finished[first : bisect_right(finished, range_.last, first, key=position_of)]
 
 
-def _by_hour(finished: Sequence[Finished]) -> list[tuple[str, Sequence[Finished]]]:
+def _by_hour(finished: Iterable[Finished]) -> list[tuple[str, list[Finished]]]:
     """Clocks differ, so that an hour may come again."""
-    if len(hours := {at_ms // HOUR_MS for at_ms in {one.at_ms for one in finished}}) == 1:
-        return [(hour_of(hours.pop() * HOUR_MS), finished)]
     found: dict[int, list[Finished]] = {}
-    for hour, some in groupby(finished, _hour):
-        found.setdefault(hour, []).extend(some)
+    for at_ms, some in groupby(finished, _at_ms):  # what one commit has finished
+        found.setdefault(at_ms // HOUR_MS, []).extend(some)
     return [(hour_of(hour * HOUR_MS), some) for hour, some in found.items()]
-
-
-def _hour(one: Finished) -> int:
-    return one.at_ms // HOUR_MS
 
 
 async def _create(store: Store, patience: Callable[[], Patience], key: str, body: bytes) -> None:

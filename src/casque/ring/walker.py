@@ -199,11 +199,10 @@ class Walker:
             if error is not None and not claimed and not shard.is_away(error):
                 raise error
         surplus = claimed[asked.limit :]
-        if surplus and asked.request_id is not None:
+        self._give_back(surplus, asked)
+        if asked.request_id is not None:
             # Before the answer: whoever repeats the request is to be told of the same jobs, and not of these as well.
             await self._shards.give_back(surplus)
-        else:
-            self._give_back(surplus, asked)
         return claimed[: asked.limit]
 
     async def _watch(self, changed: asyncio.Event, away: list[Shard], until_ms: float) -> None:
