@@ -18,7 +18,7 @@ from casque.errors import InvalidInputError, NoLeaderError
 from casque.ring.broker import RingBroker
 from casque.service import QueueService, Role, ShardService, Standing, Stats
 from casque.settings import BrokerSettings, QueueSettings
-from casque.storage.port import Stored
+from casque.storage.port import Stored, locate
 from casque.telemetry import logger
 from casque.telemetry.metrics import Metrics
 from casque.transport.access import TokenBook
@@ -160,7 +160,7 @@ class BrokerServer:
 
     async def _is_ring(self) -> bool:
         read = await self._parts.store.get(KEY)
-        return isinstance(read, Stored) and read_layout(KEY, read.body).layout == RING
+        return isinstance(read, Stored) and read_layout(KEY, read.body, locate(self._parts.store, KEY)).layout == RING
 
     def _queue_broker(self) -> Broker:
         parts = self._parts

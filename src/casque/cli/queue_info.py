@@ -28,7 +28,7 @@ from casque.errors import CorruptQueueError, InvalidInputError
 from casque.journal.discovery import find_leader
 from casque.ring.service import strictest, total
 from casque.state import State
-from casque.storage.port import Stored
+from casque.storage.port import Stored, locate
 from casque.types import ALL_OPEN, Gate, Gates, JobRecord, JobState
 
 EXAMPLES = """
@@ -141,7 +141,7 @@ async def _read(place: Place) -> Info:
         read = await store.get(KEY)
         if not isinstance(read, Stored):
             raise InvalidInputError(f"there is no queue here: {KEY} is missing")
-        head = read_layout(KEY, read.body)
+        head = read_layout(KEY, read.body, locate(store, KEY))
         if head.layout == RING:
             return await _read_ring(place, Parts(store, DEFAULTS.with_changes(place.changes())), head.queue_id)
         leader = await find_leader(store)

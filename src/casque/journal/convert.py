@@ -45,7 +45,7 @@ from casque.journal.port import Batch
 from casque.journal.tries import Tries
 from casque.settings import QueueSettings
 from casque.state import Limits, State
-from casque.storage.port import Store, Stored, Won
+from casque.storage.port import Store, Stored, Won, locate
 from casque.types import Finished
 
 Say = Callable[[str], None]
@@ -100,7 +100,7 @@ class Converter:
         if layout not in (LOG, DOCUMENT):
             raise InvalidInputError(f"layout must be {LOG} or {DOCUMENT}, not {layout!r}")
         found = await self._read()
-        now = read_layout(KEY, found.body).layout
+        now = read_layout(KEY, found.body, locate(self._store, KEY)).layout
         if now == layout:
             return await self._tidy_only(layout, found)
         if now == DOCUMENT:

@@ -7,7 +7,7 @@ import msgspec
 from casque.codec.head import KEY, read_layout
 from casque.codec.log import LAYOUT as LOG
 from casque.codec.log import Mode, decode_head
-from casque.storage.port import Store, Stored
+from casque.storage.port import Store, Stored, locate
 
 
 class _Led(msgspec.Struct):
@@ -29,7 +29,7 @@ async def find_leader(store: Store) -> str | None:
     read = await store.get(KEY)
     if not isinstance(read, Stored):
         return None
-    if read_layout(KEY, read.body).layout != LOG:
+    if read_layout(KEY, read.body, locate(store, KEY)).layout != LOG:
         return _decoder.decode(read.body).broker
     head = decode_head(KEY, read.body)
     return head.owner.address if head.mode is Mode.LED and head.owner is not None else None

@@ -138,6 +138,9 @@ class LocalStore:
             self._path(folder), lambda name: None if name.startswith(HIDDEN) else appeared(f"{folder}/{name}")
         )
 
+    def locate(self, key: str) -> str:
+        return f"{self._root}/{key}"
+
     async def close(self) -> None:
         """Let go of threads and descriptors; writes under way end by themselves. A later call starts anew."""
         if self._parts is not None:

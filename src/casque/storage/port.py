@@ -97,6 +97,12 @@ class Store(Protocol):
     async def close(self) -> None: ...
 
 
+def locate(store: Store, key: str) -> str:
+    """Where an object is, for people: its path or URL if the store can say so, else its key."""
+    named = getattr(store, "locate", None)
+    return key if named is None else str(named(key))
+
+
 @runtime_checkable
 class Watched(Protocol):
     """What some stores can do besides: tell of new objects as they appear, so that nobody has to ask all the time."""

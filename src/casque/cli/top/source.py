@@ -21,7 +21,7 @@ from casque.journal.discovery import find_leader
 from casque.ring.numbers import record_of
 from casque.ring.service import SCHEDULES_AT, strictest, total
 from casque.service import QueueEvent
-from casque.storage.port import Store, Stored
+from casque.storage.port import Store, Stored, locate
 from casque.types import JobRecord
 
 PORTION = 5_000
@@ -61,7 +61,7 @@ async def source_of(place: Place) -> Source:
             raise InvalidInputError(
                 f"there is no queue here: {KEY} is missing. Is {place.url} right? `casque queue create` makes one"
             )
-        layout = read_layout(KEY, read.body).layout
+        layout = read_layout(KEY, read.body, locate(store, KEY)).layout
     except BaseException:
         await store.close()
         raise
