@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from casque.testing.history.call import Asked, Call, Claim, Outcome, Wish
-from casque.testing.history.linear import ABSENT, DEAD, Step
+from casque.testing.history.linear import ABSENT, DEAD, GONE, Step
 
 TICK = "tick "
 """How the tag of a job begins that a schedule made: the rest names schedule and tick, so that a tick has one tag."""
@@ -84,7 +84,7 @@ def _note(found: Register, call: Call) -> None:
         for claim in call.claims:
             found.job(claim.job).steps.append(_step(call, "read", claim.token, claim.state))
         if call.is_ok and not call.claims and call.asked.job is not None:
-            found.job(call.asked.job).steps.append(_step(call, "read", seen=ABSENT))
+            found.job(call.asked.job).steps.append(_step(call, "read", seen=GONE))
     elif call.verb in ABOUT_ONE and call.asked.job is not None and call.outcome is not Outcome.FAILED:
         job = found.job(call.asked.job)
         job.calls.append(call)

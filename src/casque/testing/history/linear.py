@@ -16,6 +16,8 @@ from typing import NamedTuple
 from casque.testing.history.call import Outcome
 
 ABSENT, WAITING, RUNNING, DEAD, DONE, CANCELLED = "absent", "waiting", "running", "dead", "done", "cancelled"
+GONE = "gone"
+"""In a read: not in the queue, finished or never there."""
 FINISHED = (DONE, CANCELLED)
 STEPS_MAX = 200_000
 
@@ -131,5 +133,5 @@ def _read(now: Machine, step: Step) -> Iterator[Machine]:
     elif step.seen == DONE:
         if now.state == DONE and step.token in (0, now.token):
             yield now
-    elif step.seen == now.state:
+    elif step.seen == now.state or (step.seen == GONE and now.state in (ABSENT, *FINISHED)):
         yield now

@@ -76,25 +76,52 @@ class Recorder:
         os.write(self._fd, _encoder.encode(line) + b"\n")
 
 
+class Reader:
+    """Records, read as they grow."""
+
+    def __init__(self) -> None:
+        self._read: dict[Path, int] = {}
+        self._calls: dict[str, Call] = {}
+
+    def read_on(self, path: Path) -> list[Call]:
+        """The calls in one record that were answered since the last look."""
+        ended = []
+        for line in self._new_lines(path):
+            if line.asked is not None:
+                self._calls[line.asked.call] = Call(line.asked)
+            elif line.answered is not None:
+                call = Call(self._calls[line.answered.call].asked, line.answered)
+                self._calls[line.answered.call] = call
+                ended.append(call)
+        return ended
+
+    def _new_lines(self, path: Path) -> Iterator[_Line]:
+        with path.open("rb") as file:
+            file.seek(self._read.get(path, 0))
+            text = file.read()
+        whole = text[: text.rfind(b"\n") + 1]
+        self._read[path] = self._read.get(path, 0) + len(whole)
+        for line in whole.splitlines():
+            yield _decoder.decode(line)
+
+    def read_folder_on(self, folder: Path) -> list[Call]:
+        """The same, for all records of a folder."""
+        return [call for path in sorted(folder.glob(f"*{SUFFIX}")) for call in self.read_on(path)]
+
+    def calls(self) -> list[Call]:
+        """Every call read so far, in the order in which they began."""
+        return sorted(self._calls.values(), key=lambda call: call.began_ms)
+
+
+def read_record(path: Path) -> list[Call]:
+    """Every call of one record, in the order in which they began."""
+    reader = Reader()
+    reader.read_on(path)
+    return reader.calls()
+
+
 def read_records(folder: Path) -> list[Call]:
     """Every call in the records of a folder, in the order in which they began."""
-    calls: list[Call] = []
-    for path in sorted(folder.glob(f"*{SUFFIX}")):
-        calls += _pair(_lines(path))
-    return sorted(calls, key=lambda call: call.began_ms)
-
-
-def _lines(path: Path) -> Iterator[_Line]:
-    text = path.read_bytes()
-    for line in text[: text.rfind(b"\n") + 1].splitlines():
-        yield _decoder.decode(line)
-
-
-def _pair(lines: Iterator[_Line]) -> list[Call]:
-    calls: dict[str, Call] = {}
-    for line in lines:
-        if line.asked is not None:
-            calls[line.asked.call] = Call(line.asked)
-        elif line.answered is not None:
-            calls[line.answered.call] = Call(calls[line.answered.call].asked, line.answered)
-    return list(calls.values())
+    reader = Reader()
+    reader.read_folder_on(folder)
+    return reader.calls()
