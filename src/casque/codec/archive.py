@@ -12,10 +12,10 @@ from datetime import datetime
 import msgspec
 
 from casque.codec.head import UNREADABLE
-from casque.codec.stored import end_alike, from_ms
+from casque.codec.stored import end_alike
 from casque.errors import CorruptQueueError
 from casque.service import ArchivedAttempt, ArchivedJob
-from casque.types import Attempt, Finished, JobState
+from casque.types import Attempt, Finished, JobState, from_ms
 
 ARCHIVE = "archive/"
 SUFFIX = ".jsonl"

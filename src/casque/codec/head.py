@@ -29,7 +29,7 @@ class Owner(msgspec.Struct, frozen=True):
 
 
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""What decoding bytes raises that another program wrote, or nobody."""
+"""What decoding damaged bytes may raise. JSON nested a thousand deep ends in a RecursionError."""
 
 
 class _Ours(msgspec.Struct, frozen=True):
