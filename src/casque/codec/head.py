@@ -26,6 +26,8 @@ class Owner(msgspec.Struct, frozen=True):
     id: str
     nonce: str
     address: str | None = None
+    place: str | None = None
+    """Where it leads; a copy of the queue is another place. None if the store cannot tell, and in older heads."""
 
 
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)

@@ -32,10 +32,10 @@ from casque.errors import (
     CASConflictError,
     CorruptQueueError,
     InvalidInputError,
-    QueueLedError,
     RingError,
     StorageError,
 )
+from casque.journal.discovery import refusal
 from casque.journal.leftovers import find_fences, sweep
 from casque.journal.log import LogJournal
 from casque.journal.log.reader import Reader
@@ -159,7 +159,7 @@ class Converter:
     async def _to_document(self, found: Stored) -> Converted:
         head = decode_head(KEY, found.body)
         if head.mode is Mode.LED and head.owner is not None:
-            raise QueueLedError(head.owner.address)
+            raise await refusal(self._store, head.owner)
         self._say("reading the log")
         journal = LogJournal(self._store, settings=self._settings, clock=self._clock, rng=self._rng, limits=LIMITS)
         state = await self._patience().insist(journal.load)

@@ -17,7 +17,7 @@ from casque.client.reaching import is_address
 from casque.clock import Clock, SystemClock
 from casque.codec.head import KEY, RING, read_layout
 from casque.errors import CasqueError, CorruptQueueError, HistoryGoneError, InvalidInputError, NoHistoryError
-from casque.journal.discovery import find_leader
+from casque.journal.discovery import leader_here
 from casque.ring.numbers import record_of
 from casque.ring.service import SCHEDULES_AT, strictest, total
 from casque.service import QueueEvent
@@ -87,7 +87,7 @@ class BucketSource:
         return self._parts.history().events(from_position=position)
 
     async def leader(self) -> str | None:
-        return await find_leader(self._store)
+        return await leader_here(self._store)
 
     async def close(self) -> None:
         await self._store.close()
