@@ -138,9 +138,10 @@ async def test_a_backup_is_restored_with_everything_in_it(tmp_path: Path) -> Non
     url, backup, target = ((tmp_path / name).as_uri() for name in ("q", "backup", "restored"))
     async with Queue.open(url) as queue:
         for n in range(20):
-            await queue.enqueue("work", LARGE if n % 5 == 0 else b"small", key=f"key-{n}", delay=n, zone="acme")
+            await queue.enqueue("work", LARGE if n % 5 == 0 else b"small", key=f"key-{n}", delay=3600 + n, zone="acme")
+        await queue.enqueue("work", b"small")
         [job] = await queue.dequeue()
-        await job.nack(error="broken")
+        await job.nack(error="broken", delay=3600)
         await queue.set_schedule("nightly", "0 3 * * *", ("work", b"tick"))
         await queue.set_zone("acme", weight=3)
         await queue.pause("mail")
@@ -170,6 +171,8 @@ async def test_whoever_has_the_queue_open_notices_that_another_one_was_restored_
             await queue.enqueue("work", b"third")
     async with Queue.open(url) as queue:
         assert (await queue.stats()).totals.enqueued == 1
+        await queue.enqueue("work", b"fourth")
+    await run("queue", "verify", url)
 
 
 async def test_a_damaged_backup_is_not_restored(tmp_path: Path) -> None:
