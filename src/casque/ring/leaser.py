@@ -49,11 +49,20 @@ class Leaser:
         self, zone: str, *, lease_ms: int | None, worker: str | None, request_id: str | None
     ) -> ZoneLease | None:
         """At whichever of its homes it is: only a shard that has jobs of it gives a lease."""
-        for shard in await self._shards.several(self._shards.recent().homes(zone)):
+        for shard in await self._homes(zone, request_id):
             lease = await shard.service.lease_zone(zone, lease_ms=lease_ms, worker=worker, request_id=request_id)
             if lease is not None:
                 return lease_of(lease, shard.token)
         return None
+
+    async def _homes(self, zone: str, request_id: str | None) -> list[Shard]:
+        """The shards that may have the zone. One that remembers the request is the only one to be asked: the zone may
+        have moved since, and the request must not get a second lease there."""
+        homes = await self._shards.several(self._shards.recent().homes(zone))
+        if request_id is None or len(homes) == 1:
+            return homes
+        known = await self._shards.known(homes, (), request_id)
+        return [shard for shard, knows in zip(homes, known, strict=True) if knows.request] or homes
 
     async def heartbeat(self, zone: str, token: int) -> ZoneLease:
         async def beat(shard: Shard, own: int) -> ZoneLease:
