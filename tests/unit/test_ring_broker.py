@@ -38,7 +38,8 @@ LEASE_S = SETTINGS.lease.total_seconds()
 class Fleet:
     """Brokers on one store and one clock, that reach each other in this process."""
 
-    def __init__(self, shards: int) -> None:
+    def __init__(self, shards: int, settings: BrokerSettings = SETTINGS) -> None:
+        self.settings = settings
         self.store = MemoryStore()
         self.clock = ManualClock()
         self.shards = shards
@@ -52,7 +53,7 @@ class Fleet:
     async def start(self, *names: str) -> None:
         for name in names:
             store = self.stores[name] = GatedStore(self.store)
-            broker = ring_broker(self.parts(store, name), self._connect, address=name, settings=SETTINGS)
+            broker = ring_broker(self.parts(store, name), self._connect, address=name, settings=self.settings)
             self.brokers[name] = broker
             await broker.open()
             self._tasks[name] = asyncio.create_task(broker.run())
@@ -119,8 +120,8 @@ class Connection:
 
 
 @asynccontextmanager
-async def a_fleet(shards: int, *names: str) -> AsyncIterator[Fleet]:
-    fleet = Fleet(shards)
+async def a_fleet(shards: int, *names: str, settings: BrokerSettings = SETTINGS) -> AsyncIterator[Fleet]:
+    fleet = Fleet(shards, settings)
     await fleet.parts(fleet.store, "builder").builder().create(shards)
     try:
         await fleet.start(*names)
@@ -162,6 +163,31 @@ async def test_the_shards_of_one_that_dies_go_to_the_others_within_two_leases() 
 
         assert fleet.led() == {"a": 4, "c": 4}
         assert fleet.whole()
+
+
+async def test_the_shards_of_one_that_died_stay_with_the_others_with_the_shortest_lease() -> None:
+    settings = BrokerSettings(lease=2 * SETTINGS.heartbeat)
+    async with a_fleet(8, "a", "b", settings=settings) as fleet:
+        await fleet.passes(10)
+        await fleet.kill("b")
+        # Every round takes a little time, so that every look comes later than half a lease after the one before.
+        fleet.brokers["a"]._rng = Always(1.05)
+        await fleet.passes(4 * settings.lease.total_seconds())
+
+        for _ in range(30):
+            assert fleet.led() == {"a": 8}
+            await fleet.passes(1)
+
+
+class Always(Random):
+    """Draws the same number every time."""
+
+    def __init__(self, drawn: float) -> None:
+        super().__init__(0)
+        self._drawn = drawn
+
+    def uniform(self, a: float, b: float) -> float:
+        return self._drawn
 
 
 async def test_the_shards_of_one_that_stops_go_to_the_others_at_once() -> None:

@@ -196,7 +196,7 @@ class RingBroker:
         now_ms, before_ms = self._clock.monotonic_ms(), self._beat_ms
         await self._members.beat(self.led())
         self._beat_ms = now_ms
-        if before_ms is not None and now_ms - before_ms > milliseconds(self._settings.lease) / 2:
+        if before_ms is not None and now_ms - before_ms > self._members.late_ms:
             # The others may have taken this broker for dead, and its shards.
             for taken in self._seats.values():
                 taken.seat.doubt()
