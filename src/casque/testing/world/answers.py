@@ -265,8 +265,9 @@ class Answers:
             return
         request, h = call.request, self._h
         first = min(other.asked_at for other in request.calls)
-        lives = {life for other in request.calls for life in other.via}
-        landed = [purged for at, life, purged in h.purged if at >= first and life in lives]
+        landed = [
+            purged for at, life, purged in h.purged if at >= first and any(life in other.via for other in request.calls)
+        ]
         h.demand(
             any(purged >= count for purged in landed) or (h.is_ring and sum(landed) >= count),
             Invariant.DURABLE,

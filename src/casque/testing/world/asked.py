@@ -157,6 +157,13 @@ class Request:
         return " ".join(parts)
 
 
+class _Anyone(set["Life"]):
+    """Every process."""
+
+    def __contains__(self, life: object) -> bool:
+        return True
+
+
 class Call:
     """One attempt of a request, through one process."""
 
@@ -172,8 +179,9 @@ class Call:
         self.landed = life.world.history.position
         """How far the history had got."""
         self.told = Told.PENDING
-        self.via = {life}
-        """The processes that may have carried it out: the caller's own, and every broker that it reached."""
+        self.via: set[Life] = _Anyone() if life.world.layout.served else {life}
+        """The processes that may have carried it out: the caller's own, and every broker that it reached. What goes
+        through a stream is not followed: any may have."""
         self.parts = [Call(part, life) for part in request.parts]
         for part in self.parts:
             part.via = self.via

@@ -63,7 +63,7 @@ class Crew:
         self._rng: Random = life.rng
         # Beside a leader it is refused every time, which is worth seeing now and then.
         layout = life.world.layout
-        self._small = 0.05 if layout.led else 0.0 if layout.ring else SMALL
+        self._small = 0.0 if layout.ring else 0.05 if layout.led else SMALL
         # In some worlds zones are busy and the ring is resized all the time. In others zones run empty, so that older
         # sizes are forgotten.
         self._leisure_s = 1.5 if not layout.ring else 0.7 if life.world.restless else 3.0
@@ -367,10 +367,10 @@ class Crew:
         return self._request(Verb.ZONE, send, source=zone, rules=rules)
 
     def _resize_request(self, size: int) -> Request:
-        return self._request(Verb.RESIZE, lambda *_: lambda life: life.builders.builder().resize(size))
+        return self._request(Verb.RESIZE, lambda *_: lambda life: life.builder().resize(size))
 
     def _tidy_request(self) -> Request:
-        return self._request(Verb.TIDY, lambda *_: lambda life: life.builders.builder().tidy())
+        return self._request(Verb.TIDY, lambda *_: lambda life: life.builder().tidy())
 
     def _admit_request(self) -> Request:
         """Staged anew with every attempt, as a task that is run twice does it."""

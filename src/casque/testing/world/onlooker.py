@@ -60,6 +60,8 @@ class Effect(StrEnum):
     RING = "ring"
     """The root of a ring: its first version, another size, or older sizes forgotten."""
     FORGOTTEN = "older sizes forgotten"
+    MEMBER = "sign of life"
+    """Of a broker of a ring, for all of its shards."""
 
 
 class Onlooker(Protocol):

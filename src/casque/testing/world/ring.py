@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from casque.codec.head import KEY
+from casque.codec.member import FOLDER
 from casque.codec.ring import SHARDS, RingHead, decode_ring
 from casque.ring.numbers import inner
 from casque.state import State
@@ -86,10 +87,11 @@ class RingSteps:
         self._steps: dict[int, Steps] = {}
         self._objects: dict[int, dict[str, Stored]] = {}
         self._forgotten = 0
+        self._members: Counter[Effect] = Counter()
 
     @property
     def effects(self) -> Counter[Effect]:
-        counted = Counter({Effect.RING: len(self._history.roots), Effect.FORGOTTEN: self._forgotten})
+        counted = Counter({Effect.RING: len(self._history.roots), Effect.FORGOTTEN: self._forgotten}) + self._members
         for steps in self._steps.values():
             counted.update(steps.effects)
         return +counted
@@ -98,6 +100,9 @@ class RingSteps:
         if key == KEY:
             self._root_changed(decode_ring(objects[key].body))
             return
+        if key.startswith(FOLDER):
+            self._members[Effect.MEMBER] += 1
+            return  # who tries to lead, which no promise rests on
         token, name = self._parsed(key)
         own = self._objects.setdefault(token, {})
         own[name] = objects[key]
@@ -107,6 +112,9 @@ class RingSteps:
         self._check_places(token)
 
     def deleted(self, key: str) -> None:
+        if key.startswith(FOLDER):
+            self._members[Effect.DELETION] += 1
+            return
         token, name = self._parsed(key)
         self._objects[token].pop(name)
         self._steps[token].deleted(name)
