@@ -202,6 +202,7 @@ class LogOnlooker:
                 state.schedules,
                 state.gates,
                 state.rules,
+                state.zone_leases,
                 state.ring,
             )
             == (
@@ -214,6 +215,7 @@ class LogOnlooker:
                 full.schedules,
                 full.gates,
                 full.rules,
+                full.zone_leases,
                 full.ring,
             ),
             Invariant.REPLAY,

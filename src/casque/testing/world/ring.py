@@ -22,6 +22,7 @@ from casque.testing.world.invariants import Invariant
 from casque.testing.world.layout import SETTLED_MS, Layout
 from casque.testing.world.onlooker import Effect
 from casque.testing.world.steps import Steps
+from casque.testing.world.tenancies import Tenancy
 from casque.types import JobRecord
 
 if TYPE_CHECKING:
@@ -37,8 +38,10 @@ class RingHistory(History):
 
     is_ring = True
 
-    def __init__(self, now: Callable[[], float]) -> None:
+    def __init__(self, now: Callable[[], float], *, led: bool = False) -> None:
         super().__init__(now)
+        # A shard whose leader is gone is not waited for by those who could claim elsewhere.
+        self.keeps_claims = not led
         self.shards: dict[int, History] = {}
         self.root: RingHead | None = None
         self.roots: list[tuple[float, int]] = []
@@ -60,6 +63,14 @@ class RingHistory(History):
     def claim(self, token: int) -> Claim | None:
         own, shard = inner(token)
         return self.shards[shard].claim(own) if shard in self.shards else None
+
+    def tenancy(self, token: int) -> Tenancy | None:
+        own, shard = inner(token)
+        return self.shards[shard].tenancy(own) if shard in self.shards else None
+
+    def holds_zone(self, zone: str, token: int) -> bool:
+        own, shard = inner(token)
+        return shard in self.shards and self.shards[shard].holds_zone(zone, own)
 
     def own(self, token: int) -> int:
         return inner(token)[0]
@@ -157,26 +168,30 @@ class RingSteps:
         """What this shard holds is in no other, and where the root would look for it."""
         h = self._history
         state = h.shards[token].state
-        if not state.jobs:
+        if not state.jobs and not state.zone_leases:
             return
         root = h.root
         h.demand(
             root is not None and token < root.walked,
             Invariant.REACHED,
-            lambda: f"there are jobs in shard {token}, and nobody looks there: {root}",
+            lambda: f"there is something in shard {token}, and nobody looks there: {root}",
         )
         assert root is not None
-        places = [*state.zone_jobs, *state.places.keys]
+        places = _places(state)
         for other, shard in h.shards.items():
             if other != token:
-                held = shard.state
-                twice = [place for place in places if place in held.zone_jobs or place in held.places.keys]
+                twice = sorted(places & _places(shard.state))
                 h.demand(
                     not twice,
                     Invariant.ONE_PLACE,
                     lambda: f"{twice} is in shard {token} and in shard {other}: {root}",  # noqa: B023
                 )
-        lost = [place for place in places if token not in root.homes(place)]
+        lost = [place for place in sorted(places) if token not in root.homes(place)]
         h.demand(
             not lost, Invariant.REACHED, lambda: f"{lost} is in shard {token}, and nobody would look there: {root}"
         )
+
+
+def _places(state: State) -> set[str]:
+    """Zones that have jobs or a lease here, and unique keys outside all zones."""
+    return {*state.zone_jobs, *state.places.keys, *state.zone_leases}

@@ -65,7 +65,7 @@ class World:
 
     def _watched(self) -> tuple[History, Steps | RingSteps]:
         if self.layout.ring:
-            ring = RingHistory(self.loop.time)
+            ring = RingHistory(self.loop.time, led=self.layout.led)
             return ring, RingSteps(ring, self.layout)
         history = History(self.loop.time)
         return history, Steps(history, self.layout)
