@@ -60,6 +60,8 @@ class Effect(StrEnum):
     RING = "ring"
     """The root of a ring: its first version, another size, or older sizes forgotten."""
     FORGOTTEN = "older sizes forgotten"
+    MEMBER = "sign of life"
+    """Of a broker of a ring, for all of its shards."""
 
 
 class Onlooker(Protocol):
@@ -200,6 +202,7 @@ class LogOnlooker:
                 state.schedules,
                 state.gates,
                 state.rules,
+                state.zone_leases,
                 state.ring,
             )
             == (
@@ -212,6 +215,7 @@ class LogOnlooker:
                 full.schedules,
                 full.gates,
                 full.rules,
+                full.zone_leases,
                 full.ring,
             ),
             Invariant.REPLAY,
