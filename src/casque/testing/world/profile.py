@@ -32,6 +32,8 @@ class Fault(StrEnum):
     CRASH_IN_WRITE = "crash in write"
     CLOSE = "close"
     PAUSE = "pause"
+    SLEEP = "sleep over a write"
+    """Stopped with the answer to a write under way, until the log is collected beyond it."""
     PARTITION = "partition"
     OUTAGE = "outage"
     """For a while the store refuses every write of a node, and says so."""
@@ -107,6 +109,7 @@ ROUGH = Profile(
         Fault.CRASH: 25.0,
         Fault.CLOSE: 40.0,
         Fault.PAUSE: 25.0,
+        Fault.SLEEP: 40.0,
         Fault.PARTITION: 30.0,
         Fault.OUTAGE: 30.0,
         Fault.CLOCK_JUMP: 20.0,
@@ -133,6 +136,7 @@ BRUTAL = Profile(
         Fault.CRASH: 10.0,
         Fault.CLOSE: 25.0,
         Fault.PAUSE: 12.0,
+        Fault.SLEEP: 20.0,
         Fault.PARTITION: 12.0,
         Fault.OUTAGE: 12.0,
         Fault.CLOCK_JUMP: 6.0,

@@ -144,6 +144,8 @@ class World:
             case Fault.PAUSE:
                 life.stop()
                 self.loop.call_later(node.rng.uniform(0.05, 1.7 * self.profile.lease_s), life.go_on)
+            case Fault.SLEEP:
+                life.sleep_over_a_write()
             case Fault.PARTITION:
                 node.cut_off = True
                 self.loop.call_later(node.rng.uniform(0.1, self.profile.lease_s), self._rejoin, node)
