@@ -331,6 +331,7 @@ class Life:
         hold = committer.hold
 
         async def watched_commit(decide: Decide) -> None:
+            landed = history.position
             try:
                 await commit(decide)
             except CasqueError as error:
@@ -339,7 +340,8 @@ class Life:
                     raise
                 self.in_doubt.add((committer.writer, committer._batches))  # noqa: SLF001  the one it tried last
                 raise
-            self._accepted(history, committer.state)
+            # Also if nothing was written: a leader that answers from memory knows all that had landed.
+            self._accepted(history, committer.state, landed)
 
         async def watched_refresh() -> None:
             landed = history.position
