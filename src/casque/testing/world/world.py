@@ -154,6 +154,10 @@ class World:
                 self.loop.call_later(node.rng.uniform(0.1, self.profile.lease_s), self._serve_again, node)
             case Fault.CLOCK_JUMP:
                 node.clock.set_wall(node.rng.uniform(-self.skew_s, self.skew_s))
+            case Fault.POWER:
+                for each in self.nodes:
+                    each.crash()
+                self.bucket.lose(node.rng)
             case _:
                 raise AssertionError(f"{fault} does not befall a node")
 
