@@ -209,7 +209,10 @@ class RingService:
         await asyncio.gather(*(beaten(number, rows) for number, rows in by_shard.items()))
         # Without a token, or with one that is none of its shard's.
         await asyncio.gather(*(looked_for(row) for row, answer in enumerate(answers) if answer is None))
-        return [answer for answer in answers if answer is not None]
+        # One for each lease, in their order: with one missing, the others would be taken for their neighbours'.
+        return [
+            JobNotFoundError(lease.job_id) if one is None else one for lease, one in zip(leases, answers, strict=True)
+        ]
 
     async def give_back(self, job_id: str, *, token: int) -> None:
         own, number = inner(token)
