@@ -147,7 +147,15 @@ LED_DOCUMENT = Layout(
     duration_s=16.0,
 )
 SERVED = Layout(
-    "served", _recover_log, LogOnlooker, _log_leader, {"layout": "log"}, led=True, served=True, duration_s=14.0
+    "served",
+    _recover_log,
+    LogOnlooker,
+    _log_leader,
+    _log_collected,
+    {"layout": "log"},
+    led=True,
+    served=True,
+    duration_s=14.0,
 )
 """The whole program: real sessions and clients, and brokers that are stopped cleanly again and again."""
 RING = Layout(
@@ -175,6 +183,7 @@ LED_RING = Layout(
     _recover_log,
     LogOnlooker,
     _log_leader,
+    _ring_collected,
     {"layout": "log"},
     led=True,
     served=True,
