@@ -407,3 +407,17 @@ def document_archives_what_is_not_committed(patch: pytest.MonkeyPatch) -> None:
         return await append(self, state, batch)
 
     patch.setattr(DocumentJournal, "_append", hasty)
+
+
+def forgotten_batches_taken_for_lost(patch: pytest.MonkeyPatch) -> None:
+    """A writer that is not in the table is taken for one that never wrote."""
+
+    def fate(self: State, writer: str, batch: int, *, tried: int) -> bool | None:
+        return self.writers.get(writer, 0) >= batch
+
+    patch.setattr(State, "fate", fate)
+
+
+def forgotten_writers_not_accounted_for(patch: pytest.MonkeyPatch) -> None:
+    """The table drops writers without a trace."""
+    patch.setattr(machine, "forgotten_before", lambda position, writers: 0)

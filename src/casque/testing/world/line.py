@@ -198,6 +198,7 @@ class _Change(Generic[R]):
         self._world.trace.note(
             self._life.name, f"{self._verb} arrived, {type(outcome).__name__.lower()} {self._fault or ''}"
         )
+        self._life.arrived()
         if self._deadly and self._deadly_late:
             self._crash()
         elif tell:
