@@ -303,13 +303,13 @@ def loss_believed_without_reading(patch: pytest.MonkeyPatch) -> None:
 
 def requests_forgotten_by_a_fast_clock(patch: pytest.MonkeyPatch) -> None:
     """However few there are; and after a minute by that clock, so that most jumps are far enough."""
-    trim = State._trim_requests
+    commit = State.commit
 
-    def forgetful(self: State, at_ms: int) -> None:
-        self.limits = msgspec.structs.replace(self.limits, requests_min=0, request_age_ms=60_000)
-        trim(self, at_ms)
+    def forgetful(self: State, *, at_ms: int, **about: Any) -> None:
+        commit(self, at_ms=at_ms, **about)
+        self.requests = {i: seen for i, seen in self.requests.items() if seen.at_ms >= at_ms - 60_000}
 
-    patch.setattr(State, "_trim_requests", forgetful)
+    patch.setattr(State, "commit", forgetful)
 
 
 def upkeep_that_fails_fails_the_call(patch: pytest.MonkeyPatch) -> None:
