@@ -19,6 +19,7 @@ from casque.engine.direct import DirectCommit
 from casque.engine.group import GroupCommit
 from casque.engine.operation import Operation
 from casque.engine.reaper import Reaper
+from casque.engine.request_watch import RequestWatch
 from casque.errors import CasqueError
 from casque.journal.document import DocumentJournal
 from casque.journal.port import Appended, Batch, Work
@@ -401,3 +402,17 @@ def forgotten_batches_taken_for_lost(patch: pytest.MonkeyPatch) -> None:
 def forgotten_writers_not_accounted_for(patch: pytest.MonkeyPatch) -> None:
     """The table drops writers without a trace."""
     patch.setattr(machine, "forgotten_before", lambda position, writers: 0)
+
+
+def repeated_requests_not_compared(patch: pytest.MonkeyPatch) -> None:
+    """An id is enough: whatever is asked with it is taken for what was asked before."""
+    patch.setattr(machine, "fingerprint", lambda command: "0")
+
+
+def requests_forgotten_by_whoever_comes_new(patch: pytest.MonkeyPatch) -> None:
+    """A process takes what it finds for old, instead of watching it for as long as requests are remembered."""
+
+    def old(self: RequestWatch, state: State) -> str | None:
+        return next(reversed(state.requests), None)
+
+    patch.setattr(RequestWatch, "old", old)

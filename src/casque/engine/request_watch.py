@@ -6,6 +6,7 @@ from collections import deque
 
 from casque.clock import Clock
 from casque.state import State
+from casque.state.machine import Answered
 
 KEPT_MS = 15 * 60 * 1000
 SAMPLES = 15
@@ -17,21 +18,23 @@ class RequestWatch:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._seen: deque[tuple[int, str]] = deque()
-        """When, and the last request that was remembered then."""
-        self._old: str | None = None
+        self._seen: deque[tuple[int, str, Answered]] = deque()
+        """When, and the last request that was remembered then. With its answer: an id that was forgotten can be used
+        again."""
+        self._old: tuple[str, Answered] | None = None
 
     def saw(self, state: State) -> None:
         """This is the queue now."""
         now_ms = self._clock.monotonic_ms()
         if state.requests and (not self._seen or now_ms - self._seen[-1][0] >= KEPT_MS / SAMPLES):
-            self._seen.append((now_ms, next(reversed(state.requests))))
+            self._seen.append((now_ms, *next(reversed(state.requests.items()))))
 
     def old(self, state: State) -> str | None:
         """The last request that may be forgotten, if the state remembers more than it has to."""
         before_ms = self._clock.monotonic_ms() - KEPT_MS
         while self._seen and self._seen[0][0] <= before_ms:
-            self._old = self._seen.popleft()[1]
-        if self._old not in state.requests:
+            self._old = self._seen.popleft()[1:]
+        if self._old is None or len(state.requests) <= state.limits.requests_min:
             return None
-        return self._old if len(state.requests) > state.limits.requests_min else None
+        request_id, answered = self._old
+        return request_id if state.requests.get(request_id) == answered else None

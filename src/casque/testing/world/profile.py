@@ -38,6 +38,8 @@ class Fault(StrEnum):
     OUTAGE = "outage"
     """For a while the store refuses every write of a node, and says so."""
     CLOCK_JUMP = "clock jump"
+    CLOCK_STEP = "clock step on failover"
+    """A process dies, and whoever takes over has a clock that is minutes ahead."""
     CALLER_LEFT = "caller left"
 
 
