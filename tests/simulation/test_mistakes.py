@@ -29,6 +29,8 @@ TRIO = replace(PAIR, name="trio", nodes=3)
 WATCHES = replace(TRIO, name="watches", skew_s=300.0, every_s={Fault.CLOCK_JUMP: 3.0})
 """Nothing goes wrong but the clocks."""
 JUMPY = replace(ROUGH, name="jumpy", skew_s=1200.0, every_s={Fault.CLOCK_JUMP: 3.0, Fault.CRASH: 8.0})
+TAKEOVER = replace(TRIO, name="takeover", skew_s=1200.0, every_s={Fault.CLOCK_STEP: 9.0})
+"""Whoever takes over has a clock that is a quarter of an hour ahead."""
 DEAF = replace(
     ROUGH,
     name="deaf",
@@ -96,6 +98,11 @@ RULES = [
     (mutations.forgotten_batches_taken_for_lost, DOCUMENT, LOST_LIDS, Invariant.ABSENT),
     (mutations.forgotten_writers_not_accounted_for, LOG, LIDS, Invariant.ONE_EFFECT),
     (log_mutations.snapshots_forget_that_writers_were_forgotten, LOG, LIDS, Invariant.REPLAY),
+    (mutations.requests_forgotten_by_whoever_comes_new, LOG, STORMY, Invariant.ONE_EFFECT),
+    (mutations.repeated_requests_not_compared, LOG, CALM, Invariant.DURABLE),
+    (mutations.repeated_requests_not_compared, LED, TRIO, Invariant.DURABLE),
+    (mutations.repeated_requests_not_compared, DOCUMENT, CALM, Invariant.DURABLE),
+    (log_mutations.replicas_forget_requests_each_by_itself, LOG, CALM, Invariant.REPLAY),
     (log_mutations.wins_not_confirmed, LOG, PAIR, Invariant.SAME_STATE),
     (log_mutations.second_body_for_a_tried_slot, LOG, SLEEPY, Invariant.ABSENT),
     (log_mutations.deleted_before_the_floor_is_raised, LOG, SLEEPY, Invariant.KEPT),

@@ -129,11 +129,12 @@ class DocumentCodec:
         version: int,
         writers: dict[str, int],
         writers_forgotten: int | None = None,
+        requests_over: int = 0,
         archived: int | None = None,
         archiving: int | None = None,
     ) -> bytes:
         """`writers_forgotten`, `archived` and `archiving` are as they are to be from now on, if not as they are in the
-        state."""
+        state; so many of the oldest requests are left out."""
         lines, jobs = self._lines, state.jobs
         for job_id in self._changed:
             job = jobs.get(job_id)
@@ -144,7 +145,7 @@ class DocumentCodec:
         self._changed.clear()
         forgotten = state.writers_forgotten if writers_forgotten is None else writers_forgotten
         kept = kept_forgotten(max(forgotten, self.dropped), writers, state.limits)
-        requests = stored_requests(state.requests)
+        requests = stored_requests(state.requests)[requests_over:]
         head = (
             b'{"format": %d, "layout": "document", "queue_id": %b,\n"version": %d,\n%b"counters": %b,\n'
             b'"writers": %b,\n%b"requests": %b,\n%b%b%b%b%b%b"jobs": [\n'

@@ -233,6 +233,9 @@ class Tick(msgspec.Struct, frozen=True, gc=False):
     """Which tick the job is for, if several had passed; otherwise `tick_ms`."""
 
 
+Repeatable: TypeAlias = Enqueue | Dequeue | Ack | Nack | Settle | Cancel | Retry | Purge | SetGate | SetZone | LeaseZone
+"""What can have a request id."""
+
 Command: TypeAlias = (
     Enqueue
     | Admit

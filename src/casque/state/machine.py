@@ -45,6 +45,7 @@ from casque.state.commands import (
     PauseSchedule,
     Purge,
     ReleaseZone,
+    Repeatable,
     Retry,
     SetGate,
     SetSchedule,
@@ -84,7 +85,9 @@ from casque.state.events import (
     ZoneReleased,
 )
 from casque.state.fair import FifoLine
+from casque.state.fingerprints import fingerprint
 from casque.state.ready import ReadyIndex
+from casque.state.request_ids import shown_id
 from casque.state.ring import Places, RingView
 from casque.types import (
     ALL_OPEN,
@@ -143,8 +146,7 @@ class Limits(msgspec.Struct, frozen=True):
     """Behind a broker every call has an id: at ten thousand calls a second this is what callers who ask again after a
     failover have time for."""
     requests_min: int = 256
-    """So many are kept whatever their age: a writer whose clock is far ahead must not make the queue forgetful."""
-    request_age_ms: int = 15 * 60 * 1000
+    """This many are kept whatever their age."""
     writers_max: int = 128
     sources_max: int = 4_096
     """Sources of admissions whose last batch is remembered. One that nobody has heard of for so many others begins
@@ -165,6 +167,7 @@ class Answered(msgspec.Struct, frozen=True, gc=False):
 
     at_ms: int
     verb: str
+    """What was asked, and a fingerprint of it after a space; a release that took none left it out."""
     jobs: tuple[tuple[str, int], ...] = ()
     count: int = 0
 
@@ -316,8 +319,11 @@ class State:
             self.carry_out(now_ms)
         return self._handlers[type(command)](command, now_ms)
 
-    def commit(self, *, writer: str, batch: int, at_ms: int) -> None:
-        """The batch has landed: it is part of history now."""
+    def commit(self, *, writer: str, batch: int, at_ms: int, forgets: str | None = None) -> None:
+        """The batch has landed: it is part of history now.
+
+        `forgets`: the request of this id and those before it are old, as the writer knows by its monotonic clock.
+        """
         if self._admitting is not None:
             for _ in self.carrying_out(at_ms):
                 pass
@@ -333,7 +339,7 @@ class State:
         self._saved = None
         self.writers_forgotten = self._with_writer(self.writers, writer, batch, self.position)
         if self.requests:
-            self._trim_requests(at_ms)
+            self._trim_requests(forgets)
         self.check()
 
     def rollback(self) -> None:
@@ -400,7 +406,9 @@ class State:
         self._undo.clear()
         self.events = []
 
-    def replay(self, events: Iterable[Event], *, writer: str, batch: int, at_ms: int) -> None:
+    def replay(
+        self, events: Iterable[Event], *, writer: str, batch: int, at_ms: int, forgets: str | None = None
+    ) -> None:
         """Apply somebody's commit."""
         assert not self.events, "roll the batch back before applying another writer's commit"
         left = iter(events)
@@ -408,7 +416,7 @@ class State:
             self._appliers[type(event)](event, at_ms)
             if type(event) is Admitted:
                 self._apply_added_all(_added(left, event), at_ms)
-        self.commit(writer=writer, batch=batch, at_ms=at_ms)
+        self.commit(writer=writer, batch=batch, at_ms=at_ms, forgets=forgets)
 
     def fence(self) -> None:
         """Somebody took the lead here: a commit without events."""
@@ -606,7 +614,7 @@ class State:
             else [self._add(spec, now_ms) for spec in c.specs]
         )
         if c.request_id is not None:
-            self._remember(c.request_id, "enqueue", now_ms, jobs=tuple([(job.spec.id, 0) for job in added]))
+            self._remember(c, "enqueue", now_ms, jobs=tuple([(job.spec.id, 0) for job in added]))
         return added
 
     def _check_new(self, specs: tuple[JobSpec, ...]) -> None:
@@ -748,7 +756,9 @@ class State:
 
     def _enqueued_before(self, c: Enqueue, seen: Answered, now_ms: int) -> tuple[JobRecord, ...]:
         if len(c.specs) != len(seen.jobs):
-            raise InvalidInputError(f"request_id {c.request_id!r} was used before, to enqueue {len(seen.jobs)} jobs")
+            raise InvalidInputError(
+                f"request_id {shown_id(c.request_id)!r} was used before, to enqueue {len(seen.jobs)} jobs"
+            )
         # A job that has been finished since is shown as it was asked for: the caller needs its id.
         return tuple(
             self.jobs.get(job_id) or JobRecord(_asked(spec, job_id), 0, seen.at_ms, READY, now_ms)
@@ -796,7 +806,7 @@ class State:
             claimed.append(self._claim(job, event, now_ms))
         if c.request_id is not None and claimed:
             # An empty answer is not remembered: it changed nothing, and asking again may find something.
-            self._remember(c.request_id, "dequeue", now_ms, jobs=tuple([(j.spec.id, j.token) for j in claimed]))
+            self._remember(c, "dequeue", now_ms, jobs=tuple([(j.spec.id, j.token) for j in claimed]))
         return claimed
 
     def _ack(self, c: Ack, now_ms: int) -> None:
@@ -807,7 +817,7 @@ class State:
         self.events.append(event)
         self._apply_acked(event, now_ms)
         if c.request_id is not None:
-            self._remember(c.request_id, "ack", now_ms)
+            self._remember(c, "ack", now_ms)
 
     def _nack(self, c: Nack, now_ms: int) -> JobRecord | None:
         if self._answered(c, "nack") is not None:
@@ -817,7 +827,7 @@ class State:
             return job  # it waits already, as the caller wishes
         self._happen(self._failure(job, c.error, c.delay_ms, c.backoff, now_ms), now_ms)
         if c.request_id is not None:
-            self._remember(c.request_id, "nack", now_ms)
+            self._remember(c, "nack", now_ms)
         return self.jobs[c.job_id]
 
     def _failure(
@@ -842,7 +852,7 @@ class State:
             answers = self._settle_each(c.outcomes, now_ms)
         # Also what was told by another call before, and needed nothing done: whoever asks again is to hear the same.
         if c.request_id is not None and (len(self.events) > before or None in answers):
-            self._remember(c.request_id, "settle", now_ms, jobs=_fates(answers), count=len(answers))
+            self._remember(c, "settle", now_ms, jobs=_fates(answers), count=len(answers))
         return answers
 
     def _all_done(self, outcomes: Sequence[Outcome]) -> list[JobRecord] | None:
@@ -955,7 +965,7 @@ class State:
             raise JobStateError(c.job_id, "dead", "waiting or running")
         self._happen(Cancelled(c.job_id), now_ms)
         if c.request_id is not None:
-            self._remember(c.request_id, "cancel", now_ms)
+            self._remember(c, "cancel", now_ms)
 
     def _retry(self, c: Retry, now_ms: int) -> JobRecord | None:
         if self._answered(c, "retry") is not None:
@@ -967,7 +977,7 @@ class State:
             raise DuplicateKeyError(job.spec.key, holder)
         self._happen(Revived(c.job_id, now_ms), now_ms)
         if c.request_id is not None:
-            self._remember(c.request_id, "retry", now_ms)
+            self._remember(c, "retry", now_ms)
         return self.jobs[c.job_id]
 
     def _purge(self, c: Purge, now_ms: int) -> int:
@@ -978,7 +988,7 @@ class State:
             self._happen(Purged(job_id), now_ms)
         # A ring asks all its shards: which of them had nothing to purge has to stay so when it asks again.
         if c.request_id is not None and (doomed or self.ring is not None):
-            self._remember(c.request_id, "purge", now_ms, count=len(doomed))
+            self._remember(c, "purge", now_ms, count=len(doomed))
         return len(doomed)
 
     def _set_gate(self, c: SetGate, now_ms: int) -> None:
@@ -991,7 +1001,7 @@ class State:
             raise InvalidInputError(f"{self.limits.gates_max} entrypoints are paused or draining already: resume some")
         self._happen(Gated(c.gate, c.entrypoint), now_ms)
         if c.request_id is not None:
-            self._remember(c.request_id, "gate", now_ms)
+            self._remember(c, "gate", now_ms)
 
     def _set_zone(self, c: SetZone, now_ms: int) -> None:
         if self._answered(c, "zone") is not None or self.rules.get(c.zone, PLAIN_RULES) == c.rules:
@@ -1002,7 +1012,7 @@ class State:
             raise InvalidInputError(f"{self.limits.zones_max} zones have rules of their own already: reset some")
         self._happen(Zoned(c.zone, c.rules), now_ms)
         if c.request_id is not None:
-            self._remember(c.request_id, "zone", now_ms)
+            self._remember(c, "zone", now_ms)
 
     def _lease_zone(self, c: LeaseZone, now_ms: int) -> ZoneLease | None:
         held = self.zone_leases.get(c.zone)
@@ -1015,7 +1025,7 @@ class State:
         event = ZoneLeased(c.zone, self.counters.tokens + 1, c.lease_ms, c.worker)
         self._happen(event, now_ms)
         if c.request_id is not None:
-            self._remember(c.request_id, "lease_zone", now_ms, jobs=((c.zone, event.token),))
+            self._remember(c, "lease_zone", now_ms, jobs=((c.zone, event.token),))
         return self.zone_leases[c.zone]
 
     def _beat_zone(self, c: BeatZone, now_ms: int) -> ZoneLease:
@@ -1142,20 +1152,36 @@ class State:
 
     def _answered(
         self,
-        c: Enqueue | Dequeue | Ack | Nack | Settle | Cancel | Retry | Purge | SetGate | SetZone | LeaseZone,
+        c: Repeatable,
         verb: str,
     ) -> Answered | None:
         """What this very request was answered before, if it was."""
         if c.request_id is None or (seen := self.requests.get(c.request_id)) is None:
             return None
-        if seen.verb != verb:
-            raise InvalidInputError(f"request_id {c.request_id!r} was used before, to {seen.verb} and not to {verb}")
+        before, _, what = seen.verb.partition(" ")
+        if before != verb:
+            raise InvalidInputError(
+                f"request_id {shown_id(c.request_id)!r} was used before, to {before} and not to {verb}; "
+                "use another id for another request"
+            )
+        if what and what != fingerprint(c):
+            raise InvalidInputError(
+                f"request_id {shown_id(c.request_id)!r} was used before, to {verb} something else; repeat the request "
+                "as it was, or use another id"
+            )
         return seen
 
     def _remember(
-        self, request_id: str, verb: str, now_ms: int, *, jobs: tuple[tuple[str, int], ...] = (), count: int = 0
+        self,
+        c: Repeatable,
+        verb: str,
+        now_ms: int,
+        *,
+        jobs: tuple[tuple[str, int], ...] = (),
+        count: int = 0,
     ) -> None:
-        self._happen(Remembered(request_id, verb, jobs, count), now_ms)
+        assert c.request_id is not None
+        self._happen(Remembered(c.request_id, f"{verb} {fingerprint(c)}", jobs, count), now_ms)
 
     # --- Appliers: no checks, no choices ---
 
@@ -1580,16 +1606,19 @@ class State:
         writers[writer] = batch
         return max(self.writers_forgotten, forgotten_before(position, writers)) if full else self.writers_forgotten
 
-    def _trim_requests(self, at_ms: int) -> None:
-        surplus = len(self.requests) - self.limits.requests_max
-        oldest_ms = at_ms - self.limits.request_age_ms
-        old: list[str] = []
-        for request_id, answered in self.requests.items():
-            kept = len(self.requests) - len(old)
-            if len(old) >= surplus and (answered.at_ms >= oldest_ms or kept <= self.limits.requests_min):
-                break
-            old.append(request_id)
-        for request_id in old:
+    def requests_over(self, forgets: str | None) -> int:
+        """How many requests a commit drops, the oldest first: by count, and by what its writer says. Never by the times
+        that writers wrote: one clock that is far ahead, on the machine that takes over, would make the queue forget
+        what its callers are about to ask again."""
+        requests = self.requests
+        over = max(len(requests) - self.limits.requests_max, 0)
+        if forgets is None or forgets not in requests:
+            return over
+        old = 1 + next(n for n, request_id in enumerate(requests) if request_id == forgets)
+        return max(over, min(old, len(requests) - self.limits.requests_min))
+
+    def _trim_requests(self, forgets: str | None) -> None:
+        for request_id in list(islice(self.requests, self.requests_over(forgets))):
             del self.requests[request_id]
 
 
@@ -1695,7 +1724,7 @@ def _fates(answers: list[CasqueError | None]) -> tuple[tuple[str, int], ...]:
 
 def _settled_before(c: Settle, seen: Answered) -> list[CasqueError | None]:
     if len(c.outcomes) != seen.count:
-        raise InvalidInputError(f"request_id {c.request_id!r} was used before, to settle {seen.count} jobs")
+        raise InvalidInputError(f"request_id {shown_id(c.request_id)!r} was used before, to settle {seen.count} jobs")
     fates = [fate for fate, length in seen.jobs for _ in range(length)]
     return [
         None

@@ -26,6 +26,7 @@ from casque.errors import (
     ScheduleNotFoundError,
 )
 from casque.service import ArchivedJob, EventKind, Lease, Outcome, QueueEvent, QueueService, Stats, check_outcome
+from casque.state.request_ids import scoped_id
 from casque.transport.access import TokenBook
 from casque.transport.scopes import ANYBODY, Principal, Scope
 from casque.types import (
@@ -175,18 +176,25 @@ class Border:
         self._limits = limits
         self._book = book
         self._limited = principal.limited
+        self._scope = None if principal == ANYBODY else principal.name
         self._may_produce = principal.may(Scope.PRODUCE)
         self._may_work = principal.may(Scope.WORK)
         self._may_read = principal.may(Scope.READ)
         self._may_admin = principal.may(Scope.ADMIN)
+
+    def _own_id(self, request_id: str | None) -> str | None:
+        """Request ids are their callers' own: others who say the same mean another request."""
+        if request_id is None:
+            return None
+        checks.name("request_id", request_id, checks.NAME_MAX)
+        return request_id if self._scope is None else scoped_id(self._scope, request_id)
 
     # --- produce ---
 
     async def enqueue(self, specs: Sequence[JobSpec], *, request_id: str | None = None) -> Sequence[JobRecord]:
         if not self._may_produce:
             raise NotAllowedError(Scope.PRODUCE.value, "enqueue")
-        if request_id is not None:
-            checks.name("request_id", request_id, checks.NAME_MAX)
+        request_id = self._own_id(request_id)
         self._check_specs(specs)
         if not self._limited:
             return await self.service.enqueue(specs, request_id=request_id)
@@ -294,8 +302,7 @@ class Border:
             checks.whole("lease_ms", lease_ms, 1, _SPAN_MS_MAX)
         if worker is not None:
             checks.name("worker", worker, checks.NAME_MAX)
-        if request_id is not None:
-            checks.name("request_id", request_id, checks.NAME_MAX)
+        request_id = self._own_id(request_id)
         checks.number("wait_s", wait_s, 0, limits.wait_s)
         if zones is not None:
             self._check_zones(zones)
@@ -320,7 +327,7 @@ class Border:
         )
         if claimed and wait_s > 0 and self._book is not None:
             await self._take_back_if_revoked(self._book, claimed)
-        # Somebody else's request id would be answered with somebody else's claims.
+        # A token may have been limited since it claimed these.
         return [job for job in claimed if self._reaches(job)] if self._limited else claimed
 
     async def _take_back_if_revoked(self, book: TokenBook, claimed: list[JobRecord]) -> None:
@@ -380,8 +387,7 @@ class Border:
         _check_lease(job_id, token)
         if result is not None:
             checks.blob("result", result, self._limits.result_bytes)
-        if request_id is not None:
-            checks.name("request_id", request_id, checks.NAME_MAX)
+        request_id = self._own_id(request_id)
         if self._limited:
             await self._check_own(job_id)
         await self.service.ack(job_id, token=token, result=result, request_id=request_id)
@@ -407,8 +413,7 @@ class Border:
             if type(error) is not str:
                 raise InvalidInputError(f"error must be a str, not {type(error).__name__}")
             error = checks.error_text(error)
-        if request_id is not None:
-            checks.name("request_id", request_id, checks.NAME_MAX)
+        request_id = self._own_id(request_id)
         if self._limited:
             await self._check_own(job_id)
         return self._own_or_none(
@@ -420,8 +425,7 @@ class Border:
     async def settle(self, outcomes: Sequence[Outcome], *, request_id: str | None = None) -> list[CasqueError | None]:
         if not self._may_work:
             raise NotAllowedError(Scope.WORK.value, "settle")
-        if request_id is not None:
-            checks.name("request_id", request_id, checks.NAME_MAX)
+        request_id = self._own_id(request_id)
         outcomes = self._checked_outcomes(outcomes)
         if not outcomes:
             return []
@@ -533,8 +537,7 @@ class Border:
             checks.whole("lease_ms", lease_ms, 1, _SPAN_MS_MAX)
         if worker is not None:
             checks.name("worker", worker, checks.NAME_MAX)
-        if request_id is not None:
-            checks.name("request_id", request_id, checks.NAME_MAX)
+        request_id = self._own_id(request_id)
         return await self.service.lease_zone(zone, lease_ms=lease_ms, worker=worker, request_id=request_id)
 
     async def heartbeat_zone(self, zone: str, *, token: int) -> ZoneLease:
@@ -559,11 +562,13 @@ class Border:
     # --- admin ---
 
     async def cancel(self, job_id: str, *, request_id: str | None = None) -> None:
-        await self._check_managed("cancel", job_id, request_id)
+        await self._check_managed("cancel", job_id)
+        request_id = self._own_id(request_id)
         await self.service.cancel(job_id, request_id=request_id)
 
     async def retry(self, job_id: str, *, request_id: str | None = None) -> JobRecord | None:
-        await self._check_managed("retry", job_id, request_id)
+        await self._check_managed("retry", job_id)
+        request_id = self._own_id(request_id)
         return self._own_or_none(await self.service.retry(job_id, request_id=request_id))
 
     async def purge(
@@ -573,14 +578,16 @@ class Border:
             raise NotAllowedError(Scope.ADMIN.value, "purge")
         if zone is not None:
             checks.zone(zone)
-        self._check_managed_all("purge", entrypoint, request_id, zone)
+        request_id = self._own_id(request_id)
+        self._check_managed_all("purge", entrypoint, zone)
         return await self.service.purge(entrypoint=entrypoint, request_id=request_id, zone=zone)
 
     async def set_gate(self, gate: Gate, *, entrypoint: str | None = None, request_id: str | None = None) -> None:
         if not self._may_admin:
             raise NotAllowedError(Scope.ADMIN.value, "set_gate")
         checked = checks.gate(gate)
-        self._check_managed_all("set_gate", entrypoint, request_id)
+        request_id = self._own_id(request_id)
+        self._check_managed_all("set_gate", entrypoint)
         await self.service.set_gate(checked, entrypoint=entrypoint, request_id=request_id)
 
     async def set_zone(self, zone: str, rules: ZoneRules, *, request_id: str | None = None) -> None:
@@ -589,20 +596,15 @@ class Border:
             raise NotAllowedError(Scope.ADMIN.value, "set_zone")
         checks.zone(zone)
         checks.zone_rules(rules)
-        if request_id is not None:
-            checks.name("request_id", request_id, checks.NAME_MAX)
+        request_id = self._own_id(request_id)
         if self._limited:
             raise _beyond(Scope.ADMIN, "set_zone", "every entrypoint and every zone")
         await self.service.set_zone(zone, rules, request_id=request_id)
 
-    def _check_managed_all(
-        self, verb: str, entrypoint: str | None, request_id: str | None, zone: str | None = None
-    ) -> None:
+    def _check_managed_all(self, verb: str, entrypoint: str | None, zone: str | None = None) -> None:
         """That the caller may do this to all jobs of the entrypoint, of the zone, or to all there are."""
         if entrypoint is not None:
             checks.entrypoint(entrypoint)
-        if request_id is not None:
-            checks.name("request_id", request_id, checks.NAME_MAX)
         if self._limited:
             if (own := self.principal.zones) is not None and zone not in own:
                 raise _beyond(Scope.ADMIN, verb, "every zone" if zone is None else f"the zone {zone!r}")
@@ -664,12 +666,10 @@ class Border:
     def _reaches_spec(self, spec: JobSpec) -> bool:
         return self.principal.reaches(spec.entrypoint, spec.zone)
 
-    async def _check_managed(self, verb: str, job_id: str, request_id: str | None) -> None:
+    async def _check_managed(self, verb: str, job_id: str) -> None:
         if not self._may_admin:
             raise NotAllowedError(Scope.ADMIN.value, verb)
         _check_job_id(job_id)
-        if request_id is not None:
-            checks.name("request_id", request_id, checks.NAME_MAX)
         if self._limited:
             await self._check_own(job_id)
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import combinations
 from typing import Any
 
-from casque.errors import CasqueError, JobNotFoundError, LeaseLostError, ZoneLeaseLostError
+from casque.errors import CasqueError, InvalidInputError, JobNotFoundError, LeaseLostError, ZoneLeaseLostError
 from casque.state.machine import LEASE_RAN_OUT
 from casque.testing.world.asked import Call, Request, Told, Verb
 from casque.testing.world.history import Claim, History
@@ -75,6 +75,8 @@ class Answers:
         self._check_reason(request, error)
         if request.possible:
             return  # the same request was sent elsewhere too
+        if isinstance(error, InvalidInputError) and not h.remembers(request):
+            return  # its id was forgotten, and another request has it now
         h.demand(
             not request.effects,
             Invariant.ABSENT,
@@ -129,6 +131,11 @@ class Answers:
                 job_id in h.fates, Invariant.DURABLE, lambda: f"{request} was answered {ids}, and one is not stored"
             )
             own = request.effects.get(index)
+            h.demand(
+                not request.borrowed or own is not None,
+                Invariant.DURABLE,
+                lambda: f"{request} was answered {ids}, which another request with that id has added",
+            )
             h.demand(
                 own is None or own == job_id or not h.remembers(request),
                 Invariant.ONE_EFFECT,

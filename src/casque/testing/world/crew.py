@@ -85,8 +85,16 @@ class Crew:
     def begin(self) -> None:
         if not self._world.healed:
             ring = self._world.layout.ring
-            for loop in (self._produce, self._produce, self._admit, self._operate, self._repeat, self._meddle):
-                if not (ring and loop == self._admit):
+            for loop in (
+                self._produce,
+                self._produce,
+                self._admit,
+                self._operate,
+                self._repeat,
+                self._meddle,
+                self._borrow,
+            ):
+                if not (ring and loop in (self._admit, self._borrow)):
                     self._start(loop(), "casque crew")
             if ring:
                 self._start(self._resize(), "casque crew")
@@ -297,6 +305,21 @@ class Crew:
                     await self._ask(request)
                     break
 
+    async def _borrow(self) -> None:
+        """Somebody calls a request what another one is called already."""
+        rng, history = self._rng, self._world.history
+        while await self._pause(3.0):
+            known = [
+                request
+                for request in history.requests[-REMEMBERED:]
+                if request.verb is Verb.ENQUEUE
+                and request.request_id in history.remembered
+                and not request.borrowed
+                and history.remembers(request)
+            ]
+            if known:
+                await self._ask(self._borrowed_request(rng.choice(known)))
+
     async def _wander(self) -> None:
         """Callers that stop waiting before they are answered."""
         rng = self._rng
@@ -362,6 +385,20 @@ class Crew:
             return lambda life: life.queue.enqueue_many(jobs, request_id=request_id)
 
         return self._request(Verb.ENQUEUE, send, items=items)
+
+    def _borrowed_request(self, other: Request) -> Request:
+        number, rng = len(self._world.history.requests), self._rng
+        jobs = [NewJob(rng.choice(ENTRYPOINTS), b"%d:%d" % (number, item)) for item in range(other.items)]
+        request = Request(
+            number,
+            Verb.ENQUEUE,
+            lambda life: life.queue.enqueue_many(jobs, request_id=other.request_id),
+            request_id=other.request_id,
+            items=other.items,
+            borrowed=True,
+        )
+        self._world.history.add(request)
+        return request
 
     def _drawn_zones(self, items: int) -> list[str | None]:
         """Mostly a producer has one customer."""

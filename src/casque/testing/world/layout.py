@@ -19,7 +19,7 @@ from casque.state import State
 from casque.storage.port import Stored
 from casque.testing.world import calendar
 from casque.testing.world.history import History
-from casque.testing.world.limits import LIMITS, WRITERS_MAX, scaled
+from casque.testing.world.limits import FORGETFUL, KEPT_MS, LIMITS, REQUESTS_MAX, WRITERS_MAX, forgetful, scaled
 from casque.testing.world.onlooker import DocumentOnlooker, LogOnlooker, Onlooker, staged_among
 
 SETTLED_MS = 4_000
@@ -51,6 +51,8 @@ class Layout:
     """Whether the queue is a ring of shards, which somebody resizes."""
     skew_max_s: float = 3600.0
     """Wall clocks are never farther apart, whatever the weather."""
+    forgetful: bool = False
+    """Whether few requests are remembered, and for a short time."""
     hurried: Mapping[str, Any] = field(default_factory=dict)
     """What happens sooner or later here than in other worlds."""
     duration_s: float = 8.0
@@ -130,8 +132,9 @@ DOCUMENT = Layout(
     _document_collected,
     {"layout": "document"},
     followed=False,
+    forgetful=True,
 )
-LOG = Layout("log", _recover_log, LogOnlooker, _log_leader, _log_collected, {"layout": "log"})
+LOG = Layout("log", _recover_log, LogOnlooker, _log_leader, _log_collected, {"layout": "log"}, forgetful=True)
 LED = Layout(
     "led", _recover_log, LogOnlooker, _log_leader, _log_collected, {"layout": "log"}, led=True, duration_s=16.0
 )
@@ -213,6 +216,16 @@ HURRIED: dict[str, Any] = {
     "casque.engine.ticker.parse": calendar.parse,
 }
 """What takes hundreds of commits or minutes elsewhere happens all the time here."""
+FORGETFUL_TOO: dict[str, Any] = {
+    "casque.journal.document.Limits": forgetful,
+    "casque.journal.document.REQUESTS_MAX": REQUESTS_MAX,
+    "casque.journal.log.replica.Limits": forgetful,
+    "casque.engine.request_watch.KEPT_MS": KEPT_MS,
+    "casque.testing.world.layout.LIMITS": FORGETFUL,
+    "casque.testing.world.onlooker.LIMITS": FORGETFUL,
+}
+"""Where only those requests have an id that somebody repeats. Behind brokers all have one, and they are repeated
+for as long as it takes."""
 LAYOUTS = {layout.name: layout for layout in (DOCUMENT, LOG, LED, LED_DOCUMENT, RING, SERVED, LED_RING)}
 
 
@@ -220,7 +233,7 @@ LAYOUTS = {layout.name: layout for layout in (DOCUMENT, LOG, LED, LED_DOCUMENT, 
 def hurried(layout: Layout) -> Iterator[None]:
     """Snapshots, collection and changes of who may write, every few commits."""
     before: list[tuple[ModuleType, str, Any]] = []
-    for path, value in {**HURRIED, **layout.hurried}.items():
+    for path, value in {**HURRIED, **layout.hurried, **(FORGETFUL_TOO if layout.forgetful else {})}.items():
         module_name, _, name = path.rpartition(".")
         module = import_module(module_name)
         before.append((module, name, getattr(module, name)))

@@ -43,6 +43,8 @@ class Fault(StrEnum):
     CLOCK_JUMP = "clock jump"
     POWER = "power failure"
     """Every process dies at once, and with them what was not synced."""
+    CLOCK_STEP = "clock step on failover"
+    """A process dies, and whoever takes over has a clock that is minutes ahead."""
     CALLER_LEFT = "caller left"
     CUT = "connection cut"
     """Between a caller and a broker, or two brokers: each side finds out by itself."""

@@ -123,6 +123,9 @@ class _Step:
             Invariant.CONSERVED,
             lambda: f"{self._added} jobs appeared, and the counter says otherwise",
         )
+        for request_id in self._new.requests:
+            if request_id not in self._old.requests:
+                h.remember(request_id)
         self._check_admitted()
         self._check_schedules()
         self._check_gates()

@@ -68,6 +68,7 @@ class World:
             ring = RingHistory(self.loop.time, led=self.layout.led)
             return ring, RingSteps(ring, self.layout)
         history = History(self.loop.time)
+        history.forgetful = self.layout.forgetful
         return history, Steps(history, self.layout)
 
     def run(self, duration_s: float) -> None:
@@ -152,6 +153,11 @@ class World:
             case Fault.OUTAGE:
                 node.refused = True
                 self.loop.call_later(node.rng.uniform(0.1, self.profile.lease_s), self._serve_again, node)
+            case Fault.CLOCK_STEP:
+                for other in self.nodes:
+                    if other is not node:
+                        other.clock.set_wall(node.rng.uniform(0.8, 1.0) * self.skew_s)
+                node.crash()
             case Fault.CLOCK_JUMP:
                 node.clock.set_wall(node.rng.uniform(-self.skew_s, self.skew_s))
             case Fault.POWER:
