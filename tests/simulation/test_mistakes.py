@@ -86,6 +86,8 @@ RULES = [
     (ring_mutations.fifo_zones_that_several_work_on, DOCUMENT, CALM, Invariant.FIFO),
     (ring_mutations.running_jobs_of_a_zone_not_counted, LOG, STORMY, Invariant.ZONES),
     (ring_mutations.paused_zones_served, LED, CALM, Invariant.ZONES),
+    (ring_mutations.running_jobs_of_a_fifo_zone_not_counted_by_its_limit, LOG, CALM, Invariant.CLAIMABLE),
+    (ring_mutations.running_jobs_of_a_fifo_zone_not_counted_by_its_limit, LED, TRIO, Invariant.CLAIMABLE),
     (log_mutations.wins_not_confirmed, LOG, PAIR, Invariant.SAME_STATE),
     (log_mutations.second_body_for_a_tried_slot, LOG, SLEEPY, Invariant.ABSENT),
     (log_mutations.deleted_before_the_floor_is_raised, LOG, SLEEPY, Invariant.KEPT),
