@@ -348,6 +348,8 @@ async def _logged(work: Work) -> None:
     except CasqueError as error:
         # Commits do not depend on it, and the next occasion comes soon.
         log.warning("maintenance failed and is put off: %s", error)
+    except Exception:
+        log.exception("maintenance failed unexpectedly and is put off")
 
 
 class _Streak:
