@@ -21,7 +21,7 @@ from casque.codec.blobs import BLOBS, blob_hour
 from casque.codec.staged import STAGED, StagedJobs, staged_hour
 from casque.engine.blobs import Blobs
 from casque.engine.staging import Staging
-from casque.errors import CasqueError
+from casque.errors import CasqueError, CorruptQueueError
 from casque.journal.patience import Patience
 from casque.journal.sweeper import AGE_MS
 from casque.journal.tries import Tries
