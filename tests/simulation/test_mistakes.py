@@ -103,6 +103,8 @@ RULES = [
     (mutations.repeated_requests_not_compared, LED, TRIO, Invariant.DURABLE),
     (mutations.repeated_requests_not_compared, DOCUMENT, CALM, Invariant.DURABLE),
     (log_mutations.replicas_forget_requests_each_by_itself, LOG, CALM, Invariant.REPLAY),
+    (ring_mutations.running_jobs_of_a_fifo_zone_not_counted_by_its_limit, LOG, CALM, Invariant.CLAIMABLE),
+    (ring_mutations.running_jobs_of_a_fifo_zone_not_counted_by_its_limit, LED, TRIO, Invariant.CLAIMABLE),
     (log_mutations.wins_not_confirmed, LOG, PAIR, Invariant.SAME_STATE),
     (log_mutations.second_body_for_a_tried_slot, LOG, SLEEPY, Invariant.ABSENT),
     (log_mutations.deleted_before_the_floor_is_raised, LOG, SLEEPY, Invariant.KEPT),

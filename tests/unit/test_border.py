@@ -586,7 +586,15 @@ async def test_a_limited_reader_counts_only_its_own(
 
 
 @by_limit
-@pytest.mark.parametrize("verb", ["ack", "nack", "heartbeat", "give_back", "cancel", "retry"])
+async def test_to_give_back_a_job_of_others_is_to_give_back_none(queue: QueueService, principal: Principal) -> None:
+    before = await everything(queue)
+    await Border(queue, principal).give_back("no such job", token=2)
+    await Border(queue, principal).give_back("fax running", token=2)
+    assert await everything(queue) == before
+
+
+@by_limit
+@pytest.mark.parametrize("verb", ["ack", "nack", "heartbeat", "cancel", "retry"])
 async def test_the_jobs_of_others_are_as_good_as_not_there(
     queue: QueueService, principal: Principal, verb: str
 ) -> None:

@@ -13,6 +13,7 @@ from contextlib import aclosing
 from datetime import datetime
 from typing import Protocol, TypeVar
 
+from casque.client.trust import UntrustedAddressError
 from casque.clock import Clock, Random, new_id
 from casque.errors import (
     BrokerUnreachableError,
@@ -408,7 +409,7 @@ class RemoteQueue:
                 if self._closed or patience.is_over:
                     raise _last_word(again, doubt) from again
                 error = again
-            except (StorageError, CASConflictError) as failure:
+            except (StorageError, CASConflictError, UntrustedAddressError) as failure:
                 # It says that nothing happened now, and nothing about an attempt before it that got no answer.
                 raise _last_word(failure, doubt) from failure
 
@@ -419,7 +420,10 @@ class RemoteQueue:
             self._leader = None
             self._do_behind(broker.close())
             if address is not None and address != broker.address:
-                self._leader = self._connect(address)
+                try:
+                    self._leader = self._connect(address)
+                except UntrustedAddressError as refusal:
+                    log.warning("a broker says that %s leads, which is not asked: %s", address, refusal)
         # A first hint is followed at once. Brokers that point at each other get time to agree.
         patience.hints += 1
         if (self._leader is None or patience.hints > HINTS_AT_ONCE) and not await patience.wait():

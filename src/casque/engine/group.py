@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 from casque.clock import Clock, Random, Timer, yield_once
 from casque.engine.committer import Committer
-from casque.engine.operation import Look, Operation
+from casque.engine.operation import Look, Operation, UnexpectedError
 from casque.engine.pulse import Pulse
 from casque.engine.reaper import TICK_MS, Reaper
 from casque.engine.ticker import APART_MS, LOOK_MS, Ticker
@@ -119,6 +119,10 @@ class GroupCommit:
             await self._committer.beat()
         except CasqueError as error:
             beat.set_exception(error)
+        except Exception as error:
+            log.exception("a sign of life failed unexpectedly; the queue is read again")
+            self._committer.begin_anew()
+            beat.set_exception(error)
         except BaseException as error:
             beat.set_exception(_unfinished(error))
             raise
@@ -222,7 +226,7 @@ class GroupCommit:
                     self._maintain()
                 self._set_timer()
         except Exception as error:
-            # A broken invariant or a bug: nobody may be left hanging, and nothing more may be written.
+            # A bug in the loop itself, which its turns cannot have: nobody may be left hanging.
             log.exception("the commit loop failed; the queue is closed")
             ending = error
             self._failed = True
@@ -259,11 +263,21 @@ class GroupCommit:
             self._reaper.acted_on(expired, self._committer.state)
         except CasqueError as error:
             self._turn_failed(batch, error, asked=asked)
+        except Exception as error:
+            # A broken invariant or a bug, and nobody knows how far it got. It costs this batch, not the queue: what is
+            # in memory is forgotten, and the next batch starts from what the store says.
+            log.exception("a commit failed unexpectedly; the queue is read again")
+            self._committer.begin_anew()
+            unknown = UnknownOutcomeError(f"the commit of this call failed unexpectedly ({error!r}); read back first")
+            unknown.__cause__ = error
+            self._turn_failed(batch, unknown, asked=asked)
         except BaseException as error:
             for operation in batch:
                 operation.fail(_unfinished(error))
             raise
         else:
+            if any(operation.broken and operation.future is None for operation in batch):
+                self._rest_until_ms = self._clock.monotonic_ms() + milliseconds(self._settings.poll_max)
             self._pace_polling(found=self._settle(batch))
             if asked:
                 self._begin_following()
@@ -287,7 +301,12 @@ class GroupCommit:
         if state.schedules and self._settings.ticks:
             # First: whoever waits for a job is given it in the same commit.
             for tick in self._ticker.due(state, now_ms):
-                state.execute(tick, now_ms)
+                ticking = Operation(None, tick)
+                try:
+                    ticking.decide(state, now_ms)
+                except UnexpectedError:
+                    self._ticker.silence(tick.name)
+                    raise
         waiting_now: list[_Waiting] = []
         admissions: list[Operation] = []
         for operation in batch:
@@ -301,8 +320,8 @@ class GroupCommit:
             while waiting and state.has_due(entrypoints, now_ms, zones, zone_lease):
                 operation = waiting.popleft()
                 if not operation.abandoned:
-                    operation.decide(state, now_ms)
                     batch.append(operation)
+                    operation.decide(state, now_ms)
         for operation in waiting_now:
             # Asked before the job came that the same batch brings.
             assert isinstance(operation.command, Dequeue)

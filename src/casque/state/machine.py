@@ -588,6 +588,25 @@ class State:
         self.counters = counters
         self.position = position
 
+    def reindex(self) -> None:
+        """Build whatever is derived from the jobs anew: for a batch that was undone after it had failed half way, so
+        that the indexes cannot be trusted. Takes as long as there are jobs."""
+        assert not self.events, "roll the batch back first"
+        records, rules, leases = list(self.jobs.values()), self.rules, list(self.zone_leases.values())
+        counters, position = self.counters, self.position
+        for derived in (self.jobs, self.dead, self.keys, self.zone_jobs):
+            derived.clear()
+        self.running = self.waiting = self.position = 0
+        self._next_tick = None
+        self._in_order = True
+        self._ready = ReadyIndex(self.jobs)
+        self.places = Places(self.zone_jobs, self._ready.fair.leased)
+        self.restore(records, counters, position)
+        self.set_rules(rules)
+        self.set_zone_leases(leases)
+        self.join(self.ring)
+        self.check()
+
     def join(self, ring: RingView | None) -> None:
         """The same for the ring that it belongs to."""
         self.ring = ring
@@ -1113,6 +1132,10 @@ class State:
             return False
         tick_ms = c.tick_ms if c.at_ms is None else c.at_ms
         job, added = c.job, False
+        if job is not None and job.zone in self.zone_jobs and self.is_fifo(job.zone) is not job.fifo:
+            # The zone was emptied and used in the other way since the schedule was set. Jobs of both kinds in one zone
+            # would stand in each other's way for good, and a tick is not left out: the zone decides.
+            job = msgspec.structs.replace(job, fifo=not job.fifo)
         # Its id tells the tick: one that is there is this very job, of a schedule that was dropped and set again. And
         # with a unique key there is none while the one before it is unfinished. Nor while nothing may be added.
         free = job is not None and job.id not in self.jobs and (job.key is None or job.key not in self.keys)

@@ -48,6 +48,8 @@ NEVER_REPEATED = (
 )
 ZONES = ("acme", "globex", "initech")
 FIFO_ZONES = ("belt", "line", "queue")
+EITHER = "either"
+"""A zone whose next use decides whether it is FIFO, each time it was empty."""
 SIZES = (1, 2, 2, 3, 4)
 """That a ring may have."""
 
@@ -79,7 +81,7 @@ class Crew:
         self._repeated, self._deaf = (0.6, 0.7) if layout.ring else (0.3, 0.1)
         self._delay_max_s = 1.0 if layout.ring else 6.0
         several = 3 if layout.ring else 1
-        self._zones = (*ZONES[:several], *FIFO_ZONES[:several])
+        self._zones = (*ZONES[:several], *FIFO_ZONES[:several], *([] if layout.ring else [EITHER]))
         self._tasks: list[asyncio.Task[None]] = []
 
     def begin(self) -> None:
@@ -365,6 +367,7 @@ class Crew:
             for _ in range(items)
         ]
         zones = self._drawn_zones(items)
+        fifos = {*FIFO_ZONES, *([EITHER] if self._is_fifo(EITHER) else [])}
 
         def send(number: int, request_id: str | None) -> Send:
             jobs = [
@@ -372,13 +375,13 @@ class Crew:
                     name,
                     b"%d:%d" % (number, i),
                     priority,
-                    None if zones[i] in FIFO_ZONES else delay,
+                    None if zones[i] in fifos else delay,
                     None,
                     key,
                     attempts,
                     zone=zones[i],
                     max_crashes=crashes,
-                    fifo=zones[i] in FIFO_ZONES,
+                    fifo=zones[i] in fifos,
                 )
                 for i, (name, priority, delay, key, attempts, crashes) in enumerate(drawn)
             ]
@@ -408,6 +411,11 @@ class Crew:
         if rng.random() < 0.7:
             return [rng.choice(self._zones)] * items
         return [rng.choice((None, *self._zones)) for _ in range(items)]
+
+    def _is_fifo(self, zone: str) -> bool:
+        """As far as anybody knows; an empty zone is what the next one makes of it."""
+        state = self._world.history.state
+        return state.is_fifo(zone) if zone in state.zone_jobs else self._rng.random() < 0.5
 
     def _zone_request(self, zone: str, *, paused: bool) -> Request:
         rng = self._rng
