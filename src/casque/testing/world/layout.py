@@ -128,9 +128,8 @@ RING = Layout(
     {"layout": "log"},
     followed=False,
     ring=True,
-    skew_max_s=0.3,
     hurried={
-        "casque.ring.building.SETTLED_MS": SETTLED_MS,
+        "casque.ring.forgetting.SETTLED_MS": SETTLED_MS,
         "casque.ring.shards.LOOK_MS": 500,
         "casque.journal.log.solitude.ALONE_COMMITS": 12,
         "casque.journal.log.pace.SNAPSHOT_SEGMENTS": 20,
