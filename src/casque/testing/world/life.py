@@ -8,7 +8,7 @@ from contextvars import ContextVar, copy_context
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from casque.client.opening import Parts
+from casque.client.opening import Parts, Surroundings
 from casque.client.payloads import BytesCodec
 from casque.client.queue import Queue
 from casque.client.remote import RemoteQueue
@@ -132,13 +132,14 @@ class Life:
         if world.layout.led:
             brokers = _WatchedParts(self, self.line, "broker", ANYBODY)
             self.broker = ServedBroker(self, brokers) if world.layout.served else SimulatedBroker(self, brokers)
-            self._remote = remote_queue(self, "remote") if world.layout.served else followed(self)
+            self._remote = remote_queue(self, "remote") if world.layout.served else followed(self, "remote")
             self.queue._embedded = self._remote  # noqa: SLF001
         self.builders = _WatchedParts(self, self.line, "builder", None)
         self.direct: DirectCommit | None = None
         self.small = self._small_queue(self.line)
         self._opened = False
         self._stagings = 0
+        self._visitors = 0
         self._crew = Crew(self)
         self._context = copy_context()
         self._context.run(CURRENT.set, self)
@@ -153,17 +154,22 @@ class Life:
         self._stagings += 1
         return Staging(self.line, settings=self.world.profile.settings, clock=self.clock, rng=rng)
 
+    def visitor(self) -> Visitor:
+        """Somebody who opens the queue in this process, as a writer or a client of its own, and closes it soon."""
+        self._visitors += 1
+        return Visitor(self, self._visitors)
+
     def _small_queue(self, line: Line) -> BrokerQueue | DirectQueue:
         """The small API in the same process, as another writer."""
         parts = _WatchedParts(self, line, "small", None)
         if self.rng.random() < 0.5:
             broker = BrokerQueue(line)
-            broker._parts = parts  # noqa: SLF001
+            broker._parts, broker._blobs = parts, parts.blobs(tolerant=True)  # noqa: SLF001
             return broker
         direct = DirectQueue(line)
         direct._parts = parts  # noqa: SLF001
         self.direct = parts.direct()
-        direct._embedded = EmbeddedService(self.direct, parts.settings)  # noqa: SLF001
+        direct._embedded = EmbeddedService(self.direct, parts.settings, blobs=parts.blobs(tolerant=True))  # noqa: SLF001
         return direct
 
     # --- Born, closed, killed ---
@@ -374,6 +380,23 @@ class Life:
                 Invariant.SAME_STATE,
                 lambda: f"{self.name} holds another state of position {state.position} than the store",
             )
+
+
+class Visitor:
+    """Satisfies `Through` with a queue of its own."""
+
+    def __init__(self, life: Life, number: int) -> None:
+        name = f"visitor{number}"
+        parts = _WatchedParts(life, life.line, name, life.name)
+        self.queue = Queue(parts, BytesCodec(), worker=life.name)
+        if life.world.layout.led:
+            remote = remote_queue(life, name) if life.world.layout.served else followed(life, name)
+            around = Surroundings(parts.settings, clock=parts.clock, rng=parts.rng)
+            self.queue = Queue(around, BytesCodec(), remote=remote, worker=life.name)
+        self.small = life.small
+        self.clock = life.clock
+        self.staging = life.staging
+        self.builder = life.builder
 
 
 class _WatchedParts(Parts):
