@@ -152,6 +152,7 @@ class Members:
 
 async def addresses(store: Store) -> list[str]:
     """Where brokers of a ring may be found: some of them may be dead. Raises StorageError."""
-    reads = await asyncio.gather(*[store.get(key) async for key in store.list(FOLDER)])
+    keys = [key async for key in store.list(FOLDER)]
+    reads = await asyncio.gather(*map(store.get, keys))
     found = [decode_member(read.body) for read in reads if isinstance(read, Stored)]
     return sorted({member.address for member in found if member is not None})

@@ -14,7 +14,7 @@ from contextlib import suppress
 import msgspec
 
 from casque.clock import Clock, Random
-from casque.errors import CasqueError, UnknownOutcomeError
+from casque.errors import CasqueError
 from casque.ring.numbers import record_of
 from casque.ring.shards import LOOK_MS, Shard, Shards, in_time
 from casque.service import QueueService
@@ -126,18 +126,9 @@ class Walker:
         return ()
 
     async def _at_once(self, shard: Shard, asked: Asked, limit: int) -> list[JobRecord]:
-        try:
-            return await shard.at_once(lambda one: self._at(shard, asked, limit, of=one))
-        except UnknownOutcomeError:
-            # Its leader died over it. What it may have claimed goes back when the next one is there.
-            if asked.request_id is not None and shard.away:
-                self._do_behind(self._recover(shard, asked, asked.request_id))
-            raise
-
-    async def _recover(self, shard: Shard, asked: Asked, request_id: str) -> None:
-        with suppress(CasqueError):
-            if await shard.answered(request_id):
-                await self._shards.give_back(await self._at(shard, asked, asked.limit))
+        # If its leader died over it, what it may have claimed is not given back: the caller may repeat the request,
+        # here or through another broker, and be given these very jobs. Without that their leases run out.
+        return await shard.at_once(lambda one: self._at(shard, asked, limit, of=one))
 
     async def _with_work(self, shards: Sequence[Shard], asked: Asked) -> list[Shard]:
         return await self._of_those_there(

@@ -92,8 +92,9 @@ class ShardBorder(Border):
         return await self._shard.admit(source, batch, checked, skip_known=skip_known, generation=generation)
 
     async def adopt(self, generation: int, size: int) -> int:
-        _check_generation(generation, 1)
-        checks.whole("size", size, 1, SHARDS_MAX)
+        # With generation 0 it is only asked what it knows.
+        _check_generation(generation, 0)
+        checks.whole("size", size, 1 if generation else 0, SHARDS_MAX)
         return await self._shard.adopt(generation, size)
 
     async def known(

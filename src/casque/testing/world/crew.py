@@ -16,14 +16,13 @@ from casque.codec.staged import StagedJobs
 from casque.errors import CasqueError, CorruptQueueError, LeaseLostError, UnknownOutcomeError
 from casque.service import Outcome
 from casque.settings import milliseconds
-from casque.state import State
-from casque.testing.world.asked import Call, Request, Send, Told, Verb
+from casque.testing.world.asked import Call, Request, Send, Through, Told, Verb
 from casque.testing.world.calendar import STEADY
 from casque.testing.world.history import History
 from casque.testing.world.invariants import Invariant, Violation
-from casque.testing.world.profile import Fault
+from casque.testing.world.profile import PAYLOAD_MAX, Fault
 from casque.testing.world.wire import CALL
-from casque.types import Admission, Gate, Missed, ZoneRules
+from casque.types import Admission, Gate, Missed, ZoneLease, ZoneRules
 
 if TYPE_CHECKING:
     from casque.testing.world.life import Life
@@ -37,9 +36,20 @@ TOGETHER = 0.35
 """The share of workers who tell what became of all their jobs in one call."""
 BRISK = 0.85
 NOT_DONE = (Verb.NACK, Verb.NACK, Verb.SNOOZE, Verb.WITHDRAW)
-NEVER_REPEATED = (Verb.HEARTBEAT, Verb.REQUEUE, Verb.LOOK, Verb.SCHEDULE, Verb.RESIZE, Verb.TIDY)
+NEVER_REPEATED = (
+    Verb.HEARTBEAT,
+    Verb.REQUEUE,
+    Verb.LOOK,
+    Verb.SCHEDULE,
+    Verb.RESIZE,
+    Verb.TIDY,
+    Verb.BEAT_ZONE,
+    Verb.RELEASE_ZONE,
+)
 ZONES = ("acme", "globex", "initech")
 FIFO_ZONES = ("belt", "line", "queue")
+LARGE = 0.1
+"""The share of jobs whose payload lies beside the queue."""
 SIZES = (1, 2, 2, 3, 4)
 """That a ring may have."""
 
@@ -63,7 +73,7 @@ class Crew:
         self._rng: Random = life.rng
         # Beside a leader it is refused every time, which is worth seeing now and then.
         layout = life.world.layout
-        self._small = 0.05 if layout.led else 0.0 if layout.ring else SMALL
+        self._small = 0.0 if layout.ring else 0.05 if layout.led else SMALL
         # In some worlds zones are busy and the ring is resized all the time. In others zones run empty, so that older
         # sizes are forgotten.
         self._leisure_s = 1.5 if not layout.ring else 0.7 if life.world.restless else 3.0
@@ -76,19 +86,18 @@ class Crew:
 
     def begin(self) -> None:
         if not self._world.healed:
-            ring = self._world.layout.ring
             for loop in (self._produce, self._produce, self._admit, self._operate, self._repeat, self._meddle):
-                if not (ring and loop == self._admit):
-                    self._start(loop(), "casque crew")
-            if ring:
+                self._start(loop(), "casque crew")
+            self._start(self._visit(), "casque crew")
+            if self._world.layout.ring:
                 self._start(self._resize(), "casque crew")
                 self._start(self._tidy(), "casque crew")
                 self._start(self._repeat(), "casque crew")
-            else:
-                self._start(self._schedule(), "casque crew")
-                self._start(self._keep_gates(), "casque crew")
+            self._start(self._schedule(), "casque crew")
+            self._start(self._keep_gates(), "casque crew")
             if self._world.zoned:
                 self._start(self._keep_zones(), "casque crew")
+                self._start(self._hold_zones(), "casque crew")
         for loop in (self._wander, self._work, self._work, *([self._work] * self._world.layout.ring)):
             self._start(loop(), "casque crew")
 
@@ -98,7 +107,14 @@ class Crew:
             task.cancel()
 
     def _start(self, coro: Coroutine[Any, Any, None], name: str) -> None:
-        self._tasks.append(asyncio.create_task(coro, name=name))
+        task = asyncio.create_task(coro, name=name)
+        task.add_done_callback(self._left_off)
+        self._tasks.append(task)
+
+    def _left_off(self, task: asyncio.Task[None]) -> None:
+        error = None if task.cancelled() else task.exception()
+        if error is not None and not isinstance(error, Violation):
+            self._world.found(Invariant.EXPECTED, f"the crew of {self._life.name} met {error!r}")
 
     # --- Roles ---
 
@@ -120,7 +136,7 @@ class Crew:
         """Somebody pauses or drains the queue, or an entrypoint of it, and opens it again soon, if nobody else does."""
         rng, history = self._rng, self._world.history
         while await self._pause(8.0):
-            closed = _closed(history.state)
+            closed = _closed(history)
             scope = rng.choice(closed) if closed else rng.choice((None, *ENTRYPOINTS))
             if not closed:
                 await self._ask(self._gate_request(rng.choice((Gate.PAUSED, Gate.DRAINING)), scope))
@@ -135,6 +151,20 @@ class Crew:
             zone = rng.choice(paused) if paused else rng.choice(self._zones)
             await self._ask(self._zone_request(zone, paused=not paused and rng.random() < 0.3))
 
+    async def _hold_zones(self) -> None:
+        """Somebody takes a zone for itself, works on its jobs, and lets it go, or forgets to."""
+        rng = self._rng
+        while await self._pause(1.5):
+            lease = await self._ask(self._lease_zone_request(rng.choice(self._zones)))
+            while lease is not None and not self._world.healed and rng.random() < 0.7:
+                for job_id, token in await self._ask(self._held_dequeue_request(lease)) or ():
+                    await self._work_on(job_id, token)
+                await self._life.clock.sleep(rng.uniform(4.0, 8.0) if rng.random() < 0.1 else rng.expovariate(3.0))
+                if rng.random() < 0.5:
+                    await self._ask(self._on_zone(Verb.BEAT_ZONE, lease))
+            if lease is not None and rng.random() < 0.8:
+                await self._ask(self._on_zone(Verb.RELEASE_ZONE, lease))
+
     async def _resize(self) -> None:
         """Somebody changes the size of the ring."""
         rng = self._rng
@@ -148,7 +178,7 @@ class Crew:
 
     async def _work(self) -> None:
         while True:
-            while self._world.healed and (closed := _closed(self._world.history.state)):
+            while self._world.healed and (closed := _closed(self._world.history)):
                 await self._ask(self._gate_request(Gate.OPEN, closed[0]))
                 await self._life.clock.sleep(self._rng.expovariate(4.0))
             while self._world.healed and (paused := _paused(self._world.history)):
@@ -233,6 +263,25 @@ class Crew:
                 heartbeat.lost, Invariant.EXPECTED, lambda: f"the work on {job_id[:8]} was stopped for no reason"
             )
         return heartbeat.lost
+
+    async def _visit(self) -> None:
+        """Short-lived programs: each opens the queue, asks for one thing, and closes it."""
+        rng = self._rng
+        while await self._pause(2.5):
+            visitor = self._life.visitor()
+            try:
+                async with visitor.queue:
+                    request = self._visitors_request()
+                    leases = await self._ask(request, visitor)
+                    if request.verb is Verb.DEQUEUE and rng.random() < 0.7:
+                        for job_id, token in leases or ():
+                            await self._ask(self.on_lease(Verb.ACK, job_id, token), visitor)
+            except CasqueError as error:
+                self._world.trace.note(self._life.name, f"a visitor could not open: {type(error).__name__}")
+
+    def _visitors_request(self) -> Request:
+        rng = self._rng
+        return self._enqueue_request() if rng.random() < 0.6 else self._dequeue_request(self._some_entrypoints(), 0.0)
 
     async def _operate(self) -> None:
         rng, known = self._rng, self._world.known
@@ -320,12 +369,13 @@ class Crew:
             for _ in range(items)
         ]
         zones = self._drawn_zones(items)
+        large = [b":" + b"x" * PAYLOAD_MAX if rng.random() < LARGE else b"" for _ in range(items)]
 
         def send(number: int, request_id: str | None) -> Send:
             jobs = [
                 NewJob(
                     name,
-                    b"%d:%d" % (number, i),
+                    b"%d:%d" % (number, i) + large[i],
                     priority,
                     None if zones[i] in FIFO_ZONES else delay,
                     None,
@@ -366,11 +416,37 @@ class Crew:
 
         return self._request(Verb.ZONE, send, source=zone, rules=rules)
 
+    def _lease_zone_request(self, zone: str) -> Request:
+        lease = self._rng.choice((1.5, 3.0, 6.0))
+
+        def send(_: int, request_id: str | None) -> Send:
+            return lambda life: life.queue.lease_zone(zone, lease=lease, request_id=request_id)
+
+        return self._request(Verb.LEASE_ZONE, send, source=zone)
+
+    def _held_dequeue_request(self, lease: ZoneLease) -> Request:
+        batch, wait = self._rng.choice((1, 2, 4)), self._rng.choice((0.0, 0.5))
+
+        def send(_: int, request_id: str | None) -> Send:
+            return lambda life: life.queue.dequeue(batch_size=batch, wait=wait, zone_lease=lease, request_id=request_id)
+
+        own = self._world.history.own(lease.token)
+        return self._request(Verb.DEQUEUE, send, zones=(lease.zone,), zone_token=own)
+
+    def _on_zone(self, verb: Verb, lease: ZoneLease) -> Request:
+        def send(*_: Any) -> Send:
+            if verb is Verb.BEAT_ZONE:
+                return lambda life: life.queue.heartbeat_zone(lease)
+            return lambda life: life.queue.release_zone(lease)
+
+        own = self._world.history.own(lease.token)
+        return self._request(verb, send, source=lease.zone, token=lease.token, zone_token=own)
+
     def _resize_request(self, size: int) -> Request:
-        return self._request(Verb.RESIZE, lambda *_: lambda life: life.builders.builder().resize(size))
+        return self._request(Verb.RESIZE, lambda *_: lambda life: life.builder().resize(size))
 
     def _tidy_request(self) -> Request:
-        return self._request(Verb.TIDY, lambda *_: lambda life: life.builders.builder().tidy())
+        return self._request(Verb.TIDY, lambda *_: lambda life: life.builder().tidy())
 
     def _admit_request(self) -> Request:
         """Staged anew with every attempt, as a task that is run twice does it."""
@@ -379,11 +455,13 @@ class Crew:
         items = parts * rng.choice((1, 2, 4))
         names = [rng.choice(ENTRYPOINTS) for _ in range(items)]
         keys = [rng.choice(KEYS) if rng.random() < 0.1 else None for _ in range(items)]
-        delays = [rng.uniform(0.1, 6.0) if rng.random() < 0.25 else None for _ in range(items)]
+        customers = [zone for zone in self._zones if zone in ZONES]
+        zones = [rng.choice((None, *customers)) if self._world.zoned else None for _ in range(items)]
+        delays = [rng.uniform(0.1, self._delay_max_s) if rng.random() < 0.25 else None for _ in range(items)]
         source = rng.choice((self._life.node.name, "everybody"))
         number = len(self._world.history.requests)
 
-        async def admit(life: Life) -> Admission:
+        async def admit(life: Through) -> Admission:
             wall_ms = life.clock.wall_ms()
             jobs = StagedJobs(
                 [f"a{number:06d}-{row}" for row in range(items)],
@@ -393,6 +471,7 @@ class Crew:
                 [None if delay is None else wall_ms + int(delay * 1000) for delay in delays],
                 3,
                 keys,
+                zones=zones if any(zones) else None,
             )
             staging = life.staging()
             size = items // parts
@@ -413,7 +492,7 @@ class Crew:
         entrypoint = ENTRYPOINTS[len(name) % len(ENTRYPOINTS)]
         manner = rng.random() if name == "changing" else 1.0
 
-        def send(life: Life) -> Awaitable[Any]:
+        def send(life: Through) -> Awaitable[Any]:
             if manner < 0.15:
                 return life.queue.pause_schedule(name)
             if manner < 0.4:
@@ -428,7 +507,7 @@ class Crew:
         entrypoint, priority = self._rng.choice(ENTRYPOINTS), self._rng.choice((0, 1))
 
         def send(number: int, request_id: str | None) -> Send:
-            async def enqueue(life: Life) -> list[Job[bytes]]:
+            async def enqueue(life: Through) -> list[Job[bytes]]:
                 return [await life.small.enqueue(entrypoint, b"%d:0" % number, priority, request_id=request_id)]
 
             return enqueue
@@ -464,7 +543,7 @@ class Crew:
         delay = self._rng.choice((None, 0.0, 1.0))
         small = self._rng.random() < self._small
 
-        def through(life: Life) -> LeaseVerbs:
+        def through(life: Through) -> LeaseVerbs:
             return life.small if small else life.queue
 
         def send(number: int, request_id: str | None) -> Send:
@@ -527,7 +606,7 @@ class Crew:
 
     def _gate_request(self, gate: Gate, scope: str | None) -> Request:
         def send(_: int, request_id: str | None) -> Send:
-            def ask(life: Life) -> Coroutine[Any, Any, None]:
+            def ask(life: Through) -> Coroutine[Any, Any, None]:
                 q = life.queue
                 verb = {Gate.PAUSED: q.pause, Gate.DRAINING: q.drain, Gate.OPEN: q.resume}[gate]
                 return verb(scope, request_id=request_id)
@@ -545,7 +624,7 @@ class Crew:
     def _look_request(self) -> Request:
         small = self._rng.random() < self._small
 
-        async def position(life: Life) -> int:
+        async def position(life: Through) -> int:
             return (await life.small.read_state()).version if small else (await life.queue.stats()).position
 
         return self._request(Verb.LOOK, lambda *_: position)
@@ -558,20 +637,34 @@ class Crew:
 
     # --- Asking ---
 
-    async def _ask(self, request: Request) -> Any:
+    async def _ask(self, request: Request, through: Through | None = None) -> Any:
         """The answer; None if there was none."""
         try:
-            return await self.call(request)
+            return await self.call(request, through)
         except CasqueError:
             return None
 
-    async def call(self, request: Request) -> Any:
+    def _check_payloads(self, request: Request, answer: Any) -> None:
+        """Whoever claims a job gets to know what it is to do."""
+        history = self._world.history
+        for job in answer if request.verb is Verb.DEQUEUE else ():
+            expected = history.payloads.get(job.id)
+            with self._world.watching():
+                history.demand(
+                    expected is None or job.payload == expected,
+                    Invariant.PAYLOADS,
+                    lambda: f"{request} got job {job.id[:8]} with {job.payload!r}, and it was {expected!r}",  # noqa: B023
+                )
+
+    async def call(self, request: Request, through: Through | None = None) -> Any:
         """Send it through one of this process's queues, and note what came back."""
         call = Call(request, self._life)
         CALL.set(call)
         self._world.history.checked[Invariant.EXPECTED] += 1
         try:
-            answer = _plain(request.verb, await request.send(self._life))
+            answer = await request.send(through or self._life)
+            self._check_payloads(request, answer)
+            answer = _plain(request.verb, answer)
         except asyncio.CancelledError:
             self._in_doubt(call, Told.UNKNOWN if self._life.dead else Told.LEFT)
             raise
@@ -623,10 +716,11 @@ class Crew:
         self._world.trace.note(self._life.name, f"{call.request} -> {told}")
 
 
-def _closed(state: State) -> list[str | None]:
+def _closed(history: History) -> list[str | None]:
     """What is paused or being drained."""
-    whole: list[str | None] = [] if state.gates.queue is Gate.OPEN else [None]
-    return whole + sorted(state.gates.entrypoints)
+    gates = [shard.state.gates for shard in history.walked()]
+    whole: list[str | None] = [] if all(one.queue is Gate.OPEN for one in gates) else [None]
+    return whole + sorted({name for one in gates for name in one.entrypoints})
 
 
 def _paused(history: History) -> list[str]:
@@ -645,7 +739,7 @@ class _Beating:
         await self._crew.call(self._crew.on_lease(Verb.HEARTBEAT, job_id, self._token))
 
 
-async def _never_by_itself(_: Life) -> None:
+async def _never_by_itself(_: Through) -> None:
     raise AssertionError("the parts of a settle are asked for by the whole")
 
 

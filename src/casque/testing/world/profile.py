@@ -37,10 +37,17 @@ class Fault(StrEnum):
     """For a while the store refuses every write of a node, and says so."""
     CLOCK_JUMP = "clock jump"
     CALLER_LEFT = "caller left"
+    CUT = "connection cut"
+    """Between a caller and a broker, or two brokers: each side finds out by itself."""
+
+
+PAYLOAD_MAX = 64
+"""A payload that is larger lies beside the queue."""
 
 
 def _settings() -> QueueSettings:
     return QueueSettings(
+        payload_max=PAYLOAD_MAX,
         stale_timeout=timedelta(seconds=6),
         max_attempts=6,
         backoff_base=timedelta(milliseconds=200),
@@ -69,6 +76,8 @@ class Profile:
     writes: Mapping[Fault, float] = field(default_factory=dict)
     reads: Mapping[Fault, float] = field(default_factory=dict)
     crash_in_write: float = 0.0
+    cuts: float = 0.0
+    """The chance that a message between processes finds its connection cut."""
     every_s: Mapping[Fault, float] = field(default_factory=dict)
     skew_s: float = 0.0
     """How far apart wall clocks may be set."""
@@ -98,6 +107,7 @@ ROUGH = Profile(
     },
     reads={Fault.READ_FAILED: 0.02, Fault.READ_SLOW: 0.03},
     crash_in_write=0.01,
+    cuts=0.01,
     every_s={
         Fault.CRASH: 25.0,
         Fault.CLOSE: 40.0,
@@ -123,6 +133,7 @@ BRUTAL = Profile(
     },
     reads={Fault.READ_FAILED: 0.1, Fault.READ_SLOW: 0.08},
     crash_in_write=0.03,
+    cuts=0.03,
     every_s={
         Fault.CRASH: 10.0,
         Fault.CLOSE: 25.0,

@@ -10,8 +10,13 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from casque.codec.head import KEY
+from casque.codec.member import FOLDER
 from casque.codec.ring import SHARDS, RingHead, decode_ring
+from casque.codec.staged import STAGED
+from casque.ring.admissions import ADMISSIONS, Batch
 from casque.ring.numbers import inner
 from casque.state import State
 from casque.storage.port import Stored
@@ -21,6 +26,7 @@ from casque.testing.world.invariants import Invariant
 from casque.testing.world.layout import SETTLED_MS, Layout
 from casque.testing.world.onlooker import Effect
 from casque.testing.world.steps import Steps
+from casque.testing.world.tenancies import Tenancy
 from casque.types import JobRecord
 
 if TYPE_CHECKING:
@@ -36,8 +42,10 @@ class RingHistory(History):
 
     is_ring = True
 
-    def __init__(self, now: Callable[[], float]) -> None:
+    def __init__(self, now: Callable[[], float], *, led: bool = False) -> None:
         super().__init__(now)
+        # A shard whose leader is gone is not waited for by those who could claim elsewhere.
+        self.keeps_claims = not led
         self.shards: dict[int, History] = {}
         self.root: RingHead | None = None
         self.roots: list[tuple[float, int]] = []
@@ -59,6 +67,14 @@ class RingHistory(History):
     def claim(self, token: int) -> Claim | None:
         own, shard = inner(token)
         return self.shards[shard].claim(own) if shard in self.shards else None
+
+    def tenancy(self, token: int) -> Tenancy | None:
+        own, shard = inner(token)
+        return self.shards[shard].tenancy(own) if shard in self.shards else None
+
+    def holds_zone(self, zone: str, token: int) -> bool:
+        own, shard = inner(token)
+        return shard in self.shards and self.shards[shard].holds_zone(zone, own)
 
     def own(self, token: int) -> int:
         return inner(token)[0]
@@ -86,10 +102,13 @@ class RingSteps:
         self._steps: dict[int, Steps] = {}
         self._objects: dict[int, dict[str, Stored]] = {}
         self._forgotten = 0
+        self._beside: Counter[Effect] = Counter()
+        """What lands or is deleted beside the root."""
+        self._batches: dict[str, Batch] = {}
 
     @property
     def effects(self) -> Counter[Effect]:
-        counted = Counter({Effect.RING: len(self._history.roots), Effect.FORGOTTEN: self._forgotten})
+        counted = Counter({Effect.RING: len(self._history.roots), Effect.FORGOTTEN: self._forgotten}) + self._beside
         for steps in self._steps.values():
             counted.update(steps.effects)
         return +counted
@@ -97,6 +116,17 @@ class RingSteps:
     def landed(self, objects: Mapping[str, Stored], key: str, sender: Life) -> None:
         if key == KEY:
             self._root_changed(decode_ring(objects[key].body))
+            return
+        if key.startswith(FOLDER):
+            self._beside[Effect.MEMBER] += 1
+            return  # who tries to lead, which no promise rests on
+        if key.startswith(STAGED):
+            self._beside[Effect.STAGED] += 1
+            return
+        if key.startswith(ADMISSIONS):
+            self._beside[Effect.BATCH] += 1
+            if key.endswith(".json"):
+                self._batch_changed(key, objects[key].body)
             return
         token, name = self._parsed(key)
         own = self._objects.setdefault(token, {})
@@ -107,6 +137,10 @@ class RingSteps:
         self._check_places(token)
 
     def deleted(self, key: str) -> None:
+        if key.startswith((FOLDER, STAGED, ADMISSIONS)):
+            self._beside[Effect.DELETION] += 1
+            self._check_not_needed(key)
+            return
         token, name = self._parsed(key)
         self._objects[token].pop(name)
         self._steps[token].deleted(name)
@@ -123,6 +157,52 @@ class RingSteps:
             lambda: f"{key} is no object that a ring has, or may lose",
         )
         return int(number), name
+
+    # --- Admissions ---
+
+    def _batch_changed(self, key: str, body: bytes) -> None:
+        h, batch, before = self._history, msgspec.json.decode(body, type=Batch), self._batches.get(key)
+        self._batches[key] = batch
+        if batch.refused >= 0 and batch.refused != (-1 if before is None else before.refused):
+            self._batch_refused(batch, before)
+            return
+        request = h.requests[batch.batch]
+        h.demand(
+            batch.source == request.source
+            and (before is None or (before.batch < batch.batch if before.done else before.batch == batch.batch)),
+            Invariant.ADMITTED,
+            lambda: f"the batch {before} became {batch}",
+        )
+        h.demand(
+            not batch.done or (batch.jobs == len(request.effects) and batch.jobs + batch.skipped == request.items),
+            Invariant.ADMITTED,
+            lambda: f"{request} is done as {batch}, and brought {request.effects}",
+        )
+
+    def _batch_refused(self, batch: Batch, before: Batch | None) -> None:
+        """Nothing else has changed, and nothing of it has come."""
+        h, request = self._history, self._history.requests[batch.refused]
+        last = Batch(batch.source, -1, done=True) if before is None else before
+        h.demand(
+            last.done and batch == msgspec.structs.replace(last, writer=batch.writer, refused=batch.refused),
+            Invariant.ADMITTED,
+            lambda: f"the batch {before} became {batch}",
+        )
+        h.demand(
+            not request.effects,
+            Invariant.ABSENT,
+            lambda: f"{request} is refused, and brought {request.effects}",
+        )
+
+    def _check_not_needed(self, key: str) -> None:
+        needed = [
+            one for one in self._batches.values() if not one.done and key in (one.assigned, *(p.key for p in one.parts))
+        ]
+        self._history.demand(
+            not needed and not key.endswith(".json"),
+            Invariant.KEPT,
+            lambda: f"{key} was deleted, and {needed} is not done",
+        )
 
     # --- The ring as a whole ---
 
@@ -149,26 +229,30 @@ class RingSteps:
         """What this shard holds is in no other, and where the root would look for it."""
         h = self._history
         state = h.shards[token].state
-        if not state.jobs:
+        if not state.jobs and not state.zone_leases:
             return
         root = h.root
         h.demand(
             root is not None and token < root.walked,
             Invariant.REACHED,
-            lambda: f"there are jobs in shard {token}, and nobody looks there: {root}",
+            lambda: f"there is something in shard {token}, and nobody looks there: {root}",
         )
         assert root is not None
-        places = [*state.zone_jobs, *state.places.keys]
+        places = _places(state)
         for other, shard in h.shards.items():
             if other != token:
-                held = shard.state
-                twice = [place for place in places if place in held.zone_jobs or place in held.places.keys]
+                twice = sorted(places & _places(shard.state))
                 h.demand(
                     not twice,
                     Invariant.ONE_PLACE,
                     lambda: f"{twice} is in shard {token} and in shard {other}: {root}",  # noqa: B023
                 )
-        lost = [place for place in places if token not in root.homes(place)]
+        lost = [place for place in sorted(places) if token not in root.homes(place)]
         h.demand(
             not lost, Invariant.REACHED, lambda: f"{lost} is in shard {token}, and nobody would look there: {root}"
         )
+
+
+def _places(state: State) -> set[str]:
+    """Zones that have jobs or a lease here, and unique keys outside all zones."""
+    return {*state.zone_jobs, *state.places.keys, *state.zone_leases}

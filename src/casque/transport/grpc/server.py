@@ -98,7 +98,7 @@ class GrpcServer:
         """Raises InvalidInputError if it cannot listen there."""
         assert self._server is None, "a server starts once"
         self._door = Door(self._host, self._admit, self._limits, peers=self._peers, clock=self._clock, rng=self._rng)
-        self._server = grpc.aio.server(options=_options(self._limits), maximum_concurrent_rpcs=self._limits.rpcs)
+        self._server = self._transport()
         self._add_services(self._server, self._door)
         self._port = self._bind(self._server)
         await self._server.start()
@@ -112,6 +112,10 @@ class GrpcServer:
         self._door.close()
         await server.stop(grace_s)
         await self._door.settled()
+
+    def _transport(self) -> grpc.aio.Server:
+        """What carries the services. The simulator has a transport of its own."""
+        return grpc.aio.server(options=_options(self._limits), maximum_concurrent_rpcs=self._limits.rpcs)
 
     def _bind(self, server: grpc.aio.Server) -> int:
         try:
