@@ -22,11 +22,12 @@ from casque.storage.port import Stored
 from casque.telemetry import logger
 from casque.telemetry.metrics import Metrics
 from casque.transport.access import TokenBook
-from casque.transport.border import DEFAULT_LIMITS, Limits, admit, admit_peers
+from casque.transport.border import DEFAULT_LIMITS, Limits, admit
 from casque.transport.grpc.server import GrpcServer
 from casque.transport.http.server import HttpServer
 from casque.transport.listening import Address, advertised, check_exposure
 from casque.transport.measured import measuring
+from casque.transport.shard_border import admit_peers
 from casque.transport.tls import Tls
 
 log = logger("app")
@@ -214,7 +215,7 @@ class BrokerServer:
             listen=str(options.listen),
             tls=options.tls,
             admit=measuring(door, self.metrics),
-            peers=admit_peers(options.tokens),
+            peers=admit_peers(options.tokens, options.limits),
             attempts_max=options.queue.max_attempts,
             clock=self._clock,
             rng=self._rng,

@@ -29,7 +29,7 @@ from casque.cli.running import (
 )
 from casque.client.changes import changes_from
 from casque.client.queue import DEFAULTS
-from casque.client.reaching import TOKEN_VARIABLE
+from casque.client.reaching import peer_token
 from casque.clock import SystemClock
 from casque.codec.head import KEY, read_layout
 from casque.errors import CasqueError, CorruptQueueError, InvalidInputError
@@ -135,7 +135,8 @@ def serve(
     share of the shards, and answers for all of them.
 
     Any number may run on one queue, on any machines; only the bucket connects them. Clients find the leader by
-    themselves. The brokers of a ring also call each other, with the token in CASQUE_TOKEN where tokens are asked for.
+    themselves. The brokers of a ring also call each other, with the token in CASQUE_PEER_TOKEN where tokens are
+    asked for.
 
     SIGTERM and Ctrl-C stop it cleanly: it takes no more calls, finishes what it has, and resigns, so that another takes
     over at once. A second one stops it on the spot.
@@ -331,7 +332,7 @@ def _peers(cert: Path | None, key: Path | None, ca: Path | None) -> Peers:
     from casque.app import Peers
     from casque.transport.grpc.credentials import ClientTls
 
-    token = os.environ.get(TOKEN_VARIABLE)
+    token = peer_token()
     if cert is None or key is None:
         return Peers(token=token)
     try:

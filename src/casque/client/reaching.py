@@ -35,6 +35,8 @@ SILENCE_S = 3.0
 """Twice this without a sign of life, and a connection is given up. That is less than the lease of a leader: callers of
 one that was frozen look for its successor as soon as there is one."""
 TOKEN_VARIABLE = "CASQUE_TOKEN"  # noqa: S105  the name of a variable, not a token
+PEER_TOKEN_VARIABLE = "CASQUE_PEER_TOKEN"  # noqa: S105
+"""For what brokers of a ring ask each other, and for whoever changes the ring beside them."""
 
 
 class ClientTlsFiles(msgspec.Struct, frozen=True, kw_only=True):
@@ -136,11 +138,16 @@ def through_brokers(parts: Parts, *, tls: ClientTlsFiles | None = None) -> Calla
     def shard(token: int) -> Shard:
         store = parts.shard(token).store
         finder = BucketFinder(store, owns_store=False, rng=parts.rng)
-        connect = peer_connect(token, os.environ.get(TOKEN_VARIABLE), _client_tls(tls), is_from_here(tls))
+        connect = peer_connect(token, peer_token(), _client_tls(tls), is_from_here(tls))
         remote = RemoteShard(finder, connect, settings=parts.settings, clock=parts.clock, rng=parts.rng)
         return LedShard(token, remote)
 
     return shard
+
+
+def peer_token() -> str | None:
+    """The token for the brokers of a ring, from the environment."""
+    return os.environ.get(PEER_TOKEN_VARIABLE) or os.environ.get(TOKEN_VARIABLE)
 
 
 def peer_connect(

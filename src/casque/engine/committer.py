@@ -174,7 +174,7 @@ class Committer:
         while True:
             if self.known is None:
                 await self.open()
-                self._refuse_if_landed(first)
+                self._refuse_if_landed(attempts)
             state, position = self.state, self.state.position
             now_ms = self._clock.wall_ms()
             try:

@@ -100,33 +100,6 @@ def admit(book: TokenBook | None, limits: Limits = DEFAULT_LIMITS) -> Admit:
     return _Admission(book, limits)
 
 
-def admit_peers(book: TokenBook | None) -> Admit:
-    """The hook for other brokers of a ring: whoever may do everything is one. What they bring has passed a border."""
-
-    def admitted(authorization: str | None) -> Wrapper:
-        if book is None:
-            return _passed
-        principal = _as_peer(book.principal_for(authorization))
-
-        def current(service: QueueService) -> QueueService:
-            _as_peer(book.current(principal))
-            return service
-
-        return current
-
-    return admitted
-
-
-def _as_peer(principal: Principal) -> Principal:
-    if principal.limited or not principal.may(Scope.ADMIN):
-        raise NotAllowedError(Scope.ADMIN.value, "what brokers ask each other")
-    return principal
-
-
-def _passed(service: QueueService) -> QueueService:
-    return service
-
-
 class _Admission:
     def __init__(self, book: TokenBook, limits: Limits) -> None:
         self._book = book

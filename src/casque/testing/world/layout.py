@@ -170,9 +170,8 @@ RING = Layout(
     {"layout": "log"},
     followed=False,
     ring=True,
-    skew_max_s=0.3,
     hurried={
-        "casque.ring.building.SETTLED_MS": SETTLED_MS,
+        "casque.ring.forgetting.SETTLED_MS": SETTLED_MS,
         "casque.ring.shards.LOOK_MS": 500,
         "casque.journal.log.solitude.ALONE_COMMITS": 12,
         "casque.journal.log.pace.SNAPSHOT_SEGMENTS": 20,
@@ -192,7 +191,6 @@ LED_RING = Layout(
     served=True,
     followed=False,
     ring=True,
-    skew_max_s=0.3,
     hurried={**RING.hurried, "casque.client.remote_shard.AWAY_MS": 150},
     duration_s=14.0,
 )

@@ -8,7 +8,7 @@ from contextvars import ContextVar, copy_context
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from casque.client.opening import Parts
+from casque.client.opening import Parts, Surroundings
 from casque.client.payloads import BytesCodec
 from casque.client.queue import Queue
 from casque.client.remote import RemoteQueue
@@ -135,7 +135,7 @@ class Life:
         if world.layout.led:
             brokers = _WatchedParts(self, self.line, "broker", ANYBODY)
             self.broker = ServedBroker(self, brokers) if world.layout.served else SimulatedBroker(self, brokers)
-            self._remote = remote_queue(self, "remote") if world.layout.served else followed(self)
+            self._remote = remote_queue(self, "remote") if world.layout.served else followed(self, "remote")
             self.queue._embedded = self._remote  # noqa: SLF001
         self.builders = _WatchedParts(self, self.line, "builder", None)
         self.direct: DirectCommit | None = None
@@ -144,6 +144,7 @@ class Life:
         self._looked: dict[int, int] = {}
         """Of each state that it has held, the position up to which it was asked what can be claimed."""
         self._stagings = 0
+        self._visitors = 0
         self._crew = Crew(self)
         self._context = copy_context()
         self._context.run(CURRENT.set, self)
@@ -158,17 +159,22 @@ class Life:
         self._stagings += 1
         return Staging(self.line, settings=self.world.profile.settings, clock=self.clock, rng=rng)
 
+    def visitor(self) -> Visitor:
+        """Somebody who opens the queue in this process, as a writer or a client of its own, and closes it soon."""
+        self._visitors += 1
+        return Visitor(self, self._visitors)
+
     def _small_queue(self, line: Line) -> BrokerQueue | DirectQueue:
         """The small API in the same process, as another writer."""
         parts = _WatchedParts(self, line, "small", None)
         if self.rng.random() < 0.5:
             broker = BrokerQueue(line)
-            broker._parts = parts  # noqa: SLF001
+            broker._parts, broker._blobs = parts, parts.blobs(tolerant=True)  # noqa: SLF001
             return broker
         direct = DirectQueue(line)
         direct._parts = parts  # noqa: SLF001
         self.direct = parts.direct()
-        direct._embedded = EmbeddedService(self.direct, parts.settings)  # noqa: SLF001
+        direct._embedded = EmbeddedService(self.direct, parts.settings, blobs=parts.blobs(tolerant=True))  # noqa: SLF001
         return direct
 
     # --- Born, closed, killed ---
@@ -402,6 +408,23 @@ class Life:
                 self._looked[id(state)] = state.position
                 problem = unclaimable(state, self.clock.wall_ms())
                 history.demand(problem is None, Invariant.CLAIMABLE, lambda: f"{self.name}: {problem}")
+
+
+class Visitor:
+    """Satisfies `Through` with a queue of its own."""
+
+    def __init__(self, life: Life, number: int) -> None:
+        name = f"visitor{number}"
+        parts = _WatchedParts(life, life.line, name, life.name)
+        self.queue = Queue(parts, BytesCodec(), worker=life.name)
+        if life.world.layout.led:
+            remote = remote_queue(life, name) if life.world.layout.served else followed(life, name)
+            around = Surroundings(parts.settings, clock=parts.clock, rng=parts.rng)
+            self.queue = Queue(around, BytesCodec(), remote=remote, worker=life.name)
+        self.small = life.small
+        self.clock = life.clock
+        self.staging = life.staging
+        self.builder = life.builder
 
 
 class _WatchedParts(Parts):

@@ -50,8 +50,13 @@ class Fault(StrEnum):
     """Between a caller and a broker, or two brokers: each side finds out by itself."""
 
 
+PAYLOAD_MAX = 64
+"""A payload that is larger lies beside the queue."""
+
+
 def _settings() -> QueueSettings:
     return QueueSettings(
+        payload_max=PAYLOAD_MAX,
         stale_timeout=timedelta(seconds=6),
         max_attempts=6,
         backoff_base=timedelta(milliseconds=200),
