@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from casque.clock import Clock
 from casque.codec.head import KEY
@@ -25,6 +25,8 @@ R = TypeVar("R")
 
 log = logger("ring")
 
+ANSWER_S = 3.0
+"""How long those who can do without one shard wait for it. Well below every sensible lease."""
 CLOSED = "the queue is not open; use it inside `async with`"
 LOOK_MS = 1_000
 """How often whoever takes jobs looks whether the ring has changed: new shards have jobs as well."""
@@ -242,11 +244,30 @@ def _failed(opening: asyncio.Task[Shard]) -> bool:
 async def together(calls: Iterable[Awaitable[R]]) -> list[R | BaseException]:
     """All of them to their end, whatever becomes of some. One that was cancelled may have been carried out."""
     answers = await asyncio.gather(*calls, return_exceptions=True)
-    return [_cut_off() if isinstance(answer, asyncio.CancelledError) else answer for answer in answers]
+    return [cut_off() if isinstance(answer, asyncio.CancelledError) else answer for answer in answers]
 
 
-def _cut_off() -> UnknownOutcomeError:
+def cut_off() -> UnknownOutcomeError:
     return UnknownOutcomeError("a call to a shard was cancelled while it was under way; it may have been carried out")
+
+
+async def in_time(calls: Iterable[Awaitable[R]], *, clock: Clock, seconds: float = ANSWER_S) -> list[asyncio.Future[R]]:
+    """Ask several shards, and wait until all have answered or this time is over: one that hangs must not keep the
+    answers of the others. Those that are not done are for the caller to call off, or to leave alone."""
+    asked: list[asyncio.Future[R]] = [asyncio.ensure_future(call) for call in calls]
+    if not asked:
+        return []
+    everything = asyncio.gather(*asked, return_exceptions=True)
+    limit = asyncio.ensure_future(clock.sleep(seconds))
+    try:
+        both: tuple[asyncio.Future[Any], ...] = (everything, limit)
+        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+    except asyncio.CancelledError:
+        everything.cancel()
+        raise
+    finally:
+        limit.cancel()
+    return asked
 
 
 def worst(failures: Sequence[BaseException]) -> BaseException:

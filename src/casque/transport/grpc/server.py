@@ -102,9 +102,7 @@ class GrpcServer:
         """Raises InvalidInputError if it cannot listen there."""
         assert self._server is None, "a server starts once"
         self._door = Door(self._host, self._admit, self._limits, peers=self._peers, clock=self._clock, rng=self._rng)
-        # No limit of gRPC's own on calls: it knows neither who sends them nor which need no token, and refuses the
-        # brokers' friends for what a stranger holds. The door counts them.
-        self._server = grpc.aio.server(options=_options(self._limits))
+        self._server = self._transport()
         self._add_services(self._server, self._door)
         self._port = self._bind(self._server)
         await self._server.start()
@@ -118,6 +116,12 @@ class GrpcServer:
         self._door.close()
         await server.stop(grace_s)
         await self._door.settled()
+
+    def _transport(self) -> grpc.aio.Server:
+        """What carries the services. The simulator has a transport of its own."""
+        # No limit of gRPC's own on calls: it knows neither who sends them nor which need no token, and would refuse
+        # everybody for what a stranger holds. The door counts them.
+        return grpc.aio.server(options=_options(self._limits))
 
     def _bind(self, server: grpc.aio.Server) -> int:
         try:
