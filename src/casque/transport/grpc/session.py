@@ -158,7 +158,7 @@ class Session:
                 return
             try:
                 calls = packets.decode_calls(packet.body)
-            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            except packets.NO_PACKET as error:
                 raise InvalidInputError(f"these bytes are no packet of calls: {error}") from error
             if len(packet.body) > LARGE_BYTES:
                 self._count(calls, len(packet.body))
