@@ -165,6 +165,24 @@ class NoLeaderError(CasqueError):
         return type(self), (self.why,)
 
 
+class LimitReachedError(CasqueError):
+    """This caller, or all callers together, have as much under way as the broker allows. Nothing was done.
+
+    `what` is limited to `limit`. Wait for calls to end, spread them over time, or have the limit raised.
+    """
+
+    def __init__(self, what: str, limit: int) -> None:
+        super().__init__(
+            f"too many {what}: the broker allows {limit:,}, and nothing was done. Wait until some have ended and try "
+            "again; `casque serve --limit` raises a limit"
+        )
+        self.what = what
+        self.limit = limit
+
+    def __reduce__(self) -> tuple[type[LimitReachedError], tuple[str, int]]:
+        return type(self), (self.what, self.limit)
+
+
 class QueueDrainingError(CasqueError):
     """Nothing may be added to this queue, or to one `entrypoint`, until somebody opens it again. Nothing was added."""
 

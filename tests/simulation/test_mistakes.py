@@ -12,7 +12,7 @@ from datetime import timedelta
 import pytest
 
 from casque.testing.world import CALM, ROUGH, Invariant, Profile, simulate
-from casque.testing.world.layout import DOCUMENT, LED, LED_DOCUMENT, LOG, RING, Layout
+from casque.testing.world.layout import DOCUMENT, LED, LED_DOCUMENT, LED_RING, LOG, RING, Layout
 from casque.testing.world.profile import DISK, Fault
 from tests.simulation import broker_mutations, log_mutations, mutations, ring_mutations
 
@@ -49,6 +49,9 @@ LIDS = replace(CALM, name="lids", every_s={Fault.SLEEP: 6.0, Fault.CLOSE: 6.0})
 LOST_LIDS = replace(LIDS, name="lost-lids", writes={Fault.AFTER: 0.1})
 DROWSY = replace(CALM, name="drowsy", writes={Fault.AFTER: 0.03}, every_s={Fault.PAUSE: 3.0})
 """Whoever oversleeps comes with an old ring."""
+
+CLOSING = replace(CALM, name="closing", every_s={Fault.CLOSE: 1.5})
+"""Nothing goes wrong: processes stop cleanly, and start again."""
 
 RULES = [
     (mutations.ack_without_token_check, DOCUMENT, STORMY, Invariant.TOKENS),
@@ -134,6 +137,7 @@ RULES = [
     (mutations.document_removes_first_and_archives_then, DOCUMENT, STORMY, Invariant.ARCHIVED),
     (mutations.document_archives_what_is_not_committed, DOCUMENT, STORMY, Invariant.ARCHIVED),
     (mutations.request_ids_not_remembered, LED, SLEEPY, Invariant.ONE_EFFECT),
+    (broker_mutations.cut_off_calls_answered_as_done, LED_RING, CLOSING, Invariant.DURABLE),
     (mutations.leases_judged_by_wall_clocks, LED, SLEEPY, Invariant.LEASE),
     (log_mutations.log_probed_before_the_head_is_claimed, LED, SLEEPY, Invariant.EPOCHS),
     (log_mutations.deposed_leader_goes_on, LED, SLEEPY, Invariant.EPOCHS),
@@ -180,6 +184,7 @@ SEEDS = 100
 """More than any of them needs: the first that finds it ends the search."""
 
 FIRST: dict[tuple[Mutation, str], int] = {
+    (broker_mutations.cut_off_calls_answered_as_done, LED_RING.name): 20,
     (mutations.settle_without_token_check, DOCUMENT.name): 16,
     (mutations.settle_without_token_check, LOG.name): 9,
     (mutations.one_refused_outcome_refuses_the_rest, LOG.name): 17,
@@ -248,6 +253,7 @@ def test_a_mistake_of_a_ring_is_found(
         (LED_DOCUMENT, WATCHES),
         (RING, DROWSY),
         (RING, STORMY),
+        (LED_RING, CLOSING),
     ],
     ids=lambda value: value.name,
 )

@@ -24,6 +24,7 @@ EXAMPLES: list[CasqueError] = [
     errors.NoHistoryError(),
     errors.HistoryGoneError("what followed position 7", 12),
     errors.CASConflictError("lost"),
+    errors.LimitReachedError("calls under way of one token", 3),
     errors.NoLeaderError("the brokers have just started"),
     errors.QueueDrainingError("mail"),
     errors.QueueDrainingError(),

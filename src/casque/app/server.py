@@ -23,7 +23,7 @@ from casque.telemetry import logger
 from casque.telemetry.metrics import Metrics
 from casque.transport.access import TokenBook
 from casque.transport.border import DEFAULT_LIMITS, Limits, admit
-from casque.transport.grpc.server import GrpcServer
+from casque.transport.grpc.server import GrpcLimits, GrpcServer
 from casque.transport.http.server import HttpServer
 from casque.transport.listening import Address, advertised, check_exposure
 from casque.transport.measured import measuring
@@ -56,6 +56,7 @@ class ServeOptions:
     queue: QueueSettings = DEFAULTS
     broker: BrokerSettings = field(default_factory=BrokerSettings)
     limits: Limits = DEFAULT_LIMITS
+    grpc_limits: GrpcLimits = field(default_factory=GrpcLimits)
     drain: timedelta = timedelta(seconds=30)
     """How long a clean stop may take."""
     peers: Peers = field(default_factory=Peers)
@@ -216,6 +217,7 @@ class BrokerServer:
             tls=options.tls,
             admit=measuring(door, self.metrics),
             peers=admit_peers(options.tokens, options.limits),
+            limits=options.grpc_limits,
             attempts_max=options.queue.max_attempts,
             clock=self._clock,
             rng=self._rng,

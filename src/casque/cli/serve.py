@@ -38,12 +38,15 @@ from casque.settings import BrokerSettings, QueueSettings, SettingsChanges
 from casque.storage.port import Stored
 from casque.storage.url import open_store
 from casque.transport.access import TokenBook
+from casque.transport.border import Limits
+from casque.transport.limits import changed, split
 from casque.transport.listening import Address
 from casque.transport.tls import Tls, TlsFiles
 
 if TYPE_CHECKING:
     # Servers need packages that the other commands do without.
     from casque.app import BrokerServer, Peers, ServeOptions
+    from casque.transport.grpc.server import GrpcLimits
 
 EXAMPLES = """
 [bold]Examples[/]
@@ -124,6 +127,10 @@ def serve(
         list[str] | None,
         typer.Option("--setting", "-s", metavar="NAME=VALUE", help="A setting of the queue; may be repeated."),
     ] = None,
+    limit: Annotated[
+        list[str] | None,
+        typer.Option("--limit", metavar="NAME=VALUE", help="A limit of what callers may have; may be repeated."),
+    ] = None,
     queue: QueueName = None,
     option: StoreOptions = None,
     log_format: Annotated[
@@ -149,6 +156,7 @@ def serve(
         from casque.app import ServeOptions
 
         place = find_place(url, queue, option)
+        limits, grpc_limits = _limits(limit or [])
         if guarded and tokens is None:
             raise InvalidInputError("--guarded asks for tokens, and there are none: add --tokens FILE")
         return ServeOptions(
@@ -167,6 +175,8 @@ def serve(
             queue=settings_from(setting or [], place.changes()),
             broker=BrokerSettings(heartbeat=_span("--heartbeat", heartbeat), lease=_span("--lease", lease)),
             drain=_span("--drain", drain),
+            limits=limits,
+            grpc_limits=grpc_limits,
             peers=_peers(tls_cert, tls_key, peer_ca or tls_client_ca),
         )
 
@@ -325,6 +335,15 @@ def _tls(cert: Path | None, key: Path | None, client_ca: Path | None) -> Tls | N
         missing = "--tls-cert" if cert is None else "--tls-key"
         raise InvalidInputError(f"TLS needs a certificate and its key: {missing} is missing")
     return TlsFiles(cert, key, client_ca).load()
+
+
+def _limits(pairs: list[str]) -> tuple[Limits, GrpcLimits]:
+    from casque.transport.grpc.server import GrpcLimits
+
+    of_calls, of_server = changed(split(pairs), Limits(), GrpcLimits())
+    assert isinstance(of_calls, Limits)
+    assert isinstance(of_server, GrpcLimits)
+    return of_calls, of_server
 
 
 def _peers(cert: Path | None, key: Path | None, ca: Path | None) -> Peers:

@@ -22,7 +22,10 @@ from casque.errors import (
     JobNotFoundError,
     LeadershipLostError,
     LeaseLostError,
+    LimitReachedError,
     NoLeaderError,
+    NotAllowedError,
+    NotAuthenticatedError,
     QueueClosedError,
     QueueLedError,
     ScheduleNotFoundError,
@@ -409,7 +412,14 @@ class RemoteQueue:
                 if self._closed or patience.is_over:
                     raise _last_word(again, doubt) from again
                 error = again
-            except (StorageError, CASConflictError, UntrustedAddressError) as failure:
+            except (
+                StorageError,
+                CASConflictError,
+                LimitReachedError,
+                NotAuthenticatedError,
+                NotAllowedError,
+                UntrustedAddressError,
+            ) as failure:
                 # It says that nothing happened now, and nothing about an attempt before it that got no answer.
                 raise _last_word(failure, doubt) from failure
 

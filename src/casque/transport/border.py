@@ -21,6 +21,7 @@ from casque.errors import (
     CasqueError,
     InvalidInputError,
     JobNotFoundError,
+    LimitReachedError,
     NotAllowedError,
     NotAuthenticatedError,
     ScheduleNotFoundError,
@@ -84,6 +85,10 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Of a token that is limited to zones: a queue has room for 1,000 in all."""
     wait_s: float = 300.0
     """How long a dequeue may wait for a first job; whoever wants to wait longer asks again."""
+    waits: int = 20_000
+    """Dequeues of one principal that wait at the same time, by whichever wire."""
+    followers: int = 1_000
+    """Readers of one principal that follow the events at the same time, by whichever wire."""
 
 
 DEFAULT_LIMITS = Limits()
@@ -98,6 +103,12 @@ def admit(book: TokenBook | None, limits: Limits = DEFAULT_LIMITS) -> Admit:
         anybody = _Admitted(ANYBODY, limits, None)
         return lambda _authorization: anybody
     return _Admission(book, limits)
+
+
+def principal_of(wrapper: Wrapper) -> str | None:
+    """The id of the token that a wrapper was made for; None if nobody was asked for one."""
+    key: str | None = getattr(wrapper, "principal_key", None)
+    return key
 
 
 class _Admission:
@@ -124,14 +135,29 @@ class _Admitted:
         self._limits = limits
         self._book = book
         self._border: Border | None = None
+        self._under_way = UnderWay()
+
+    @property
+    def principal_key(self) -> str | None:
+        return self._principal.token
 
     def __call__(self, service: QueueService) -> QueueService:
         if self._book is not None:
             self._principal = self._book.current(self._principal)
         border = self._border
         if border is None or border.service is not service or border.principal is not self._principal:
-            border = self._border = Border(service, self._principal, self._limits, self._book)
+            border = self._border = Border(service, self._principal, self._limits, self._book, self._under_way)
         return border
+
+
+class UnderWay:
+    """What one principal has under way, by all wires and connections together."""
+
+    __slots__ = ("followers", "waits")
+
+    def __init__(self) -> None:
+        self.waits = 0
+        self.followers = 0
 
 
 class Border:
@@ -146,9 +172,11 @@ class Border:
         principal: Principal = ANYBODY,
         limits: Limits = DEFAULT_LIMITS,
         book: TokenBook | None = None,
+        under_way: UnderWay | None = None,
     ) -> None:
         self.service = service
         self.principal = principal
+        self._under_way = under_way or UnderWay()
         self._limits = limits
         self._book = book
         self._limited = principal.limited
@@ -294,17 +322,25 @@ class Border:
                 zones = self._own_zones("dequeue", zones)
             else:
                 self._own_zones("dequeue", (zone_lease.zone,))
-        claimed = await self.service.dequeue(
-            entrypoints=entrypoints,
-            limit=limit,
-            first=first,
-            lease_ms=lease_ms,
-            worker=worker,
-            wait_s=wait_s,
-            request_id=request_id,
-            zones=zones,
-            zone_lease=zone_lease,
-        )
+        if wait_s > 0:
+            if self._under_way.waits >= limits.waits:
+                raise LimitReachedError("dequeues that wait, of one token", limits.waits)
+            self._under_way.waits += 1
+        try:
+            claimed = await self.service.dequeue(
+                entrypoints=entrypoints,
+                limit=limit,
+                first=first,
+                lease_ms=lease_ms,
+                worker=worker,
+                wait_s=wait_s,
+                request_id=request_id,
+                zones=zones,
+                zone_lease=zone_lease,
+            )
+        finally:
+            if wait_s > 0:
+                self._under_way.waits -= 1
         if claimed and wait_s > 0 and self._book is not None:
             await self._take_back_if_revoked(self._book, claimed)
         # A token may have been limited since it claimed these.
@@ -789,9 +825,24 @@ class Border:
             checks.whole("from_position", from_position, 0)
         checks.flag("follow", follow)
         if self._limited:
-            return self._own_events(from_position, follow=follow)
-        events = self.service.events(from_position=from_position, follow=follow)
-        return events if self._book is None else self._while_valid(events)
+            events = self._own_events(from_position, follow=follow)
+        else:
+            events = self.service.events(from_position=from_position, follow=follow)
+            if self._book is not None:
+                events = self._while_valid(events)
+        return self._counted(events) if follow else events
+
+    async def _counted(self, events: AsyncGenerator[QueueEvent]) -> AsyncGenerator[QueueEvent]:
+        """Readers that follow are counted from their first question to their end."""
+        async with aclosing(events):
+            if self._under_way.followers >= self._limits.followers:
+                raise LimitReachedError("readers that follow the events, of one token", self._limits.followers)
+            self._under_way.followers += 1
+            try:
+                async for event in events:
+                    yield event
+            finally:
+                self._under_way.followers -= 1
 
     async def _own_events(self, from_position: int | None, *, follow: bool) -> AsyncGenerator[QueueEvent]:
         """Most events name only a job, so whose it is has to be remembered: the jobs that are there now, and those that

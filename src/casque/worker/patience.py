@@ -7,6 +7,7 @@ from casque.errors import (
     BrokerUnreachableError,
     CASConflictError,
     CasqueError,
+    LimitReachedError,
     NoLeaderError,
     QueueReplacedError,
     StorageError,
@@ -17,7 +18,14 @@ from casque.errors import (
 
 FIRST_S = 0.1
 LONGEST_S = 5.0
-_PASSING = (StorageError, CASConflictError, NoLeaderError, BrokerUnreachableError, UnknownOutcomeError)
+_PASSING = (
+    StorageError,
+    CASConflictError,
+    NoLeaderError,
+    BrokerUnreachableError,
+    LimitReachedError,
+    UnknownOutcomeError,
+)
 _FOR_GOOD = (StoreAccessError, UnsafeStoreError, QueueReplacedError)
 
 

@@ -362,6 +362,7 @@ COMMON: tuple[type[CasqueError], ...] = (
     errors.NotAllowedError,
     errors.ReadOnlyError,
     errors.QueueLedError,
+    errors.LimitReachedError,
     errors.NoLeaderError,
     errors.QueueClosedError,
     errors.CASConflictError,
