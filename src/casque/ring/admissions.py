@@ -18,6 +18,7 @@ import msgspec
 from casque.clock import Clock, Random, new_nonce
 from casque.codec.archive import hour_of
 from casque.codec.blobs import BLOBS, blob_hour
+from casque.codec.head import UNREADABLE
 from casque.codec.staged import STAGED, StagedJobs, staged_hour
 from casque.engine.blobs import Blobs
 from casque.engine.staging import Staging
@@ -214,5 +215,5 @@ def _encode(batch: Batch) -> bytes:
 def _decoded(key: str, body: bytes) -> Batch:
     try:
         return msgspec.json.decode(body, type=Batch)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except UNREADABLE as error:
         raise CorruptQueueError(key, f"this is no batch of a source ({error}). Restore it from a backup") from error
