@@ -25,6 +25,7 @@ EXAMPLES: list[CasqueError] = [
     errors.HistoryGoneError("what followed position 7", 12),
     errors.CASConflictError("lost"),
     errors.NoLeaderError("the brokers have just started"),
+    errors.TooBusyError("this broker takes no more streams at a time"),
     errors.QueueDrainingError("mail"),
     errors.QueueDrainingError(),
     errors.ZoneLeaseLostError("acme", 7),

@@ -33,6 +33,7 @@ TABLE: dict[type[CasqueError], tuple[str, int]] = {
     errors.QueueLedError: ("FAILED_PRECONDITION", 421),
     errors.CASConflictError: ("ABORTED", 503),
     errors.NoLeaderError: ("UNAVAILABLE", 503),
+    errors.TooBusyError: ("RESOURCE_EXHAUSTED", 503),
     errors.BrokerUnreachableError: ("UNAVAILABLE", 503),
     errors.QueueClosedError: ("UNAVAILABLE", 503),
     errors.StorageError: ("UNAVAILABLE", 503),

@@ -11,13 +11,21 @@ from casque.errors import (
     QueueReplacedError,
     StorageError,
     StoreAccessError,
+    TooBusyError,
     UnknownOutcomeError,
     UnsafeStoreError,
 )
 
 FIRST_S = 0.1
 LONGEST_S = 5.0
-_PASSING = (StorageError, CASConflictError, NoLeaderError, BrokerUnreachableError, UnknownOutcomeError)
+_PASSING = (
+    StorageError,
+    CASConflictError,
+    NoLeaderError,
+    TooBusyError,
+    BrokerUnreachableError,
+    UnknownOutcomeError,
+)
 _FOR_GOOD = (StoreAccessError, UnsafeStoreError, QueueReplacedError)
 
 

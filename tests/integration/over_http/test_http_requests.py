@@ -16,6 +16,7 @@ from casque.errors import CasqueError, InvalidInputError, NoLeaderError, NotAuth
 from casque.service import QueueService, Role, Standing
 from casque.transport.border import Wrapper, admit
 from casque.transport.errors import TABLE, WireError, from_wire, http_status
+from casque.transport.http.limits import HttpLimits
 from casque.transport.http.server import HttpServer
 from casque.transport.measured import Numbers
 from casque.types import JobSpec
@@ -221,7 +222,7 @@ async def test_an_error_that_nobody_foresaw_is_an_unknown_outcome(caplog: pytest
 
 @pytest.mark.parametrize("chunked", [False, True])
 async def test_a_body_that_is_too_large_is_refused(queue: QueueService, chunked: bool) -> None:
-    async with serving(Leading(queue), body_max=1000) as server:
+    async with serving(Leading(queue), limits=HttpLimits(body_bytes=1000)) as server:
         job = json.dumps({"entrypoint": "a", "payload_text": "x" * 1500}).encode()
         headers = {"Content-Type": "application/json"}
         if chunked:
@@ -235,7 +236,7 @@ async def test_a_body_that_is_too_large_is_refused(queue: QueueService, chunked:
 
 
 async def test_a_body_that_is_announced_as_too_large_is_not_even_sent(queue: QueueService) -> None:
-    async with serving(Leading(queue), body_max=1000) as server:
+    async with serving(Leading(queue), limits=HttpLimits(body_bytes=1000)) as server:
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
         writer.write(
             b"POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999999\r\nExpect: 100-continue\r\n"
