@@ -138,8 +138,8 @@ class Connection(H11Protocol):
         seconds = self.limits.header_s
         self.refuse(InvalidInputError(f"the request did not come within {seconds:g} s; send it faster"), status=408)
 
-    def send_400_response(self, msg: str) -> None:
-        self.refuse(InvalidInputError(f"this is no HTTP/1.1 request that can be read: {msg}"))
+    def send_400_response(self, msg: str) -> None:  # noqa: ARG002  it always says the same
+        self.refuse(InvalidInputError("this is not an HTTP/1.1 request: its lines, headers or chunks cannot be read"))
 
     def refuse(self, error: CasqueError, *, status: int | None = None) -> None:
         """Say why, if nothing was said yet, and hang up."""

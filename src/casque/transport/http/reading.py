@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import unquote, unquote_to_bytes
 
 import msgspec
 from starlette.requests import ClientDisconnect, Request
@@ -144,6 +144,10 @@ def _too_large(limit: int) -> RefusedError:
 
 
 def read_query(request: Request, route: Route) -> Any:
+    try:
+        unquote_to_bytes(request.scope["query_string"]).decode()
+    except UnicodeDecodeError as error:
+        raise InvalidInputError("the query must be percent-encoded UTF-8") from error
     values: dict[str, Any] = {}
     for name, value in request.query_params.multi_items():
         if name in route.query_lists:

@@ -146,6 +146,16 @@ class HttpServer:
         """
         listening = bound(self._listen)
         self._port = listening.getsockname()[1]
+        self._server = QuietServer(self._config(), self._leaving)
+        self._serving = asyncio.create_task(self._server.serve([listening]), name="casque http")
+        ready = asyncio.create_task(self._server.ready.wait())
+        await asyncio.wait({self._serving, ready}, return_when=asyncio.FIRST_COMPLETED)
+        ready.cancel()
+        if self._serving.done():
+            listening.close()
+            self._serving.result()
+
+    def _config(self) -> uvicorn.Config:
         config = uvicorn.Config(
             self._app(),
             http=connection_class(self._limits),
@@ -160,14 +170,7 @@ class HttpServer:
         )
         config.load()
         config.ssl = None if self._tls is None else self._tls.context
-        self._server = QuietServer(config, self._leaving)
-        self._serving = asyncio.create_task(self._server.serve([listening]), name="casque http")
-        ready = asyncio.create_task(self._server.ready.wait())
-        await asyncio.wait({self._serving, ready}, return_when=asyncio.FIRST_COMPLETED)
-        ready.cancel()
-        if self._serving.done():
-            listening.close()
-            self._serving.result()
+        return config
 
     async def stop(self, grace_s: float = 30.0) -> None:
         """Stop listening. Who waits for a job hears that there is none, feeds end, and other calls have the grace."""
