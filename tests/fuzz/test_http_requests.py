@@ -162,7 +162,8 @@ def requests(draw: Any) -> bytes:
     if draw(st.integers(0, 9)):
         lines.append(b"Host: localhost")
     lines += draw(st.lists(HEADERS, max_size=4))
-    return end.join(lines) + end + end + draw(BODIES)
+    body: bytes = draw(BODIES)
+    return end.join(lines) + end + end + body
 
 
 @st.composite

@@ -154,7 +154,8 @@ class Connection(H11Protocol):
             ]
             code = status or http_status(error)
             response = h11.Response(status_code=code, headers=headers, reason=HTTPStatus(code).phrase.encode())
-            for event in (response, h11.Data(data=body), h11.EndOfMessage()):
+            asked_for_head = self.conn.our_state is h11.SEND_RESPONSE and self.scope["method"] == "HEAD"
+            for event in (response, h11.Data(data=b"" if asked_for_head else body), h11.EndOfMessage()):
                 self.transport.write(self.conn.send(event) or b"")
         self._hang_up()
 

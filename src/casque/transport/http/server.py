@@ -164,6 +164,7 @@ class HttpServer:
             log_config=None,
             log_level="warning",  # that it runs and stops is told by whoever starts and stops it
             access_log=False,
+            proxy_headers=False,  # a caller must not be able to say who it is
             server_header=False,
             date_header=False,
             timeout_keep_alive=self._limits.idle_s,  # type: ignore[arg-type]  # a float does as well
