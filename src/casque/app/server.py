@@ -24,6 +24,7 @@ from casque.telemetry.metrics import Metrics
 from casque.transport.access import TokenBook
 from casque.transport.border import DEFAULT_LIMITS, Limits, admit
 from casque.transport.grpc.server import GrpcLimits, GrpcServer
+from casque.transport.http.limits import HttpLimits
 from casque.transport.http.server import HttpServer
 from casque.transport.listening import Address, advertised, check_exposure
 from casque.transport.measured import measuring
@@ -51,6 +52,8 @@ class ServeOptions:
     """Names by which clients call the HTTP port, besides its own, that of `advertise`, and addresses."""
     allow_origins: tuple[str, ...] = ()
     """Sites whose web pages may call the HTTP port."""
+    http_limits: HttpLimits = field(default_factory=HttpLimits)
+    """How much the HTTP port takes on."""
     layout: str | None = None
     store_options: Mapping[str, str] = field(default_factory=dict)
     queue: QueueSettings = DEFAULTS
@@ -237,6 +240,7 @@ class BrokerServer:
             guarded=options.guarded,
             hosts=(self._advertise.host, *options.allow_hosts),
             origins=options.allow_origins,
+            limits=options.http_limits,
             clock=self._clock,
             rng=self._rng,
         )

@@ -110,6 +110,12 @@ def serve(
             help="A site whose web pages may call the HTTP port, such as https://admin.example.com; may be repeated.",
         ),
     ] = None,
+    http_limit: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--http-limit", metavar="NAME=NUMBER", help="A limit of the HTTP port, such as streams=10; may be repeated."
+        ),
+    ] = None,
     insecure: Annotated[
         bool, typer.Option("--insecure", help="Listen to a network without TLS or without tokens.")
     ] = False,
@@ -154,6 +160,7 @@ def serve(
 
     def options() -> ServeOptions:
         from casque.app import ServeOptions
+        from casque.transport.http.limits import HttpLimits
 
         place = find_place(url, queue, option)
         limits, grpc_limits = _limits(limit or [])
@@ -170,6 +177,7 @@ def serve(
             guarded=guarded,
             allow_hosts=tuple(allow_host or ()),
             allow_origins=tuple(allow_origin or ()),
+            http_limits=HttpLimits.parse(http_limit or []),
             layout=layout.value,
             store_options=place.options,
             queue=settings_from(setting or [], place.changes()),

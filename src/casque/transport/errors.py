@@ -34,6 +34,7 @@ TABLE: dict[type[CasqueError], tuple[str, int]] = {
     errors.LimitReachedError: ("RESOURCE_EXHAUSTED", 429),
     errors.CASConflictError: ("ABORTED", 503),
     errors.NoLeaderError: ("UNAVAILABLE", 503),
+    errors.TooBusyError: ("RESOURCE_EXHAUSTED", 503),
     errors.BrokerUnreachableError: ("UNAVAILABLE", 503),
     errors.QueueClosedError: ("UNAVAILABLE", 503),
     errors.StorageError: ("UNAVAILABLE", 503),
