@@ -44,6 +44,8 @@ EXAMPLES: list[CasqueError] = [
     errors.UnsafeStoreError("unsafe"),
     errors.QueueLedError("10.0.0.7:7700"),
     errors.QueueLedError(),
+    errors.QueueCopiedError("10.0.0.7:7700"),
+    errors.QueueCopiedError(),
     errors.NotAuthenticatedError("no token"),
     errors.NotAllowedError("produce", "enqueue"),
     errors.NotAllowedError("produce", "enqueue", "the entrypoint 'mail'"),

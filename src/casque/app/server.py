@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from typing import Protocol
 
 from casque.app.ring import Peers, ring_broker
@@ -18,7 +19,7 @@ from casque.errors import InvalidInputError, NoLeaderError
 from casque.ring.broker import RingBroker
 from casque.service import QueueService, Role, ShardService, Standing, Stats
 from casque.settings import BrokerSettings, QueueSettings
-from casque.storage.port import Stored
+from casque.storage.port import Stored, locate, place_of
 from casque.telemetry import logger
 from casque.telemetry.metrics import Metrics
 from casque.transport.access import TokenBook
@@ -172,7 +173,7 @@ class BrokerServer:
 
     async def _is_ring(self) -> bool:
         read = await self._parts.store.get(KEY)
-        return isinstance(read, Stored) and read_layout(KEY, read.body).layout == RING
+        return isinstance(read, Stored) and read_layout(KEY, read.body, locate(self._parts.store, KEY)).layout == RING
 
     def _queue_broker(self) -> Broker:
         parts = self._parts
@@ -186,6 +187,7 @@ class BrokerServer:
             rng=self._rng,
             blobs=parts.blobs(),
             staging=parts.staging(),
+            place=partial(place_of, parts.store, make=True),
         )
 
     def _ring_broker(self) -> RingBroker:

@@ -21,7 +21,7 @@ from casque.errors import InvalidInputError, NoLeaderError
 from casque.journal.discovery import find_leader
 from casque.ring.members import addresses
 from casque.ring.shards import Shard
-from casque.storage.port import Store, Stored
+from casque.storage.port import Store, Stored, locate
 
 if TYPE_CHECKING:
     import ssl
@@ -79,7 +79,7 @@ class BucketFinder:
         address = await find_leader(self._store)
         if address is None:
             read = await self._store.get(KEY)
-            if isinstance(read, Stored) and read_layout(KEY, read.body).layout == RING:
+            if isinstance(read, Stored) and read_layout(KEY, read.body, locate(self._store, KEY)).layout == RING:
                 return await self._any_broker()
             raise NoLeaderError("queue.json names none: start one with `casque serve`, or open the queue without via")
         return address

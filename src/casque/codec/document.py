@@ -84,6 +84,7 @@ class _Document(Head, frozen=True):
     broker_heartbeat: int = msgspec.field(default=0, name="brokerHeartbeat")
     broker_id: str | None = msgspec.field(default=None, name="brokerId")
     broker_nonce: str = msgspec.field(default="", name="brokerNonce")
+    broker_place: str | None = msgspec.field(default=None, name="brokerPlace")
     archived: int | None = None
     archiving: int | None = None
     finished: list[msgspec.Raw] = msgspec.field(default_factory=list)
@@ -229,19 +230,21 @@ def _led(leadership: Leadership) -> bytes:
     owner = leadership.owner
     if owner is None:
         return b'"epoch": %d,\n' % leadership.epoch
-    return b'"epoch": %d, "broker": %b, "brokerHeartbeat": %d, "brokerId": %b, "brokerNonce": %b,\n' % (
+    place = b"" if owner.place is None else b', "brokerPlace": %b' % _encode(owner.place)
+    return b'"epoch": %d, "broker": %b, "brokerHeartbeat": %d, "brokerId": %b, "brokerNonce": %b%b,\n' % (
         leadership.epoch,
         _encode(owner.address),
         leadership.heartbeat_ms,
         _encode(owner.id),
         _encode(owner.nonce),
+        place,
     )
 
 
 def _leadership(document: _Document) -> Leadership:
     if document.broker_id is None:
         return Leadership(document.epoch)
-    owner = Owner(document.broker_id, document.broker_nonce, document.broker)
+    owner = Owner(document.broker_id, document.broker_nonce, document.broker, document.broker_place)
     return Leadership(document.epoch, owner, document.broker_heartbeat)
 
 

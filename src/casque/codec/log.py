@@ -327,6 +327,8 @@ def decode_head(key: str, body: bytes) -> LogHead:
     except UNREADABLE as error:
         check_layout(read_layout(key, body), LAYOUT)
         raise CorruptQueueError(key, f"the head of the log cannot be read ({error}). {REPAIR}") from error
+    if head.format < 1:
+        check_layout(read_layout(key, body), LAYOUT)
     check_format(key, head)
     check_layout(head, LAYOUT)
     if head.queue_id is None:

@@ -425,12 +425,11 @@ class State:
 
     def shed(self, archived: int) -> None:
         """What was over up to this position is in the archive: nobody needs it here."""
-        if archived <= self.archived:
-            return
-        self.archived = archived
+        self.archived = max(self.archived, archived)
         finished = self.finished
-        if finished and finished[0].position <= archived:
-            del finished[: bisect_right(finished, archived, key=position_of)]
+        # Looked at also if the mark is where it was: what was replayed since may lie below it.
+        if finished and finished[0].position <= self.archived:
+            del finished[: bisect_right(finished, self.archived, key=position_of)]
 
     def unname(self, floor: int) -> None:
         """Nobody replays commits up to here any more, so nobody needs what they name."""

@@ -32,6 +32,7 @@ TABLE: dict[type[CasqueError], tuple[str, int]] = {
     errors.HistoryGoneError: ("OUT_OF_RANGE", 410),
     errors.QueueLedError: ("FAILED_PRECONDITION", 421),
     errors.LimitReachedError: ("RESOURCE_EXHAUSTED", 429),
+    errors.QueueCopiedError: ("FAILED_PRECONDITION", 409),
     errors.CASConflictError: ("ABORTED", 503),
     errors.NoLeaderError: ("UNAVAILABLE", 503),
     errors.TooBusyError: ("RESOURCE_EXHAUSTED", 503),
