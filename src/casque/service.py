@@ -142,6 +142,7 @@ class EventKind(StrEnum):
     ZONE_BEATEN = "zone_beaten"
     ZONE_RELEASED = "zone_released"
     ZONE_EXPIRED = "zone_expired"
+    WATCHED = "watched"
     RINGED = "ringed"
     REMEMBERED = "remembered"
     SCHEDULED = "scheduled"
@@ -329,6 +330,18 @@ class QueueService(Protocol):
         self, *, entrypoint: str | None = None, request_id: str | None = None, zone: str | None = None
     ) -> int:
         """Remove dead jobs for good: all, or only those of an entrypoint, of a zone, or of both."""
+        ...
+
+    async def requeue_stale(
+        self,
+        older_ms: int,
+        *,
+        entrypoint: str | None = None,
+        request_id: str | None = None,
+        zone: str | None = None,
+    ) -> int:
+        """Take back running jobs whose last sign of life was written at least so long ago; answers how many. Written
+        times are compared with the clock of the process that carries it out, because an operator asks for it."""
         ...
 
     async def set_gate(self, gate: Gate, *, entrypoint: str | None = None, request_id: str | None = None) -> None:

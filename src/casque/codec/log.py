@@ -24,6 +24,7 @@ from casque.types import (
     JobRecord,
     LastBatch,
     Schedule,
+    Vigil,
     ZoneLease,
     ZoneRules,
 )
@@ -148,6 +149,7 @@ class View(msgspec.Struct, frozen=True):
     """Of the zones that have any."""
     ring: RingView | None = None
     zone_leases: list[ZoneLease] = []
+    vigils: list[Vigil] = []
 
     @classmethod
     def of(cls, state: State, tip: Tip) -> View:
@@ -167,6 +169,7 @@ class View(msgspec.Struct, frozen=True):
             dict(state.rules),
             state.ring,
             list(state.zone_leases.values()),
+            state.watched(),
         )
 
 

@@ -46,6 +46,7 @@ from casque.state import (
     PauseSchedule,
     Purge,
     ReleaseZone,
+    RequeueStale,
     Retry,
     SetGate,
     SetSchedule,
@@ -292,6 +293,17 @@ class EmbeddedService:
             # One that was given fresh attempts meanwhile was not purged.
             await self._blobs.drop(blobs - await self._executor.look(_blobs_in))
         return purged
+
+    async def requeue_stale(
+        self,
+        older_ms: int,
+        *,
+        entrypoint: str | None = None,
+        request_id: str | None = None,
+        zone: str | None = None,
+    ) -> int:
+        command = RequeueStale(older_ms, entrypoint, request_id, zone)
+        return cast(int, await self._executor.execute(command))
 
     async def set_gate(self, gate: Gate, *, entrypoint: str | None = None, request_id: str | None = None) -> None:
         await self._executor.execute(SetGate(gate, entrypoint, request_id))

@@ -45,12 +45,15 @@ from casque.state.commands import (
     PauseSchedule,
     Purge,
     ReleaseZone,
+    RequeueStale,
     Retry,
     SetGate,
     SetSchedule,
     Settle,
     SetZone,
     Tick,
+    Watch,
+    Watching,
 )
 from casque.state.events import (
     Acked,
@@ -76,6 +79,7 @@ from casque.state.events import (
     Snoozed,
     Ticked,
     Unscheduled,
+    Watched,
     Withdrawn,
     ZoneBeaten,
     Zoned,
@@ -104,6 +108,7 @@ from casque.types import (
     PeekedZone,
     Schedule,
     Totals,
+    Vigil,
     ZoneLease,
     ZoneRules,
 )
@@ -118,6 +123,13 @@ LEASE_RAN_OUT = "the lease ran out: its worker stopped sending heartbeats"
 
 LOOKED_AHEAD = 1_000
 """So many delayed jobs are looked at for zones whose time has not come yet."""
+
+DATED_FACTOR = 10
+"""Time between visits, which only written times tell of, counts for a tenth of what they say."""
+DATED_VISITS = 4
+"""And no visit adds more of it than the fourth part of a lease: one clock that is wrong does not end any."""
+VIGILS_MAX = 256
+"""Leases of which visits are recorded at a time. When these have ended there is room for others."""
 
 CARRIED_OUT_AT_ONCE = 10_000
 """Jobs of an admission, which take some ten milliseconds."""
@@ -217,6 +229,8 @@ class State:
         """The ring that this queue is a shard of, if it is one."""
         self.staged: list[Named] = []
         """What the commits name that can still be replayed, in order; see `unname`."""
+        self.vigils: dict[int, Vigil] = {}
+        """What visits have seen of leases, by token. Some may be of leases that are over: see `watched`."""
         self.events: list[Event] = []
         """What happened since the last commit."""
         self.finished: list[Finished] = []
@@ -242,6 +256,7 @@ class State:
         self._gates_before: Gates | None = None
         self._rules_before: dict[str, ZoneRules] | None = None
         self._zone_leases_before: dict[str, ZoneLease] | None = None
+        self._vigils_before: dict[int, Vigil] | None = None
         self._ring_before: tuple[RingView | None] | None = None
         self._handlers: dict[type, Callable[[Any, int], Any]] = {
             Enqueue: self._enqueue,
@@ -262,6 +277,8 @@ class State:
             ReleaseZone: self._release_zone,
             AdoptRing: self._adopt_ring,
             Expire: self._expire,
+            Watch: self._watch,
+            RequeueStale: self._requeue_stale,
             SetSchedule: self._set_schedule,
             PauseSchedule: self._pause_schedule,
             DropSchedule: self._drop_schedule,
@@ -291,6 +308,7 @@ class State:
             ZoneBeaten: self._apply_zone_beaten,
             ZoneReleased: self._apply_zone_left,
             ZoneExpired: self._apply_zone_left,
+            Watched: self._apply_watched,
             Ringed: self._apply_ringed,
             Remembered: self._apply_remembered,
             Scheduled: self._apply_scheduled,
@@ -327,6 +345,7 @@ class State:
         self._gates_before = None
         self._rules_before = None
         self._zone_leases_before = None
+        self._vigils_before = None
         self._ring_before = None
         self._saved = None
         self._with_writer(self.writers, writer, batch)
@@ -350,6 +369,8 @@ class State:
         if self._zone_leases_before is not None:
             self.set_zone_leases(self._zone_leases_before.values())
             self._zone_leases_before = None
+        if self._vigils_before is not None:
+            self.vigils, self._vigils_before = self._vigils_before, None
         if self._ring_before is not None:
             [self.ring], self._ring_before = self._ring_before, None
             if self.ring is None:
@@ -520,6 +541,21 @@ class State:
     def leases(self) -> Iterator[JobRecord]:
         """The running jobs."""
         return (job for job in self.jobs.values() if job.state is RUNNING)
+
+    def watched(self) -> list[Vigil]:
+        """What visits have seen of leases that are still as they were then."""
+        return [self.vigils[token] for token in sorted(self.vigils) if self._is_live(self.vigils[token])]
+
+    def _is_live(self, vigil: Vigil) -> bool:
+        found = self._leased(vigil.subject, is_zone=vigil.is_zone)
+        return found is not None and (found.token, found.beat_ms) == (vigil.token, vigil.beat_ms)
+
+    def _leased(self, subject: str, *, is_zone: bool) -> JobRecord | ZoneLease | None:
+        """The lease of this job or zone, if it has one."""
+        if is_zone:
+            return self.zone_leases.get(subject)
+        job = self.jobs.get(subject)
+        return job if job is not None and job.state is RUNNING else None
 
     @property
     def rules(self) -> dict[str, ZoneRules]:
@@ -1052,14 +1088,81 @@ class State:
             job = self.jobs.get(seen.job_id)
             if job is None or job.state is not RUNNING or (job.token, job.beat_ms) != (seen.token, seen.beat_ms):
                 continue
-            if job.spec.max_crashes is not None:
-                self._happen(self._crash(job, LEASE_RAN_OUT, None, None, now_ms), now_ms)
-            elif _exhausted(job):
-                self._happen(Died(job.spec.id, job.token, LEASE_RAN_OUT), now_ms)
-            else:
-                self._happen(Expired(job.spec.id, job.token, now_ms + 1), now_ms)
+            self._end_lease(job, now_ms)
             expired += 1
         return expired
+
+    def _end_lease(self, job: JobRecord, now_ms: int) -> None:
+        if job.spec.max_crashes is not None:
+            self._happen(self._crash(job, LEASE_RAN_OUT, None, None, now_ms), now_ms)
+        elif _exhausted(job):
+            self._happen(Died(job.spec.id, job.token, LEASE_RAN_OUT), now_ms)
+        else:
+            self._happen(Expired(job.spec.id, job.token, now_ms + 1), now_ms)
+
+    def _requeue_stale(self, c: RequeueStale, now_ms: int) -> int:
+        if (seen := self._answered(c, "requeue")) is not None:
+            return seen.count
+        before_ms = now_ms - c.older_ms
+        stale = [
+            job
+            for job in self.leases()
+            if (job.beat_ms is None or job.beat_ms <= before_ms)
+            and c.entrypoint in (None, job.spec.entrypoint)
+            and c.zone in (None, job.spec.zone)
+        ]
+        for job in stale:
+            self._end_lease(job, now_ms)
+        # As with purge: which shards of a ring had none has to stay so when it is asked again.
+        if c.request_id is not None and (stale or self.ring is not None):
+            self._remember(c.request_id, "requeue", now_ms, count=len(stale))
+        return len(stale)
+
+    def _watch(self, c: Watch, now_ms: int) -> int:
+        ended = 0
+        room = VIGILS_MAX - len(self.watched())
+        for seen in c.leases:
+            if (event := self.visited(seen, now_ms)) is None:
+                continue
+            known = self._vigil(seen)
+            if known is None and room <= 0:
+                continue
+            room -= known is None
+            self._happen(event, now_ms)
+            vigil = self.vigils[event.token]
+            lease = self._leased(event.subject, is_zone=event.is_zone)
+            assert lease is not None
+            if max(vigil.watched_ms, vigil.dated_ms) < lease.lease_ms:
+                continue
+            if isinstance(seen.lease, ObservedZone):
+                self._happen(ZoneExpired(seen.lease.zone, seen.lease.token), now_ms)
+            else:
+                self._end_lease(self.jobs[seen.lease.job_id], now_ms)
+            ended += 1
+        return ended
+
+    def visited(self, seen: Watching, now_ms: int) -> Watched | None:
+        """What this visit adds to those before it; None if the lease was renewed meanwhile, or has ended."""
+        lease = seen.lease
+        subject, is_zone = (lease.zone, True) if isinstance(lease, ObservedZone) else (lease.job_id, False)
+        found = self._leased(subject, is_zone=is_zone)
+        if found is None or (found.token, found.beat_ms) != (lease.token, lease.beat_ms):
+            return None
+        if not found.lease_ms:
+            return None  # a claim of jqueue's, which knows no leases
+        known = self._vigil(seen)
+        visits, until_ms = (0, found.beat_ms or 0) if known is None else (known.visits, known.until_ms)
+        # A visit begins with a look that shows all visits before it. If another one was recorded since, the two may
+        # have watched at the same time, and no moment may count twice.
+        watched_ms = seen.watched_ms if seen.visits == visits else 0
+        # Only clocks that are ahead of all before them add anything here: going to and fro between clocks that differ
+        # does not make time.
+        dated_ms = min(max(0, now_ms - until_ms) // DATED_FACTOR, -(-found.lease_ms // DATED_VISITS))
+        return Watched(subject, lease.token, watched_ms, dated_ms, is_zone)
+
+    def _vigil(self, seen: Watching) -> Vigil | None:
+        known = self.vigils.get(seen.lease.token)
+        return known if known is not None and known.beat_ms == seen.lease.beat_ms else None
 
     def _set_schedule(self, c: SetSchedule, now_ms: int) -> Schedule | None:
         spec, old = c.spec, self.schedules.get(c.spec.name)
@@ -1133,7 +1236,18 @@ class State:
 
     def _answered(
         self,
-        c: Enqueue | Dequeue | Ack | Nack | Settle | Cancel | Retry | Purge | SetGate | SetZone | LeaseZone,
+        c: Enqueue
+        | Dequeue
+        | Ack
+        | Nack
+        | Settle
+        | Cancel
+        | Retry
+        | Purge
+        | SetGate
+        | SetZone
+        | LeaseZone
+        | RequeueStale,
         verb: str,
     ) -> Answered | None:
         """What this very request was answered before, if it was."""
@@ -1394,6 +1508,27 @@ class State:
     def _apply_zone_left(self, event: ZoneReleased | ZoneExpired, at_ms: int) -> None:  # noqa: ARG002
         del self._changing_zone_leases()[event.zone]
         self._ready.fair.relist((event.zone,))
+
+    def _apply_watched(self, event: Watched, at_ms: int) -> None:
+        if self._vigils_before is None:
+            self._vigils_before = dict(self.vigils)
+        lease = self._leased(event.subject, is_zone=event.is_zone)
+        assert lease is not None, "a visit of a lease that nobody has"
+        old = self.vigils.get(event.token)
+        if old is None or old.beat_ms != lease.beat_ms:
+            old = Vigil(event.subject, event.token, lease.beat_ms, until_ms=lease.beat_ms or 0, is_zone=event.is_zone)
+        self.vigils[event.token] = Vigil(
+            event.subject,
+            event.token,
+            old.beat_ms,
+            old.visits + 1,
+            old.watched_ms + event.watched_ms,
+            old.dated_ms + event.dated_ms,
+            max(old.until_ms, at_ms),
+            event.is_zone,
+        )
+        if len(self.vigils) > 2 * VIGILS_MAX:
+            self.vigils = {vigil.token: vigil for vigil in self.watched()}
 
     def _changing_zone_leases(self) -> dict[str, ZoneLease]:
         if self._zone_leases_before is None:

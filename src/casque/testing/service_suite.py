@@ -893,6 +893,26 @@ class ServiceSuite:
         left = await service.jobs()
         assert sorted(left, key=lambda job: job.id) == sorted(others, key=lambda job: job.id)  # shards take turns
 
+    async def test_running_jobs_without_a_sign_of_life_are_taken_back_by_their_age(self, service: QueueService) -> None:
+        specs = [JobSpec("", "mail", b""), JobSpec("", "task", b"", zone="acme"), JobSpec("", "task", b"")]
+        added = await service.enqueue([msgspec.structs.replace(one, id=f"stale-{n}") for n, one in enumerate(specs)])
+        claimed = [job for _ in added for job in await service.dequeue(entrypoints=None, limit=1, worker="w1")]
+        assert len(claimed) == 3
+
+        assert await service.requeue_stale(3_600_000) == 0
+        assert await service.requeue_stale(0, zone="acme", entrypoint="mail") == 0
+        assert await service.requeue_stale(0, zone="acme", request_id="back") == 1
+        assert await service.requeue_stale(0, zone="acme", request_id="back") == 1, "the same answer"
+        assert await service.requeue_stale(0, entrypoint="task") == 1
+        running = await service.jobs(states=frozenset({JobState.RUNNING}))
+        assert [job.spec.entrypoint for job in running] == ["mail"]
+        old = next(job for job in claimed if job.spec.zone == "acme")
+        found = await service.find(old.id)
+        assert found is not None
+        assert [tried.how for tried in found.tries] == [Ending.EXPIRED]
+        with pytest.raises(LeaseLostError):
+            await service.ack(old.id, token=old.token)
+
     async def test_a_schedule_is_set_changed_paused_and_dropped(self, service: QueueService) -> None:
         job = JobSpec("", "report", b"\x00all", 3, None, 2, "k", {"a": UNICODE}, "north", max_crashes=4)
         spec = ScheduleSpec("näctly/1", "0 0 1 1 *", job, "Europe/Berlin", Missed.ALL, "shop.jobs")

@@ -576,6 +576,22 @@ class Border:
         self._check_managed_all("purge", entrypoint, request_id, zone)
         return await self.service.purge(entrypoint=entrypoint, request_id=request_id, zone=zone)
 
+    async def requeue_stale(
+        self,
+        older_ms: int,
+        *,
+        entrypoint: str | None = None,
+        request_id: str | None = None,
+        zone: str | None = None,
+    ) -> int:
+        if not self._may_admin:
+            raise NotAllowedError(Scope.ADMIN.value, "requeue_stale")
+        checks.whole("older_ms", older_ms, 0, checks.LONGEST_S * 1000)
+        if zone is not None:
+            checks.zone(zone)
+        self._check_managed_all("requeue_stale", entrypoint, request_id, zone)
+        return await self.service.requeue_stale(older_ms, entrypoint=entrypoint, request_id=request_id, zone=zone)
+
     async def set_gate(self, gate: Gate, *, entrypoint: str | None = None, request_id: str | None = None) -> None:
         if not self._may_admin:
             raise NotAllowedError(Scope.ADMIN.value, "set_gate")

@@ -441,6 +441,24 @@ class PurgeResponse(_message.Message):
     purged: int
     def __init__(self, purged: _Optional[int] = ...) -> None: ...
 
+class RequeueStaleRequest(_message.Message):
+    __slots__ = ("older_ms", "entrypoint", "request_id", "zone")
+    OLDER_MS_FIELD_NUMBER: _ClassVar[int]
+    ENTRYPOINT_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    ZONE_FIELD_NUMBER: _ClassVar[int]
+    older_ms: int
+    entrypoint: str
+    request_id: str
+    zone: str
+    def __init__(self, older_ms: _Optional[int] = ..., entrypoint: _Optional[str] = ..., request_id: _Optional[str] = ..., zone: _Optional[str] = ...) -> None: ...
+
+class RequeueStaleResponse(_message.Message):
+    __slots__ = ("requeued",)
+    REQUEUED_FIELD_NUMBER: _ClassVar[int]
+    requeued: int
+    def __init__(self, requeued: _Optional[int] = ...) -> None: ...
+
 class SetGateRequest(_message.Message):
     __slots__ = ("gate", "entrypoint", "request_id")
     GATE_FIELD_NUMBER: _ClassVar[int]

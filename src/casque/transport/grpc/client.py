@@ -42,6 +42,7 @@ from casque.transport.grpc.packets import (
     PeekCall,
     PurgeCall,
     ReleaseZoneCall,
+    RequeueCall,
     RetryCall,
     SchedulesCall,
     SetScheduleCall,
@@ -250,6 +251,19 @@ class GrpcService:
     ) -> int:
         line = self._open_line()
         answer = await line.ask(PurgeCall(line.next_number(), entrypoint, request_id, zone))
+        count: int = answer.count
+        return count
+
+    async def requeue_stale(
+        self,
+        older_ms: int,
+        *,
+        entrypoint: str | None = None,
+        request_id: str | None = None,
+        zone: str | None = None,
+    ) -> int:
+        line = self._open_line()
+        answer = await line.ask(RequeueCall(line.next_number(), older_ms, entrypoint, request_id, zone))
         count: int = answer.count
         return count
 

@@ -143,6 +143,14 @@ class PurgeCall(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="pur
     zone: str | None = None
 
 
+class RequeueCall(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="requeue"):
+    number: int
+    older_ms: int
+    entrypoint: str | None = None
+    request_id: str | None = None
+    zone: str | None = None
+
+
 class GateCall(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="gate"):
     number: int
     gate: Gate
@@ -276,6 +284,7 @@ Verb: TypeAlias = (
     | CancelCall
     | RetryCall
     | PurgeCall
+    | RequeueCall
     | GateCall
     | ZoneCall
     | ZonesCall

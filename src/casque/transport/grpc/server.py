@@ -144,6 +144,7 @@ class GrpcServer:
             "Retry": unary(door, calls.retry),
             "Admit": unary(door, calls.admit),
             "Purge": unary(door, calls.purge),
+            "RequeueStale": unary(door, calls.requeue_stale),
             "SetGate": unary(door, calls.set_gate),
             "SetZone": unary(door, calls.set_zone),
             "Zones": unary(door, calls.zones),

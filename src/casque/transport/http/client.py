@@ -51,6 +51,8 @@ from casque.transport.http.messages import (
     PeekedZones,
     Purged,
     PurgeRequest,
+    Requeued,
+    RequeueRequest,
     ScheduleOf,
     Schedules,
     Settled,
@@ -244,6 +246,17 @@ class HttpService:
         self, *, entrypoint: str | None = None, request_id: str | None = None, zone: str | None = None
     ) -> int:
         return (await self._post("/v1/purge", PurgeRequest(entrypoint, zone), Purged, request_id)).purged
+
+    async def requeue_stale(
+        self,
+        older_ms: int,
+        *,
+        entrypoint: str | None = None,
+        request_id: str | None = None,
+        zone: str | None = None,
+    ) -> int:
+        body = RequeueRequest(older_ms / 1000, entrypoint, zone)
+        return (await self._post("/v1/requeue", body, Requeued, request_id)).requeued
 
     # --- Schedules ---
 

@@ -209,6 +209,14 @@ class PurgeRequest(Struct, frozen=True, forbid_unknown_fields=True, omit_default
     """Left out: of all zones, and of none."""
 
 
+class RequeueRequest(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    older: Seconds
+    """Seconds since the last sign of life, by the broker's clock."""
+    entrypoint: Name | None = None
+    zone: Name | None = None
+    """Left out: of all zones, and of none."""
+
+
 class NewSchedule(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """A job that is added at every tick. Its payload is given in one of three ways, or is empty."""
 
@@ -433,6 +441,10 @@ class Beats(Struct, frozen=True):
 
 class Purged(Struct, frozen=True):
     purged: int
+
+
+class Requeued(Struct, frozen=True):
+    requeued: int
 
 
 class ScheduleOf(Struct, frozen=True, omit_defaults=True):
