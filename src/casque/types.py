@@ -122,6 +122,8 @@ class JobRecord(msgspec.Struct, frozen=True, gc=False):
     """How often its worker died of it, if the job counts that; such a claim is no attempt."""
     progress: Progress | None = None
     """Of the attempt that is under way, as its worker last said with a heartbeat."""
+    declined: int = 0
+    """How often a worker gave it back because it did not understand it, as `error` says. Such a claim is no attempt."""
 
     @property
     def id(self) -> str:

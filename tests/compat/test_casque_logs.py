@@ -123,6 +123,7 @@ LATER = {
     EventKind.ZONE_BEATEN,
     EventKind.ZONE_RELEASED,
     EventKind.ZONE_EXPIRED,
+    EventKind.DECLINED,  # see test_casque_vigils.py
     EventKind.WATCHED,  # see test_casque_vigils.py
     EventKind.RINGED,  # see test_casque_ring.py
 }

@@ -1,4 +1,4 @@
-"""What short-lived processes record of leases: read and written as it was."""
+"""What short-lived processes record of leases, and jobs that were not understood: read and written as it was."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ import pytest
 from casque.codec.document import DocumentCodec
 from casque.codec.log import SnapshotRef, Tip, View, digest
 from casque.codec.snapshot import decode_snapshot, encode_jobs, encode_snapshot
-from casque.state import Event, Limits, State, Watched
+from casque.state import Declined, Event, Limits, State, Watched
 from casque.types import JobRecord, JobSpec, JobState, Vigil, ZoneLease
 
 EVENTS: dict[bytes, Event] = {
     b'["watched","j",7,1500,6000,false]': Watched("j", 7, 1_500, 6_000),
     b'["watched","acme",8,0,2500,true]': Watched("acme", 8, 0, 2_500, True),
+    b'["declined","j",7,1771149600000,"no such argument"]': Declined("j", 7, 1771149600000, "no such argument"),
 }
 BEAT_MS = 1_771_149_600_000
 JOB = JobRecord(JobSpec("j", "mail", b""), 1, BEAT_MS, JobState.RUNNING, BEAT_MS, 7, 1, "w", 60_000, BEAT_MS, BEAT_MS)

@@ -460,7 +460,7 @@ def _since_ms(name: str, state: State, now_ms: int) -> int:
 
 def _ends(outcome: Outcome) -> bool:
     """Whether the job has left the queue with it."""
-    return outcome.cancelled or (outcome.error is None and not outcome.snoozed)
+    return outcome.cancelled or (outcome.error is None and outcome.plain)
 
 
 def _any_blob(records: Sequence[JobRecord]) -> bool:

@@ -87,6 +87,15 @@ class Snoozed(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="snooz
     delayed: bool = False
 
 
+class Declined(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="declined"):
+    """Its worker did not understand it. The claim does not count, and the job waits for another one."""
+
+    job_id: str
+    token: int
+    due_ms: int
+    error: str | None = None
+
+
 class Crashed(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="crashed"):
     """The worker died of it. The claim counts as a crash and not as an attempt."""
 
@@ -235,6 +244,7 @@ Event: TypeAlias = (
     | Nacked
     | Returned
     | Snoozed
+    | Declined
     | Expired
     | Crashed
     | Died

@@ -64,6 +64,7 @@ from casque.state.events import (
     Cancelled,
     Claimed,
     Crashed,
+    Declined,
     Died,
     Event,
     Expired,
@@ -130,6 +131,11 @@ DATED_VISITS = 4
 """And no visit adds more of it than the fourth part of a lease: one clock that is wrong does not end any."""
 VIGILS_MAX = 256
 """Leases of which visits are recorded at a time. When these have ended there is room for others."""
+
+DECLINES_MAX = 20
+"""A job that so many claims gave back without understanding it is dead: no worker does."""
+DECLINED_BACKOFF = Backoff(1_000, 300_000)
+"""What it waits for a worker that does: all in all about an hour, which a deployment may take."""
 
 CARRIED_OUT_AT_ONCE = 10_000
 """Jobs of an admission, which take some ten milliseconds."""
@@ -294,6 +300,7 @@ class State:
             Nacked: self._apply_nacked,
             Returned: self._apply_returned,
             Snoozed: self._apply_snoozed,
+            Declined: self._apply_declined,
             Expired: self._apply_expired,
             Crashed: self._apply_crashed,
             Died: self._apply_died,
@@ -886,7 +893,7 @@ class State:
         for job, outcome in zip(map(self.jobs.get, ids), outcomes, strict=True):
             if job is None or job.token != outcome.token or job.state is not RUNNING:
                 return None
-            if outcome.error is not None or outcome.crashed or outcome.snoozed or outcome.cancelled:
+            if outcome.error is not None or not outcome.plain:
                 return None
             done.append(job)
         return done if len(set(ids)) == len(ids) else None
@@ -920,13 +927,13 @@ class State:
                 answers.append(JobNotFoundError(outcome.job_id))
             elif job.token != outcome.token or job.state is not RUNNING:
                 answers.append(None if _failed_so(job, outcome) else LeaseLostError(outcome.job_id, outcome.token))
-            elif outcome.error is None and not (outcome.crashed or outcome.snoozed or outcome.cancelled):
+            elif outcome.error is None and outcome.plain:
                 acked = Acked(outcome.job_id, outcome.token, outcome.result)
                 events.append(acked)
                 self._apply_acked(acked, now_ms)
                 answers.append(None)
             else:
-                event: Snoozed | Withdrawn | Died | Quarantined | Crashed | Nacked
+                event: Snoozed | Declined | Withdrawn | Died | Quarantined | Crashed | Nacked
                 if not outcome.plain:
                     event = self._other_end(job, outcome, now_ms)
                 elif outcome.final:
@@ -940,8 +947,10 @@ class State:
 
     def _other_end(
         self, job: JobRecord, outcome: Outcome, now_ms: int
-    ) -> Snoozed | Withdrawn | Died | Quarantined | Crashed | Nacked:
+    ) -> Snoozed | Declined | Withdrawn | Died | Quarantined | Crashed | Nacked:
         """Neither done nor simply failed."""
+        if outcome.declined:
+            return _decline(job, outcome, now_ms)
         if outcome.snoozed:
             delay_ms = outcome.delay_ms or 0
             return Snoozed(outcome.job_id, outcome.token, now_ms + max(delay_ms, 1), delay_ms > 0)
@@ -1412,6 +1421,17 @@ class State:
         attempts = self.jobs[event.job_id].attempts - 1
         self._wait_again(event.job_id, event.due_ms, delayed=event.delayed, attempts=attempts)
 
+    def _apply_declined(self, event: Declined, at_ms: int) -> None:  # noqa: ARG002
+        job = self.jobs[event.job_id]
+        self._wait_again(
+            event.job_id,
+            event.due_ms,
+            delayed=True,
+            attempts=job.attempts - 1,
+            error=event.error,
+            declined=job.declined + 1,
+        )
+
     def _apply_crashed(self, event: Crashed, at_ms: int) -> None:
         job = self.jobs[event.job_id]
         tries = _with_try(job, at_ms, Ending.CRASHED, event.error)
@@ -1467,7 +1487,7 @@ class State:
         job = self.jobs[event.job_id]
         if job.spec.key is not None:
             self.keys[job.spec.key] = job.spec.id
-        self._wait_again(event.job_id, event.due_ms, attempts=0, crashes=0)
+        self._wait_again(event.job_id, event.due_ms, attempts=0, crashes=0, declined=0)
 
     def _apply_purged(self, event: Purged, at_ms: int) -> None:  # noqa: ARG002
         job = self.jobs.pop(event.job_id)
@@ -1586,6 +1606,7 @@ class State:
         error: str | None = None,
         tries: tuple[Attempt, ...] | None = None,
         crashes: int | None = None,
+        declined: int | None = None,
     ) -> None:
         old = self.jobs[job_id]
         # Field by field: to name what changes takes three times as long, and jobs may fail by the thousand.
@@ -1604,6 +1625,8 @@ class State:
             old.error if error is None else error,
             old.tries if tries is None else tries,
             old.crashes if crashes is None else crashes,
+            None,
+            old.declined if declined is None else declined,
         )
         self._uncount(old)
         self.jobs[job_id] = new
@@ -1757,7 +1780,18 @@ def _claimed(job: JobRecord, token: int, worker: str | None, lease_ms: int, at_m
         job.error,
         job.tries,
         job.crashes,
+        None,
+        job.declined,
     )
+
+
+def _decline(job: JobRecord, outcome: Outcome, now_ms: int) -> Declined | Died:
+    declines = job.declined + 1
+    if declines >= DECLINES_MAX:
+        why = f"no worker understood it: {declines} claims were given back; the last time: {outcome.error}"
+        return Died(outcome.job_id, outcome.token, why)
+    delay_ms = outcome.delay_ms if outcome.delay_ms is not None else DECLINED_BACKOFF.delay_ms(declines)
+    return Declined(outcome.job_id, outcome.token, now_ms + max(delay_ms, 1), outcome.error)
 
 
 def _quarantined(crashes: int, error: str | None) -> str:

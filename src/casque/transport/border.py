@@ -54,7 +54,7 @@ _SPAN_MS_MAX = checks.LONGEST_S * 1000
 _PRIORITY = 2**63
 _PAGE = 1_000
 _NO_LEASE = -1
-_NO_FLAGS = (False, False, False, False)
+_NO_FLAGS = (False, False, False, False, False)
 _ASKED_FOR = (
     "id", "entrypoint", "payload", "priority", "run_at_ms", "attempts_max", "key", "headers", "zone", "max_crashes",
     "fifo",
@@ -458,7 +458,7 @@ class Border:
             if outcome.result is not None:
                 checks.blob("result", outcome.result, result_max)
             failed = outcome.error is not None or outcome.delay_ms is not None or outcome.backoff is not None
-            flags = outcome.final, outcome.crashed, outcome.snoozed, outcome.cancelled
+            flags = outcome.final, outcome.crashed, outcome.snoozed, outcome.cancelled, outcome.declined
             if failed or flags != _NO_FLAGS:
                 outcome = _checked_outcome(outcome)  # noqa: PLW2901
             checked.append(outcome)

@@ -49,6 +49,7 @@ class OutcomeOf(msgspec.Struct, frozen=True, gc=False, array_like=True):
     crashed: bool = False
     snoozed: bool = False
     cancelled: bool = False
+    declined: bool = False
 
 
 class EnqueueCall(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="enqueue"):

@@ -209,6 +209,7 @@ class Verbs:
             crashed=one.how == "crashed",
             snoozed=one.how == "snoozed",
             cancelled=one.how == "cancelled",
+            declined=one.how == "declined",
         )
 
     def _backoff(self) -> Backoff:
