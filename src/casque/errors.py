@@ -28,6 +28,13 @@ class InvalidPayloadError(InvalidInputError):
         return type(self), (self.entrypoint, self.problem)
 
 
+class NotUnderstoodError(InvalidPayloadError):
+    """Arguments that this version of a function does not take: another version enqueued the job, as a rule.
+
+    A worker that meets one gives the job back for others.
+    """
+
+
 class JobNotFoundError(CasqueError):
     """No unfinished job has this id: it was never there, or somebody finished it."""
 

@@ -14,6 +14,7 @@ from casque.errors import CasqueError
 EXAMPLES: list[CasqueError] = [
     errors.InvalidInputError("priority must be a whole number"),
     errors.InvalidPayloadError("send", "it has no address"),
+    errors.NotUnderstoodError("send", "it has an argument 'cc'"),
     errors.JobNotFoundError("job-1"),
     errors.LeaseLostError("job-1", 7),
     errors.LeaseLostError("job-1"),

@@ -257,6 +257,19 @@ class RemoteQueue:
         request_id = request_id or new_id(self._rng)
         return await self._ask(lambda broker: broker.purge(entrypoint=entrypoint, request_id=request_id, zone=zone))
 
+    async def requeue_stale(
+        self,
+        older_ms: int,
+        *,
+        entrypoint: str | None = None,
+        request_id: str | None = None,
+        zone: str | None = None,
+    ) -> int:
+        asked_as = request_id or new_id(self._rng)
+        return await self._ask(
+            lambda broker: broker.requeue_stale(older_ms, entrypoint=entrypoint, request_id=asked_as, zone=zone)
+        )
+
     async def set_gate(self, gate: Gate, *, entrypoint: str | None = None, request_id: str | None = None) -> None:
         request_id = request_id or new_id(self._rng)
         await self._ask(lambda broker: broker.set_gate(gate, entrypoint=entrypoint, request_id=request_id))

@@ -24,6 +24,7 @@ from casque.types import (
     JobRecord,
     LastBatch,
     Schedule,
+    Vigil,
     ZoneLease,
     ZoneRules,
 )
@@ -152,6 +153,7 @@ class View(msgspec.Struct, frozen=True):
     zone_leases: list[ZoneLease] = []
     writers_forgotten: int | None = None
     """None while the table of writers has room."""
+    vigils: list[Vigil] = []
 
     @classmethod
     def of(cls, state: State, tip: Tip) -> View:
@@ -172,6 +174,7 @@ class View(msgspec.Struct, frozen=True):
             state.ring,
             list(state.zone_leases.values()),
             kept_forgotten(state.writers_forgotten, state.writers, state.limits),
+            state.watched(),
         )
 
 

@@ -49,6 +49,7 @@ from casque.state import (
     PauseSchedule,
     Purge,
     ReleaseZone,
+    RequeueStale,
     Retry,
     SetGate,
     SetSchedule,
@@ -338,6 +339,17 @@ class EmbeddedService:
                 log.warning("the payloads of purged jobs stay until they are swept: %s", error)
         return purged
 
+    async def requeue_stale(
+        self,
+        older_ms: int,
+        *,
+        entrypoint: str | None = None,
+        request_id: str | None = None,
+        zone: str | None = None,
+    ) -> int:
+        command = RequeueStale(older_ms, entrypoint, request_id, zone)
+        return cast(int, await self._executor.execute(command))
+
     async def set_gate(self, gate: Gate, *, entrypoint: str | None = None, request_id: str | None = None) -> None:
         await self._executor.execute(SetGate(gate, entrypoint, request_id))
 
@@ -506,7 +518,7 @@ def _since_ms(name: str, state: State, now_ms: int) -> int:
 
 def _ends(outcome: Outcome) -> bool:
     """Whether the job has left the queue with it."""
-    return outcome.cancelled or (outcome.error is None and not outcome.snoozed)
+    return outcome.cancelled or (outcome.error is None and outcome.plain)
 
 
 def _any_blob(records: Sequence[JobRecord]) -> bool:

@@ -57,7 +57,7 @@ _SPAN_MS_MAX = checks.LONGEST_S * 1000
 _PRIORITY = 2**63
 _PAGE = 1_000
 _NO_LEASE = -1
-_NO_FLAGS = (False, False, False, False)
+_NO_FLAGS = (False, False, False, False, False)
 _ASKED_FOR = (
     "id", "entrypoint", "payload", "priority", "run_at_ms", "attempts_max", "key", "headers", "zone", "max_crashes",
     "fifo",
@@ -479,7 +479,7 @@ class Border:
             if outcome.result is not None:
                 checks.blob("result", outcome.result, result_max)
             failed = outcome.error is not None or outcome.delay_ms is not None or outcome.backoff is not None
-            flags = outcome.final, outcome.crashed, outcome.snoozed, outcome.cancelled
+            flags = outcome.final, outcome.crashed, outcome.snoozed, outcome.cancelled, outcome.declined
             if failed or flags != _NO_FLAGS:
                 outcome = _checked_outcome(outcome)  # noqa: PLW2901
             checked.append(outcome)
@@ -602,6 +602,23 @@ class Border:
         request_id = self._own_id(request_id)
         self._check_managed_all("purge", entrypoint, zone)
         return await self.service.purge(entrypoint=entrypoint, request_id=request_id, zone=zone)
+
+    async def requeue_stale(
+        self,
+        older_ms: int,
+        *,
+        entrypoint: str | None = None,
+        request_id: str | None = None,
+        zone: str | None = None,
+    ) -> int:
+        if not self._may_admin:
+            raise NotAllowedError(Scope.ADMIN.value, "requeue_stale")
+        checks.whole("older_ms", older_ms, 0, checks.LONGEST_S * 1000)
+        if zone is not None:
+            checks.zone(zone)
+        request_id = self._own_id(request_id)
+        self._check_managed_all("requeue_stale", entrypoint, zone)
+        return await self.service.requeue_stale(older_ms, entrypoint=entrypoint, request_id=request_id, zone=zone)
 
     async def set_gate(self, gate: Gate, *, entrypoint: str | None = None, request_id: str | None = None) -> None:
         if not self._may_admin:

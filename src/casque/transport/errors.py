@@ -16,6 +16,7 @@ from casque.errors import CasqueError
 TABLE: dict[type[CasqueError], tuple[str, int]] = {
     errors.InvalidInputError: ("INVALID_ARGUMENT", 400),
     errors.InvalidPayloadError: ("INVALID_ARGUMENT", 400),
+    errors.NotUnderstoodError: ("INVALID_ARGUMENT", 400),
     errors.NotAuthenticatedError: ("UNAUTHENTICATED", 401),
     errors.NotAllowedError: ("PERMISSION_DENIED", 403),
     errors.JobNotFoundError: ("NOT_FOUND", 404),
