@@ -29,7 +29,7 @@ TRIO = replace(PAIR, name="trio", nodes=3)
 WATCHES = replace(TRIO, name="watches", skew_s=300.0, every_s={Fault.CLOCK_JUMP: 3.0})
 """Nothing goes wrong but the clocks."""
 JUMPY = replace(ROUGH, name="jumpy", skew_s=1200.0, every_s={Fault.CLOCK_JUMP: 3.0, Fault.CRASH: 8.0})
-TAKEOVER = replace(TRIO, name="takeover", skew_s=1200.0, every_s={Fault.CLOCK_STEP: 9.0})
+TAKEOVER = replace(TRIO, name="takeover", skew_s=1200.0, every_s={Fault.FAILOVER_STEP: 9.0})
 """Whoever takes over has a clock that is a quarter of an hour ahead."""
 DEAF = replace(
     ROUGH,

@@ -346,6 +346,15 @@ class Answers:
         if any(request.open_ended for request in h.resizes):
             return
         first, *others = h.walked()
+        if not any(request.open_ended for request in h.gates) and not any(
+            a.overlaps(b) for a, b in combinations(h.gates, 2)
+        ):
+            for shard in others:
+                h.demand(
+                    shard.state.gates == first.state.gates,
+                    Invariant.GATES,
+                    lambda: f"the ring was resized: one shard knows {shard.state.gates}, the first {first.state.gates}",  # noqa: B023
+                )
         for zone, requests in h.zonings.items():
             if any(request.open_ended for request in requests) or any(
                 a.overlaps(b) for a, b in combinations(requests, 2)

@@ -20,6 +20,7 @@ from casque.testing.world.history import Claim, Fate, History, Key, Line, order
 from casque.testing.world.invariants import Invariant
 from casque.testing.world.layout import Layout
 from casque.testing.world.onlooker import Effect
+from casque.testing.world.stories import go_on
 from casque.testing.world.tenancies import check_tenancies
 from casque.types import PLAIN_RULES, Ending, Gate, JobRecord, JobState, Schedule, ZoneRules
 
@@ -443,7 +444,7 @@ class _Step:
         h.demand(fixed, Invariant.CONSERVED, lambda: f"job {old.id[:8]} is another one now")
         h.demand(new.token >= old.token, Invariant.TOKENS, lambda: f"the token of job {old.id[:8]} fell")
         h.demand(
-            new.tries[: len(old.tries)] == old.tries,
+            go_on(old.tries, new.tries),
             Invariant.TRIES,
             lambda: f"job {old.id[:8]} had tried {old.tries}, and now it has {new.tries}",
         )
