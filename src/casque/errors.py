@@ -28,6 +28,13 @@ class InvalidPayloadError(InvalidInputError):
         return type(self), (self.entrypoint, self.problem)
 
 
+class NotUnderstoodError(InvalidPayloadError):
+    """Arguments that this version of a function does not take: another version enqueued the job, as a rule.
+
+    A worker that meets one gives the job back for others.
+    """
+
+
 class JobNotFoundError(CasqueError):
     """No unfinished job has this id: it was never there, or somebody finished it."""
 
@@ -162,6 +169,35 @@ class NoLeaderError(CasqueError):
         self.why = why
 
     def __reduce__(self) -> tuple[type[NoLeaderError], tuple[str]]:
+        return type(self), (self.why,)
+
+
+class LimitReachedError(CasqueError):
+    """This caller, or all callers together, have as much under way as the broker allows. Nothing was done.
+
+    `what` is limited to `limit`. Wait for calls to end, spread them over time, or have the limit raised.
+    """
+
+    def __init__(self, what: str, limit: int) -> None:
+        super().__init__(
+            f"too many {what}: the broker allows {limit:,}, and nothing was done. Wait until some have ended and try "
+            "again; `casque serve --limit` raises a limit"
+        )
+        self.what = what
+        self.limit = limit
+
+    def __reduce__(self) -> tuple[type[LimitReachedError], tuple[str, int]]:
+        return type(self), (self.what, self.limit)
+
+
+class TooBusyError(CasqueError):
+    """The broker has as much to do as it takes on at a time, for this caller or for all. Nothing was done."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(f"{why}; nothing was done. Try again in a moment")
+        self.why = why
+
+    def __reduce__(self) -> tuple[type[TooBusyError], tuple[str]]:
         return type(self), (self.why,)
 
 

@@ -14,6 +14,7 @@ from casque.errors import CasqueError
 EXAMPLES: list[CasqueError] = [
     errors.InvalidInputError("priority must be a whole number"),
     errors.InvalidPayloadError("send", "it has no address"),
+    errors.NotUnderstoodError("send", "it has an argument 'cc'"),
     errors.JobNotFoundError("job-1"),
     errors.LeaseLostError("job-1", 7),
     errors.LeaseLostError("job-1"),
@@ -24,7 +25,9 @@ EXAMPLES: list[CasqueError] = [
     errors.NoHistoryError(),
     errors.HistoryGoneError("what followed position 7", 12),
     errors.CASConflictError("lost"),
+    errors.LimitReachedError("calls under way of one token", 3),
     errors.NoLeaderError("the brokers have just started"),
+    errors.TooBusyError("this broker takes no more streams at a time"),
     errors.QueueDrainingError("mail"),
     errors.QueueDrainingError(),
     errors.ZoneLeaseLostError("acme", 7),

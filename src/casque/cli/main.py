@@ -70,6 +70,7 @@ job.command("show", help=help_of(jobs_show.show_), epilog=jobs_show.EXAMPLES)(jo
 job.command(help=help_of(jobs.cancel), epilog=jobs.EXAMPLES_CANCEL)(jobs.cancel)
 job.command(help=help_of(jobs.retry), epilog=jobs.EXAMPLES_RETRY)(jobs.retry)
 job.command(help=help_of(jobs.purge), epilog=jobs.EXAMPLES_PURGE)(jobs.purge)
+job.command(help=help_of(jobs.requeue), epilog=jobs.EXAMPLES_REQUEUE)(jobs.requeue)
 crons = typer.Typer(
     name="cron", help="Jobs that are due again and again.", no_args_is_help=True, rich_markup_mode="rich"
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from datetime import datetime
@@ -18,6 +19,9 @@ from casque.settings import QueueSettings
 from casque.storage.port import Store, Stored, locate
 from casque.types import JobState
 
+READERS_AT_ONCE = 4
+"""Followers that read and decode at the same time; the others wait for their turns."""
+
 
 class History:
     """Beside whatever else goes on: it needs no commit and waits for none."""
@@ -30,6 +34,7 @@ class History:
         self._settings = settings
         self._clock = clock
         self._rng = rng
+        self._turns = asyncio.Semaphore(READERS_AT_ONCE)
 
     def events(self, *, from_position: int | None = None, follow: bool = True) -> AsyncGenerator[QueueEvent]:
         return feed.follow(
@@ -40,6 +45,7 @@ class History:
             clock=self._clock,
             rng=self._rng,
             pulse=self._pulse,
+            turns=self._turns,
         )
 
     def at_pulse(self, pulse: Pulse) -> History:

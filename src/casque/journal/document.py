@@ -283,6 +283,7 @@ class DocumentJournal:
             version=state.position + 1,
             writers=writers,
             writers_forgotten=forgotten,
+            requests_over=state.requests_over(batch.forgets),
             archived=archived,
             archiving=archiving,
         )
@@ -292,7 +293,7 @@ class DocumentJournal:
                 case Won(etag=etag):
                     self._etag = etag
                     self._queue_id = self._codec.queue_id
-                    state.commit(writer=batch.writer, batch=batch.number, at_ms=batch.at_ms)
+                    state.commit(writer=batch.writer, batch=batch.number, at_ms=batch.at_ms, forgets=batch.forgets)
                     state.writers_forgotten = max(state.writers_forgotten, self._codec.dropped)
                     self._codec.dropped = 0
                     self._marked(state, archived, archiving)

@@ -125,7 +125,7 @@ class LogJournal(Replica):
             return await self._overslept(state, batch)
         for _ in state.carrying_out(batch.at_ms):
             await yield_once()
-        state.commit(writer=batch.writer, batch=batch.number, at_ms=batch.at_ms)
+        state.commit(writer=batch.writer, batch=batch.number, at_ms=batch.at_ms, forgets=batch.forgets)
         self._tip.chain, self._tip.epoch = digest(body), epoch
         self._pace.grew(len(body) + _named_bytes(state))
         self._verified, self._seen_ms = position, began_ms
@@ -150,6 +150,7 @@ class LogJournal(Replica):
             prev=self._tip.chain,
             at_ms=batch.at_ms,
             events=events,
+            forgets=batch.forgets if events else None,
         )
 
     async def _place(self, position: int, body: bytes) -> Tail | None:
