@@ -9,11 +9,11 @@ from typing import Annotated
 
 import msgspec
 import typer
-from rich.console import Console
 
 from casque.cli.place import QueueName, apart, find_place
 from casque.cli.running import EXIT_FAILED, Json, OptionalUrl, StoreOptions, clear_ends, confirmed, on_queue
-from casque.cli.shown import clock_time, coloured, cut, of_most, print_json, print_table, progress, show
+from casque.cli.shown import clock_time, coloured, cut, of_most, print_table, progress, show
+from casque.cli.terminal import Terminal, say, say_json
 from casque.client.job import Job
 from casque.client.queue import Queue
 from casque.errors import CasqueError, InvalidInputError, JobNotFoundError, JobStateError
@@ -128,13 +128,13 @@ def list_(
         jobs = [show(job) async for job in chosen.among(q, limit + 1)]
         if json:
             for shown in jobs[:limit]:
-                print_json(shown)
+                say_json(shown)
         elif jobs:
             print_table(COLUMNS, jobs[:limit])
         if len(jobs) > limit:
-            typer.echo(f"there are more than {limit:,}: --limit shows more of them", err=True)
+            say(f"there are more than {limit:,}: --limit shows more of them", err=True)
         if not jobs and not json:
-            typer.echo("there is no such job in the queue", err=True)
+            say("there is no such job in the queue", err=True)
 
     on_queue(place, work, looks=True)
 
@@ -230,9 +230,9 @@ def purge(
 
     purged = on_queue(place, work)
     if json:
-        print_json({"purged": purged})
+        say_json({"purged": purged})
     else:
-        typer.echo(f"{purged:,} dead {'job' if purged == 1 else 'jobs'} removed")
+        say(f"{purged:,} dead {'job' if purged == 1 else 'jobs'} removed")
 
 
 def _states(state: list[Listed] | None) -> frozenset[JobState] | None:
@@ -252,16 +252,16 @@ def _chosen(verb: str, ids: list[str], everything: bool, chosen: Chosen) -> Chos
 
 async def _each(ids: list[str], verb: Callable[[str], Awaitable[None]], done: str, json: bool) -> bool:
     """Carry it out on every one; what one of them refuses does not keep it from the others. Whether none did."""
-    console = Console(stderr=True)
+    console = Terminal(stderr=True)
     refused = 0
     async for one, answer in answers(ids, verb):
         if answer is not None:
             refused += 1
             console.print(str(answer), markup=False, style="red", highlight=False, soft_wrap=True)
         if json:
-            print_json({"id": one, "done": answer is None, "error": None if answer is None else str(answer)})
+            say_json({"id": one, "done": answer is None, "error": None if answer is None else str(answer)})
     if not json:
-        typer.echo(f"{len(ids) - refused:,} {'job' if len(ids) - refused == 1 else 'jobs'} {done}")
+        say(f"{len(ids) - refused:,} {'job' if len(ids) - refused == 1 else 'jobs'} {done}")
     return not refused
 
 

@@ -8,11 +8,11 @@ from typing import Annotated, Any
 
 import msgspec
 import typer
-from rich.console import Console
 
 from casque.cli.logs import LogFormat, telling
 from casque.cli.running import StoreOptions, clear_ends, collect_rarely, fast_loop
 from casque.cli.store_options import parse_options
+from casque.cli.terminal import Terminal, say_json
 from casque.cli.worker import Way, app_named, run_until_stopped, words
 
 EXAMPLES_CONSUME = """
@@ -126,7 +126,7 @@ def consume(
     Exit code 0: ended, though jobs may have failed. 1: the queue is damaged, or is led by a broker. 2: it could not
     start, or the queue cannot be used.
     """
-    console = Console(stderr=True)
+    console = Terminal(stderr=True)
     with clear_ends(console), telling(log_format, verbose):
         from casque.worker import ConsumerOptions, Worker
         from casque.worker import Selection as Selected
@@ -168,6 +168,6 @@ def consume(
         with asyncio.Runner(loop_factory=fast_loop()) as runner:
             summary = runner.run(run_until_stopped(working, console, quiet=json))
     if json:
-        print(msgspec.json.encode({"worker": working.name, **msgspec.to_builtins(summary)}).decode())
+        say_json({"worker": working.name, **msgspec.to_builtins(summary)})
     else:
         console.print(words(summary), highlight=False)

@@ -15,10 +15,12 @@ import typer
 from casque.cli.jobs import Chosen, answers
 from casque.cli.place import QueueName, find_place
 from casque.cli.running import Json, OptionalUrl, StoreOptions, clear_ends, confirmed, on_queue
-from casque.cli.shown import ShownJob, print_json, progress, show
+from casque.cli.shown import ShownJob, progress, show
+from casque.cli.terminal import say, say_json
 from casque.cli.zones import Zone, named
 from casque.client.queue import Queue
 from casque.errors import InvalidInputError
+from casque.printable import printable_json
 from casque.service import ArchivedJob
 from casque.types import JobState, ZoneStanding
 
@@ -101,12 +103,12 @@ def purge(
 
     done = on_queue(place, work)
     if json:
-        print_json(done)
+        say_json(done)
         return
     removed = f"{done.purged:,} dead {_jobs(done.purged)} removed"
-    typer.echo(removed if dead_only else f"{done.cancelled:,} waiting {_jobs(done.cancelled)} cancelled, {removed}")
+    say(removed if dead_only else f"{done.cancelled:,} waiting {_jobs(done.cancelled)} cancelled, {removed}")
     if done.running:
-        typer.echo(f"being worked on, and left alone: {done.running:,}", err=True)
+        say(f"being worked on, and left alone: {done.running:,}", err=True)
 
 
 def export(
@@ -140,10 +142,10 @@ def export(
 
     done = on_queue(place, work, looks=output is None)
     if json and output is not None:
-        print_json(done)
+        say_json(done)
     elif not json:
         said = f"{done.jobs:,} {_jobs(done.jobs)} of {name!r} in the queue, {done.finished:,} in the archive"
-        typer.echo(said if output is None else f"{said}: {output}", err=True)
+        say(said if output is None else f"{said}: {output}", err=True)
 
 
 @contextmanager
@@ -186,7 +188,7 @@ async def _export(q: Queue[bytes], zone: str, file: TextIO) -> ZoneExported:
 
 def _write(file: TextIO, where: str, job: ShownJob | ArchivedJob) -> None:
     line = {"where": where, **msgspec.to_builtins(job)}
-    file.write(f"{msgspec.json.encode(line).decode()}\n")
+    file.write(f"{printable_json(msgspec.json.encode(line))}\n")
 
 
 def _question(zone: str, waiting: int, dead: int) -> str:

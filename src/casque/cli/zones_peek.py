@@ -13,7 +13,8 @@ from rich.text import Text
 from casque import checks
 from casque.cli.place import QueueName, find_place
 from casque.cli.running import Json, OptionalUrl, StoreOptions, clear_ends, on_queue
-from casque.cli.shown import clock_time, length, now, print_json, print_table
+from casque.cli.shown import clock_time, length, now, print_table
+from casque.cli.terminal import say, say_json
 from casque.client.queue import Queue
 from casque.types import PeekedZone
 
@@ -79,8 +80,8 @@ def peek(
     found = [ShownPeek(one.zone, one.next_at, one.due, one.fifo) for one in on_queue(place, work, looks=True)]
     if json:
         for zone in found:
-            print_json(zone)
+            say_json(zone)
     elif found:
         print_table(COLUMNS, found)
     else:
-        typer.echo("no zone has work that is to be had; `casque zones ls` shows those that there are", err=True)
+        say("no zone has work that is to be had; `casque zones ls` shows those that there are", err=True)
