@@ -9,7 +9,6 @@ from typing import Annotated, TypeVar
 
 import msgspec
 import typer
-from rich.markup import escape
 from rich.table import Table
 
 from casque import times
@@ -17,6 +16,7 @@ from casque.cli.running import EXIT_CANNOT_TELL, Json
 from casque.cli.terminal import Terminal, say_json
 from casque.clock import SystemClock
 from casque.errors import CasqueError, InvalidInputError
+from casque.printable import printable
 from casque.transport import tokenfile
 from casque.transport.scopes import Scope
 from casque.transport.tokenfile import StoredToken
@@ -118,11 +118,11 @@ def list_(file: File, json: Json = False) -> None:
         table.add_column(heading, no_wrap=True)
     for token in shown:
         table.add_row(
-            escape(token.name),
+            printable(token.name),
             token.id,
             " ".join(token.scopes),
-            escape(" ".join(token.entrypoints or ["all"])),
-            escape(" ".join(token.zones or ["all"])),
+            printable(" ".join(token.entrypoints or ["all"])),
+            printable(" ".join(token.zones or ["all"])),
             f"{token.created:%Y-%m-%d %H:%M}",
             "never" if token.expires is None else f"{token.expires:%Y-%m-%d %H:%M}{' (over)' * token.expired}",
         )
