@@ -85,6 +85,9 @@ class BrokerServer:
     send
     """
 
+    _grpc_server: type[GrpcServer] = GrpcServer
+    """The simulator serves the same services on a transport of its own."""
+
     def __init__(self, options: ServeOptions, *, clock: Clock | None = None, rng: Random | None = None) -> None:
         """Raises InvalidInputError for a door that would stand open, or an address that nobody could call."""
         for address, option in ((options.listen, "--listen"), (options.http, "--http")):
@@ -209,7 +212,7 @@ class BrokerServer:
     async def _listen(self) -> None:
         options = self._options
         door = admit(options.tokens, options.limits)
-        grpc = GrpcServer(
+        grpc = self._grpc_server(
             self,
             listen=str(options.listen),
             tls=options.tls,

@@ -65,6 +65,9 @@ class Batch(msgspec.Struct, frozen=True):
     """So many were added, once it is done."""
     skipped: int = 0
     """So many were passed over: until it is done, those that are in no share."""
+    refused: int = -1
+    """A later batch that was refused before it was begun. Attempts at it that are still under way find this version of
+    the book instead of the one that they read, and end as well."""
 
     def name(self, share: Share) -> str:
         """What this source is called in a shard. The same from batch to batch: shards remember only so many."""
