@@ -165,15 +165,22 @@ class NoLeaderError(CasqueError):
         return type(self), (self.why,)
 
 
-class TooBusyError(CasqueError):
-    """The broker has as much to do as it takes on at a time, for this caller or for all. Nothing was done."""
+class LimitReachedError(CasqueError):
+    """This caller, or all callers together, have as much under way as the broker allows. Nothing was done.
 
-    def __init__(self, why: str) -> None:
-        super().__init__(f"{why}; nothing was done. Try again in a moment")
-        self.why = why
+    `what` is limited to `limit`. Wait for calls to end, spread them over time, or have the limit raised.
+    """
 
-    def __reduce__(self) -> tuple[type[TooBusyError], tuple[str]]:
-        return type(self), (self.why,)
+    def __init__(self, what: str, limit: int) -> None:
+        super().__init__(
+            f"too many {what}: the broker allows {limit:,}, and nothing was done. Wait until some have ended and try "
+            "again; `casque serve --limit` raises a limit"
+        )
+        self.what = what
+        self.limit = limit
+
+    def __reduce__(self) -> tuple[type[LimitReachedError], tuple[str, int]]:
+        return type(self), (self.what, self.limit)
 
 
 class QueueDrainingError(CasqueError):

@@ -33,6 +33,7 @@ def telling(form: LogFormat, verbosity: int) -> Iterator[None]:
     level = parts.level
     parts.addHandler(handler)
     parts.setLevel(LEVELS[min(verbosity, len(LEVELS) - 1)])
+    logging.getLogger("casque.audit").setLevel(logging.INFO)  # who changed what is no detail
     try:
         yield
     finally:

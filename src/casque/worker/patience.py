@@ -7,11 +7,11 @@ from casque.errors import (
     BrokerUnreachableError,
     CASConflictError,
     CasqueError,
+    LimitReachedError,
     NoLeaderError,
     QueueReplacedError,
     StorageError,
     StoreAccessError,
-    TooBusyError,
     UnknownOutcomeError,
     UnsafeStoreError,
 )
@@ -22,8 +22,8 @@ _PASSING = (
     StorageError,
     CASConflictError,
     NoLeaderError,
-    TooBusyError,
     BrokerUnreachableError,
+    LimitReachedError,
     UnknownOutcomeError,
 )
 _FOR_GOOD = (StoreAccessError, UnsafeStoreError, QueueReplacedError)

@@ -73,7 +73,7 @@ def refusal(
     all_headers = dict(headers or {})
     if isinstance(error, NotAuthenticatedError):
         all_headers["WWW-Authenticate"] = "Bearer"
-    if status == 503:
+    if status in (429, 503):
         all_headers["Retry-After"] = str(RETRY_AFTER_S)
     if isinstance(error, QueueLedError | LeadershipLostError) and (there := _elsewhere(error.address, path)):
         all_headers["Location"] = there
