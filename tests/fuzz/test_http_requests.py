@@ -157,7 +157,7 @@ BODIES = st.one_of(
 def requests(draw: Any) -> bytes:
     method = draw(st.sampled_from([b"GET", b"POST", b"HEAD", b"OPTIONS", b"PUT", b"G\x00T", b"get", b""]))
     version = draw(st.sampled_from([b"HTTP/1.1", b"HTTP/1.1", b"HTTP/1.0", b"HTTP/2.0", b""]))
-    end = draw(st.sampled_from([b"\r\n", b"\r\n", b"\r\n", b"\n"]))
+    end: bytes = draw(st.sampled_from([b"\r\n", b"\r\n", b"\r\n", b"\n"]))
     lines = [method + b" " + draw(TARGETS) + b" " + version]
     if draw(st.integers(0, 9)):
         lines.append(b"Host: localhost")

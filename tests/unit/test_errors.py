@@ -14,6 +14,7 @@ from casque.errors import CasqueError
 EXAMPLES: list[CasqueError] = [
     errors.InvalidInputError("priority must be a whole number"),
     errors.InvalidPayloadError("send", "it has no address"),
+    errors.NotUnderstoodError("send", "it has an argument 'cc'"),
     errors.JobNotFoundError("job-1"),
     errors.LeaseLostError("job-1", 7),
     errors.LeaseLostError("job-1"),
@@ -43,6 +44,8 @@ EXAMPLES: list[CasqueError] = [
     errors.UnsafeStoreError("unsafe"),
     errors.QueueLedError("10.0.0.7:7700"),
     errors.QueueLedError(),
+    errors.QueueCopiedError("10.0.0.7:7700"),
+    errors.QueueCopiedError(),
     errors.NotAuthenticatedError("no token"),
     errors.NotAllowedError("produce", "enqueue"),
     errors.NotAllowedError("produce", "enqueue", "the entrypoint 'mail'"),

@@ -16,7 +16,7 @@ from casque import times
 from casque.cli.place import QueueName
 from casque.cli.running import Json, OptionalBucket, StoreOptions, on_store
 from casque.cli.shown import Out, now, print_table
-from casque.cli.terminal import say_json
+from casque.cli.terminal import print_json
 from casque.client.queue import Queue
 from casque.codec.archive import ARCHIVE, hour_of, parse_key
 from casque.codec.head import KEY, RING, Head, read_layout
@@ -25,7 +25,7 @@ from casque.codec.stored import to_ms
 from casque.errors import InvalidInputError
 from casque.printable import printable
 from casque.service import ArchivedJob
-from casque.storage.port import Store, Stored
+from casque.storage.port import Store, Stored, locate
 from casque.types import JobState
 
 EXAMPLES_CAT = """
@@ -119,7 +119,7 @@ def cat(
         async with aclosing(jobs):
             async for job in jobs:
                 if json:
-                    say_json(job)
+                    print_json(job)
                 else:
                     console.print(_line(job), markup=True)
 
@@ -153,7 +153,7 @@ def ls(
                     continue
                 one = ArchivedObject(key, found[0], found[1].first, found[1].last)
                 if json:
-                    say_json(one)
+                    print_json(one)
                 else:
                     hours.setdefault((one.hour, prefix.removeprefix(f"{SHARDS}/").removesuffix("/")), []).append(one)
         if hours:
@@ -174,7 +174,7 @@ async def _there(store: Store) -> Head:
     read = await store.get(KEY)
     if not isinstance(read, Stored):
         raise InvalidInputError(f"there is no queue here: {KEY} is missing")
-    return read_layout(KEY, read.body)
+    return read_layout(KEY, read.body, locate(store, KEY))
 
 
 def moment(name: str, text: str | None) -> datetime | None:

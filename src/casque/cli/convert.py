@@ -9,7 +9,7 @@ import typer
 
 from casque.cli.place import QueueName
 from casque.cli.running import Json, OptionalBucket, StoreOptions, on_store
-from casque.cli.terminal import Terminal, say_json
+from casque.cli.terminal import Terminal, print_json
 from casque.clock import SystemClock, system_random
 from casque.journal.convert import Converted, Converter
 from casque.settings import QueueSettings
@@ -58,7 +58,7 @@ def convert(
 
     done = on_store(url, option, work, queue=queue)
     if json:
-        say_json(done)
+        print_json(done)
         return
     said = "is now a" if done.changed else "was already a"
     out = Terminal()

@@ -14,7 +14,7 @@ from casque.cli.enqueue import MaxCrashes, headers_of, payload_of
 from casque.cli.place import QueueName, apart, find_place
 from casque.cli.running import Json, OptionalUrl, StoreOptions, clear_ends, confirmed, on_queue
 from casque.cli.shown import clock_time, cut, length, now, print_table, text_of
-from casque.cli.terminal import say, say_json
+from casque.cli.terminal import print_json, say
 from casque.client.queue import NewJob, Queue
 from casque.errors import InvalidInputError
 from casque.types import Schedule
@@ -124,7 +124,7 @@ def list_(url: OptionalUrl = None, json: Json = False, queue: QueueName = None, 
         found = [_shown(schedule) for schedule in await q.schedules()]
         if json:
             for one in found:
-                say_json(one)
+                print_json(one)
         elif found:
             print_table(COLUMNS, found)
         else:
@@ -218,7 +218,7 @@ def set_(
     if origin is not None:
         say(f"{called} is declared in {origin}: the next worker of that program sets it back", err=True)
     if json:
-        say_json(shown)
+        print_json(shown)
     elif shown.next_at is None:
         say(f"{called} is set, and rests until it is resumed")
     else:
@@ -274,7 +274,7 @@ def trigger(
 
     job_id = on_queue(place, work)
     if json:
-        say_json({"schedule": called, "id": job_id})
+        print_json({"schedule": called, "id": job_id})
     else:
         say(job_id)
 
@@ -305,7 +305,7 @@ def drop(
 
     on_queue(place, work)
     if json:
-        say_json({"schedule": called, "dropped": True})
+        print_json({"schedule": called, "dropped": True})
     else:
         say(f"{called} is dropped")
 
@@ -324,7 +324,7 @@ def _changed(
         place = find_place(address, queue, option)
     shown = _shown(on_queue(place, lambda q: change(q, called)))
     if json:
-        say_json(shown)
+        print_json(shown)
     elif shown.next_at is None:
         say(f"{called} rests")
     else:

@@ -12,7 +12,7 @@ from casque.cli.enqueue import span
 from casque.cli.place import QueueName, find_place
 from casque.cli.running import EXIT_NOTHING, Json, OptionalUrl, StoreOptions, clear_ends, on_queue
 from casque.cli.shown import cut, of_most, print_table, show
-from casque.cli.terminal import say_json
+from casque.cli.terminal import print_json
 from casque.client.job import Job
 from casque.client.queue import Queue
 
@@ -97,7 +97,7 @@ def _print(jobs: list[Job[bytes]], json: bool) -> None:
     shown = [show(job) for job in jobs]
     if json:
         for job in shown:
-            say_json(job)
+            print_json(job)
     elif shown:
         print_table(COLUMNS, shown)
     sys.stdout.flush()

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from casque.cli.place import QueueName, find_place
 from casque.cli.running import EXIT_CANNOT_TELL, Json, OptionalBucket, StoreOptions
-from casque.cli.terminal import Terminal, say_json
+from casque.cli.terminal import Terminal, print_json
 from casque.errors import CasqueError
 from casque.storage.doctor import Report, examine
 
@@ -36,7 +36,7 @@ def doctor(
         console.print(f"cannot examine {what}: {error}", markup=False, style="red", soft_wrap=True)
         raise typer.Exit(EXIT_CANNOT_TELL) from None
     if json:
-        say_json(report)
+        print_json(report)
     else:
         _show(report, Terminal())
     if not report.safe:

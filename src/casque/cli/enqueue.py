@@ -20,7 +20,7 @@ from casque import times
 from casque.cli.place import QueueName, apart, find_place
 from casque.cli.running import Json, OptionalUrl, StoreOptions, clear_ends, on_queue
 from casque.cli.shown import progress, show
-from casque.cli.terminal import Terminal, say, say_json
+from casque.cli.terminal import Terminal, print_json, say
 from casque.client.job import Job
 from casque.client.queue import NewJob, Queue
 from casque.errors import CasqueError, InvalidInputError, UnknownOutcomeError
@@ -168,7 +168,7 @@ class _Added:
         self._id = jobs[-1].id
         if self._json:
             for job in jobs:
-                say_json(show(job))
+                print_json(show(job))
 
     def tell(self) -> None:
         if self._json:

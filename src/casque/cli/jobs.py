@@ -13,7 +13,7 @@ import typer
 from casque.cli.place import QueueName, apart, find_place
 from casque.cli.running import EXIT_FAILED, Json, OptionalUrl, StoreOptions, clear_ends, confirmed, on_queue
 from casque.cli.shown import clock_time, coloured, cut, of_most, print_table, progress, show
-from casque.cli.terminal import Terminal, say, say_json
+from casque.cli.terminal import Terminal, print_json, say
 from casque.client.job import Job
 from casque.client.queue import Queue
 from casque.errors import CasqueError, InvalidInputError, JobNotFoundError, JobStateError
@@ -46,6 +46,13 @@ EXAMPLES_PURGE = """
   casque jobs purge file:///var/lib/orders --entrypoint send
 
   casque jobs purge --yes --json
+"""
+EXAMPLES_REQUEUE = """
+[bold]Examples[/]
+
+  casque jobs requeue file:///var/lib/orders --stale 600
+
+  casque jobs requeue --stale 3600 --entrypoint send --yes --json
 """
 PORTION = 5_000
 AT_ONCE = 500
@@ -128,7 +135,7 @@ def list_(
         jobs = [show(job) async for job in chosen.among(q, limit + 1)]
         if json:
             for shown in jobs[:limit]:
-                say_json(shown)
+                print_json(shown)
         elif jobs:
             print_table(COLUMNS, jobs[:limit])
         if len(jobs) > limit:
@@ -230,9 +237,52 @@ def purge(
 
     purged = on_queue(place, work)
     if json:
-        say_json({"purged": purged})
+        print_json({"purged": purged})
     else:
         say(f"{purged:,} dead {'job' if purged == 1 else 'jobs'} removed")
+
+
+def requeue(
+    url: OptionalUrl = None,
+    stale: Annotated[
+        float | None,
+        typer.Option(
+            "--stale",
+            metavar="SECONDS",
+            help="Jobs without a claim or heartbeat for this long, by the clocks on the wall.",
+            show_default=False,
+        ),
+    ] = None,
+    entrypoint: Entrypoint = None,
+    zone: Zone = None,
+    yes: Yes = False,
+    json: Json = False,
+    queue: QueueName = None,
+    option: StoreOptions = None,
+) -> None:
+    """Take running jobs back from workers that are gone, without waiting for their leases. Asks before it does.
+
+    Written times are compared with the clock of this machine, or of the broker that leads the queue. If a worker is
+    alive all the same, it learns at its next heartbeat that the job is no longer its own, and the job runs twice. It
+    counts as a lease that ran out.
+
+    Exit code 0: they wait again, or there were none. 1: nobody wanted it, or the queue is damaged. 2: it cannot be
+    done. 4: nobody knows whether it was done.
+    """
+    with clear_ends():
+        if stale is None or stale < 0:
+            raise InvalidInputError("which jobs? Give --stale SECONDS, more than the longest lease of your workers")
+        place = find_place(url, queue, option)
+
+    async def work(q: Queue[bytes]) -> int:
+        confirmed(f"Take back running jobs without a sign of life for {stale:g} s?", yes=yes)
+        return await q.requeue_stale(stale, entrypoint=entrypoint, zone=zone)
+
+    requeued = on_queue(place, work)
+    if json:
+        print_json({"requeued": requeued})
+    else:
+        say(f"{requeued:,} {'job' if requeued == 1 else 'jobs'} taken back")
 
 
 def _states(state: list[Listed] | None) -> frozenset[JobState] | None:
@@ -259,7 +309,7 @@ async def _each(ids: list[str], verb: Callable[[str], Awaitable[None]], done: st
             refused += 1
             console.print(str(answer), markup=False, style="red", highlight=False, soft_wrap=True)
         if json:
-            say_json({"id": one, "done": answer is None, "error": None if answer is None else str(answer)})
+            print_json({"id": one, "done": answer is None, "error": None if answer is None else str(answer)})
     if not json:
         say(f"{len(ids) - refused:,} {'job' if len(ids) - refused == 1 else 'jobs'} {done}")
     return not refused

@@ -18,7 +18,7 @@ from rich.table import Table
 from casque import times
 from casque.cli.running import EXIT_CANNOT_TELL, Json, StoreOptions, Url, clear_ends
 from casque.cli.store_options import parse_options
-from casque.cli.terminal import Terminal, say_json
+from casque.cli.terminal import Terminal, print_json
 from casque.clock import SystemClock
 from casque.errors import CASConflictError, InvalidInputError
 
@@ -215,7 +215,7 @@ class _Job:
                 bar.update(task, description="Delta")
                 _publish(warehouse)
         if self._json:
-            say_json(summary)
+            print_json(summary)
         else:
             _show(summary, Terminal())
 

@@ -10,7 +10,7 @@ import typer
 from casque.cli.convert import Layout
 from casque.cli.place import Place, QueueName, find_place
 from casque.cli.running import EXIT_FAILED, EXIT_INTERRUPTED, Json, OptionalUrl, StoreOptions, clear_ends, on_store
-from casque.cli.terminal import say, say_json
+from casque.cli.terminal import print_json, say
 from casque.client.opening import Parts, as_store
 from casque.client.queue import DEFAULTS
 from casque.client.reaching import is_address
@@ -19,7 +19,7 @@ from casque.codec.head import KEY, RING, read_layout
 from casque.codec.ring import SHARDS_MAX
 from casque.errors import InvalidInputError
 from casque.journal.port import Batch
-from casque.storage.port import Store, Stored
+from casque.storage.port import Store, Stored, locate
 
 EXAMPLES = """
 [bold]Examples[/]
@@ -61,7 +61,7 @@ def create(
     except KeyboardInterrupt:
         raise typer.Exit(EXIT_INTERRUPTED) from None
     if json:
-        say_json({"url": place.url, "layout": has, "created": made})
+        print_json({"url": place.url, "layout": has, "created": made})
     else:
         say(f"{place.url} {'is a queue now' if made else 'was a queue already'}: {has}")
     if has == RING:
@@ -90,7 +90,7 @@ def _create_ring(
     made, has, size = on_store(url, option, work, queue=queue)
     where = find_place(url, queue, option).url
     if json:
-        say_json({"url": where, "layout": has, "created": made, "shards": size})
+        print_json({"url": where, "layout": has, "created": made, "shards": size})
     else:
         what = has if size is None else f"a ring of {size} shards"
         say(f"{where} {'is a queue now' if made else 'was a queue already'}: {what}")
@@ -123,4 +123,4 @@ async def _create(place: Place, layout: str) -> tuple[bool, str]:
 
 async def _layout(store: Store) -> str | None:
     read = await store.get(KEY)
-    return read_layout(KEY, read.body).layout if isinstance(read, Stored) else None
+    return read_layout(KEY, read.body, locate(store, KEY)).layout if isinstance(read, Stored) else None

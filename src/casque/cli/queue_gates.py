@@ -11,7 +11,7 @@ from rich.console import Console
 from casque.cli.place import QueueName, find_place
 from casque.cli.running import Json, OptionalUrl, StoreOptions, clear_ends, on_queue
 from casque.cli.shown import progress
-from casque.cli.terminal import Terminal, say, say_json
+from casque.cli.terminal import Terminal, print_json, say
 from casque.client.queue import Queue
 from casque.clock import SystemClock
 from casque.types import Gate, Gates, JobState
@@ -133,7 +133,7 @@ def _set(
 
     done = on_queue(place, work)
     if json:
-        say_json(done)
+        print_json(done)
     else:
         say(_told(done))
 

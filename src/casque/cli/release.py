@@ -12,7 +12,7 @@ import typer
 from casque.broker.election import Elected, Election, OtherLeader
 from casque.cli.place import QueueName
 from casque.cli.running import Json, OptionalBucket, StoreOptions, on_store
-from casque.cli.terminal import Terminal, say_json
+from casque.cli.terminal import Terminal, print_json
 from casque.client.opening import Parts
 from casque.clock import new_id
 from casque.codec.head import KEY, RING, read_layout
@@ -20,7 +20,7 @@ from casque.engine.committer import Committer
 from casque.errors import InvalidInputError, QueueLedError
 from casque.ring.members import Members
 from casque.settings import BrokerSettings, QueueSettings
-from casque.storage.port import Store, Stored
+from casque.storage.port import Store, Stored, locate
 
 EXAMPLES = """
 [bold]Examples[/]
@@ -56,7 +56,7 @@ def release(
 
     before = on_store(url, option, work, queue=queue)
     if json:
-        say_json({"open": True, "released_from": before})
+        print_json({"open": True, "released_from": before})
     elif before is None:
         console.print("nobody leads this queue: it is open", style="green", highlight=False)
     else:
@@ -67,7 +67,7 @@ async def _release(store: Store, settings: BrokerSettings) -> str | None:
     """Who led it, if anybody did."""
     parts = Parts(store, QueueSettings())
     read = await store.get(KEY)
-    if isinstance(read, Stored) and read_layout(KEY, read.body).layout == RING:
+    if isinstance(read, Stored) and read_layout(KEY, read.body, locate(store, KEY)).layout == RING:
         return await _release_ring(parts, settings)
     committer = parts.committer()
     await committer.open()

@@ -9,7 +9,7 @@ import typer
 from casque.cli.enqueue import payload_of, span
 from casque.cli.place import QueueName, apart, find_place
 from casque.cli.running import Json, OptionalUrl, StoreOptions, clear_ends, on_queue
-from casque.cli.terminal import say, say_json
+from casque.cli.terminal import print_json, say
 from casque.client.queue import Queue
 from casque.errors import InvalidInputError
 from casque.service import Lease, Outcome
@@ -116,6 +116,6 @@ def _lease(rest: list[str], verb: str) -> Lease:
 
 def _tell(lease: Lease, outcome: str, json: bool) -> None:
     if json:
-        say_json({"id": lease.job_id, "token": lease.token, "outcome": outcome})
+        print_json({"id": lease.job_id, "token": lease.token, "outcome": outcome})
     else:
         say(f"{lease.job_id} {outcome}")

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from casque.cli.running import EXIT_CANNOT_TELL, EXIT_FAILED, Json, StoreOptions
 from casque.cli.store_options import parse_options
-from casque.cli.terminal import Terminal, say_json
+from casque.cli.terminal import Terminal, print_json
 from casque.errors import CasqueError
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def doctor(
         console.print(str(error), markup=False, style="red", highlight=False, soft_wrap=True)
         raise typer.Exit(EXIT_CANNOT_TELL) from None
     if json:
-        say_json(report)
+        print_json(report)
     else:
         _show(report, Terminal())
     if not report.well:

@@ -12,7 +12,7 @@ from casque.cli.archive import moment
 from casque.cli.running import Json, StoreOptions, Url, clear_ends
 from casque.cli.spark_work import Master, Remote, Way, session
 from casque.cli.store_options import parse_options
-from casque.cli.terminal import Terminal, say_json
+from casque.cli.terminal import Terminal, print_json
 
 EXAMPLES = """
 [bold]Examples[/]
@@ -88,7 +88,7 @@ def replay(
             )
     if json:
         whole = {**msgspec.to_builtins(found), "jobs": found.jobs, "without_payload": found.without_payload}
-        say_json(whole)
+        print_json(whole)
         return
     table = Table("entrypoint", "ended", "jobs", "without payload", box=None)
     for one in found.selected:

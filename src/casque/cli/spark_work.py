@@ -19,7 +19,7 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from casque.cli.place import find_place
 from casque.cli.running import EXIT_CANNOT_TELL, EXIT_FAILED, Json, OptionalUrl, StoreOptions
 from casque.cli.store_options import parse_options
-from casque.cli.terminal import Terminal, say_json
+from casque.cli.terminal import Terminal, print_json
 from casque.client.changes import changes_from
 from casque.errors import CasqueError, CorruptQueueError, InvalidInputError, WorkFailedError
 
@@ -216,7 +216,7 @@ def work(
     except CasqueError as error:
         raise _ended(console, error, EXIT_CANNOT_TELL) from None
     if json:
-        say_json(summary.told())
+        print_json(summary.told())
     else:
         Terminal(highlight=False).print(_words(summary), soft_wrap=True)
 
@@ -275,7 +275,7 @@ def _shown(console: Console, quiet: bool) -> Iterator[Any]:
 
 
 def _words(summary: Summary) -> str:
-    further = ("snoozed", "cancelled", "running", "lost", "left", "given_back")
+    further = ("snoozed", "cancelled", "declined", "running", "lost", "left", "given_back")
     others = {name: getattr(summary, name) for name in further}
     said = [f"{summary.done:,} done", f"{summary.failed:,} failed"]
     said += [f"{count:,} {name.replace('_', ' ')}" for name, count in others.items() if count]

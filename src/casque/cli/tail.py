@@ -14,7 +14,7 @@ from rich.markup import escape
 from casque.cli.place import QueueName
 from casque.cli.running import Json, OptionalBucket, StoreOptions, on_store
 from casque.cli.shown import Out
-from casque.cli.terminal import Terminal, say_json
+from casque.cli.terminal import Terminal, print_json
 from casque.client.queue import Queue
 from casque.clock import SystemClock, system_random
 from casque.codec.head import KEY, RING, read_layout
@@ -25,7 +25,7 @@ from casque.printable import printable
 from casque.service import EventKind, QueueEvent
 from casque.settings import QueueSettings
 from casque.storage.below import StoreBelow
-from casque.storage.port import Store, Stored
+from casque.storage.port import Store, Stored, locate
 
 EXAMPLES = """
 [bold]Examples[/]
@@ -104,7 +104,7 @@ def tail(
                 if not chosen.has(event):
                     continue
                 if json:
-                    say_json(event)
+                    print_json(event)
                 else:
                     console.print(_line(event, is_ring=shards is not None), markup=True)
 
@@ -114,7 +114,7 @@ def tail(
 async def _shards(store: Store) -> int | None:
     """How many, if it is a ring."""
     read = await store.get(KEY)
-    if not isinstance(read, Stored) or read_layout(KEY, read.body).layout != RING:
+    if not isinstance(read, Stored) or read_layout(KEY, read.body, locate(store, KEY)).layout != RING:
         return None
     return decode_ring(read.body).shards
 

@@ -39,7 +39,7 @@ def say(text: str, *, err: bool = False) -> None:
     typer.echo(printable_lines(_continued(text)), err=err)
 
 
-def say_json(value: Any) -> None:
+def print_json(value: Any) -> None:
     """One line of JSON, there at once for whoever reads along."""
     typer.echo(printable_json(msgspec.json.encode(value)))
 

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from casque import times
 from casque.cli.running import EXIT_CANNOT_TELL, Json
-from casque.cli.terminal import Terminal, say_json
+from casque.cli.terminal import Terminal, print_json
 from casque.clock import SystemClock
 from casque.errors import CasqueError, InvalidInputError
 from casque.printable import printable
@@ -72,8 +72,8 @@ def new(
     """Make a token and print it. This is the only time that it is shown: the file keeps a hash.
 
     A running broker knows it within a second. Scopes: produce (enqueue), work (dequeue, ack, nack, heartbeat), read
-    (look, list, count, watch), admin (all of that, and cancel, retry, purge). With --zone, work is to claim jobs
-    of these zones only.
+    (look, list, count, watch), admin (all of that, and cancel, retry, purge), peer (for the brokers of a ring among
+    themselves, and nothing else). With --zone, work is to claim jobs of these zones only.
 
     Exit code 0: made. 2: nothing was changed.
     """
@@ -92,7 +92,7 @@ def new(
 
     token = _or_exit(make)
     if json:
-        say_json({"name": name, "token": token})
+        print_json({"name": name, "token": token})
         return
     Terminal(stderr=True).print(
         f"The token {name!r}. Keep it now: it is not shown again.", markup=False, highlight=False, soft_wrap=True
@@ -108,7 +108,7 @@ def list_(file: File, json: Json = False) -> None:
     now = _now()
     shown = [_shown(token, now) for token in _or_exit(lambda: tokenfile.read(file))]
     if json:
-        say_json(shown)
+        print_json(shown)
         return
     console = Terminal(highlight=False)
     if not console.is_terminal:
@@ -140,7 +140,7 @@ def revoke(
     """
     gone = _or_exit(lambda: tokenfile.revoke(file, name))
     if json:
-        say_json({"name": gone.name, "id": gone.id})
+        print_json({"name": gone.name, "id": gone.id})
         return
     Terminal().print(f"revoked {gone.name!r} ({gone.id})", markup=False, highlight=False, soft_wrap=True)
 

@@ -8,7 +8,7 @@ from rich.table import Table
 
 from casque.cli.place import QueueName
 from casque.cli.running import Json, OptionalBucket, StoreOptions, on_store
-from casque.cli.terminal import Terminal, say_json
+from casque.cli.terminal import Terminal, print_json
 from casque.clock import SystemClock, system_random
 from casque.journal.verify import Verdict, Verifier
 from casque.settings import QueueSettings
@@ -52,7 +52,7 @@ def verify(
 
     verdict = on_store(url, option, work, queue=queue)
     if json:
-        say_json(verdict)
+        print_json(verdict)
     else:
         _show(verdict, Terminal())
 

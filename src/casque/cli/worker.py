@@ -17,7 +17,7 @@ from rich.console import Console
 from casque.cli.logs import LogFormat, telling
 from casque.cli.running import EXIT_FAILED, StoreOptions, clear_ends, collect_rarely, fast_loop
 from casque.cli.store_options import parse_options
-from casque.cli.terminal import Terminal, say_json
+from casque.cli.terminal import Terminal, print_json
 
 if TYPE_CHECKING:
     from casque.worker import Handlers, Summary, Worker
@@ -138,7 +138,7 @@ def work_until_stopped(working: Worker, console: Console, *, json: bool) -> None
     with asyncio.Runner(loop_factory=fast_loop()) as runner:
         summary = runner.run(run_until_stopped(working, console, quiet=json))
         if json:
-            say_json({"worker": working.name, **msgspec.to_builtins(summary)})
+            print_json({"worker": working.name, **msgspec.to_builtins(summary)})
         else:
             console.print(words(summary), highlight=False)
         if working.unstopped:

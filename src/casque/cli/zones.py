@@ -30,7 +30,7 @@ from casque.cli.shown import (
     print_table,
     show,
 )
-from casque.cli.terminal import Terminal, say, say_json
+from casque.cli.terminal import Terminal, print_json, say
 from casque.client.queue import Queue
 from casque.errors import InvalidInputError
 from casque.printable import printable
@@ -176,7 +176,7 @@ def ls(
         found = [_shown(one) for one in await q.zones(limit=min(limit + 1, checks.ZONES_SHOWN_MAX))]
         if json:
             for zone in found[:limit]:
-                say_json(zone)
+                print_json(zone)
         elif found:
             print_table(COLUMNS, found[:limit])
         if len(found) > limit:
@@ -222,7 +222,7 @@ def show_(
         )  # fmt: skip
         raise typer.Exit(EXIT_FAILED)
     if json:
-        say_json(story)
+        print_json(story)
     else:
         _tell(story, Out(highlight=False))
 
@@ -324,7 +324,7 @@ def _gate(
 
 def _told(name: str, rules: ZoneRules, json: bool, said: str) -> None:
     if json:
-        say_json(ZoneSet(name, rules.weight, rules.running_max, rules.per_second, rules.paused))
+        print_json(ZoneSet(name, rules.weight, rules.running_max, rules.per_second, rules.paused))
     else:
         say(said)
 

@@ -16,7 +16,7 @@ from casque.cli.jobs import Chosen, answers
 from casque.cli.place import QueueName, find_place
 from casque.cli.running import Json, OptionalUrl, StoreOptions, clear_ends, confirmed, on_queue
 from casque.cli.shown import ShownJob, progress, show
-from casque.cli.terminal import say, say_json
+from casque.cli.terminal import print_json, say
 from casque.cli.zones import Zone, named
 from casque.client.queue import Queue
 from casque.errors import InvalidInputError
@@ -103,7 +103,7 @@ def purge(
 
     done = on_queue(place, work)
     if json:
-        say_json(done)
+        print_json(done)
         return
     removed = f"{done.purged:,} dead {_jobs(done.purged)} removed"
     say(removed if dead_only else f"{done.cancelled:,} waiting {_jobs(done.cancelled)} cancelled, {removed}")
@@ -142,7 +142,7 @@ def export(
 
     done = on_queue(place, work, looks=output is None)
     if json and output is not None:
-        say_json(done)
+        print_json(done)
     elif not json:
         said = f"{done.jobs:,} {_jobs(done.jobs)} of {name!r} in the queue, {done.finished:,} in the archive"
         say(said if output is None else f"{said}: {output}", err=True)

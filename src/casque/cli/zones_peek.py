@@ -14,7 +14,7 @@ from casque import checks
 from casque.cli.place import QueueName, find_place
 from casque.cli.running import Json, OptionalUrl, StoreOptions, clear_ends, on_queue
 from casque.cli.shown import clock_time, length, now, print_table
-from casque.cli.terminal import say, say_json
+from casque.cli.terminal import print_json, say
 from casque.client.queue import Queue
 from casque.types import PeekedZone
 
@@ -80,7 +80,7 @@ def peek(
     found = [ShownPeek(one.zone, one.next_at, one.due, one.fifo) for one in on_queue(place, work, looks=True)]
     if json:
         for zone in found:
-            say_json(zone)
+            print_json(zone)
     elif found:
         print_table(COLUMNS, found)
     else:

@@ -17,7 +17,7 @@ import msgspec
 from casque import checks
 from casque.clock import Random, new_nonce
 from casque.codec.archive import hour_of
-from casque.codec.blobs import BLOBS
+from casque.codec.blobs import is_blob
 from casque.codec.head import UNREADABLE
 from casque.errors import CorruptQueueError, InvalidInputError
 from casque.types import JobSpec, StagedPart
@@ -268,7 +268,7 @@ def _check_blobs(jobs: StagedJobs) -> None:
             raise InvalidInputError("blob_bytes is for jobs whose payload lies in an object of its own")
         return
     for row, key in enumerate(jobs.blobs):
-        if key is not None and (type(key) is not str or not key.startswith(BLOBS) or ".." in key or len(key) > 256):
+        if key is not None and not is_blob(key):
             raise InvalidInputError(f"row {row}: {checks.shown(key)} is no object with a large payload")
     _check_some(jobs.blob_bytes, lambda value: checks.whole("blob_bytes", value, 0))
 

@@ -28,6 +28,7 @@ from casque.errors import (
     LeaseLostError,
     NoHistoryError,
     ScheduleNotFoundError,
+    StorageError,
     UnknownOutcomeError,
 )
 from casque.service import ArchivedJob, Lease, Outcome, QueueEvent, Stats
@@ -48,6 +49,7 @@ from casque.state import (
     PauseSchedule,
     Purge,
     ReleaseZone,
+    RequeueStale,
     Retry,
     SetGate,
     SetSchedule,
@@ -118,7 +120,7 @@ class EmbeddedService:
             return await self._enqueue_large(blobs, specs, request_id, generation)
         added = cast(Sequence[JobRecord], await self._executor.execute(Enqueue(tuple(specs), request_id, generation)))
         # One that was there already may be large.
-        return await self._filled(added) if _any_blob(added) else added
+        return await self._filled_if_possible(added) if _any_blob(added) else added
 
     async def _enqueue_large(
         self, blobs: Blobs, specs: Sequence[JobSpec], request_id: str | None, generation: int
@@ -135,7 +137,7 @@ class EmbeddedService:
         taken = {job.spec.blob for job in added}
         await blobs.drop(spec.blob for spec in put if spec.blob not in taken)
         # A job that is over by now, asked for again, has no number.
-        return await self._filled(
+        return await self._filled_if_possible(
             [
                 msgspec.structs.replace(job, spec=msgspec.structs.replace(asked, id=job.spec.id))
                 if job.spec.blob == named.blob or not job.sequence
@@ -190,29 +192,55 @@ class EmbeddedService:
         return cast(list[JobRecord], claimed)
 
     async def _with_payloads(self, blobs: Blobs, claimed: list[JobRecord], request_id: str | None) -> list[JobRecord]:
-        """Those whose payload is there. The others fail, like any job that cannot be worked on."""
+        """Those whose payload is there. Those whose payload is gone fail, like any job that cannot be worked on; those
+        whose payload cannot be read now go back.
+
+        Raises:
+            UnknownOutcomeError: none of them could be read. They are claimed, until they are given back, or for whoever
+                repeats the request.
+        """
         try:
             fetched = await blobs.fetch(claimed)
         except BaseException:
             # Nobody will hear of these claims, unless somebody repeats the request.
             if request_id is None:
-                giving = asyncio.ensure_future(self._return(claimed))
-                self._returning.add(giving)
-                giving.add_done_callback(self._returning.discard)
+                self._return_soon(claimed)
             raise
         whole: list[JobRecord] = []
+        unread: list[JobRecord] = []
         for job, found in zip(claimed, fetched, strict=True):
+            if isinstance(found, StorageError):
+                unread.append(job)
+                continue
             if isinstance(found, CorruptQueueError):
                 log.error("%s", found)
-                with suppress(LeaseLostError, JobNotFoundError):
+                try:
                     await self._executor.execute(Nack(job.id, job.token, backoff=self._backoff, error=str(found)))
+                except (LeaseLostError, JobNotFoundError):
+                    pass
+                except CasqueError as error:
+                    # The others are claimed, and their caller is to hear of them.
+                    log.warning("job %s is left to its lease: %s", job.id, error)
                 continue
             whole.append(found)
             if self._drops_blobs and job.spec.blob is not None:
                 self._held[job.id] = job.spec.blob
                 if len(self._held) > HELD_MAX:
                     self._held.popitem(last=False)
+        if unread:
+            if whole or request_id is None:
+                self._return_soon(unread)
+            if not whole:
+                raise UnknownOutcomeError(
+                    f"{len(unread)} jobs were claimed, and their large payloads cannot be read: "
+                    f"{next(found for found in fetched if isinstance(found, StorageError))}"
+                )
         return whole
+
+    def _return_soon(self, claimed: list[JobRecord]) -> None:
+        giving = asyncio.ensure_future(self._return(claimed))
+        self._returning.add(giving)
+        giving.add_done_callback(self._returning.discard)
 
     async def _return(self, claimed: list[JobRecord]) -> None:
         for job in claimed:
@@ -228,10 +256,18 @@ class EmbeddedService:
             return list(records)
         fetched = await self._blobs.fetch(records)
         for found in fetched:
-            if isinstance(found, CorruptQueueError) and not self._blobs.tolerant:
+            if isinstance(found, StorageError) or (isinstance(found, CorruptQueueError) and not self._blobs.tolerant):
                 raise found
         pairs = zip(records, fetched, strict=True)
-        return [job if isinstance(found, CorruptQueueError) else found for job, found in pairs]
+        return [job if isinstance(found, CasqueError) else found for job, found in pairs]
+
+    async def _filled_if_possible(self, records: Sequence[JobRecord]) -> Sequence[JobRecord]:
+        """After a commit: what it did is true whether or not a payload can be read, so that those that cannot be are
+        left out of the answer."""
+        if self._blobs is None:
+            return records
+        fetched = await self._blobs.fetch(records)
+        return [job if isinstance(found, CasqueError) else found for job, found in zip(records, fetched, strict=True)]
 
     async def ack(
         self, job_id: str, *, token: int | None = None, result: bytes | None = None, request_id: str | None = None
@@ -297,8 +333,22 @@ class EmbeddedService:
         purged = cast(int, await self._executor.execute(command))
         if blobs and self._blobs is not None:
             # One that was given fresh attempts meanwhile was not purged.
-            await self._blobs.drop(blobs - await self._executor.look(_blobs_in))
+            try:
+                await self._blobs.drop(blobs - await self._executor.look(_blobs_in))
+            except CasqueError as error:
+                log.warning("the payloads of purged jobs stay until they are swept: %s", error)
         return purged
+
+    async def requeue_stale(
+        self,
+        older_ms: int,
+        *,
+        entrypoint: str | None = None,
+        request_id: str | None = None,
+        zone: str | None = None,
+    ) -> int:
+        command = RequeueStale(older_ms, entrypoint, request_id, zone)
+        return cast(int, await self._executor.execute(command))
 
     async def set_gate(self, gate: Gate, *, entrypoint: str | None = None, request_id: str | None = None) -> None:
         await self._executor.execute(SetGate(gate, entrypoint, request_id))
@@ -468,7 +518,7 @@ def _since_ms(name: str, state: State, now_ms: int) -> int:
 
 def _ends(outcome: Outcome) -> bool:
     """Whether the job has left the queue with it."""
-    return outcome.cancelled or (outcome.error is None and not outcome.snoozed)
+    return outcome.cancelled or (outcome.error is None and outcome.plain)
 
 
 def _any_blob(records: Sequence[JobRecord]) -> bool:

@@ -16,7 +16,7 @@ from casque.engine.pulse import Pulse
 from casque.journal.patience import Patience
 from casque.service import ArchivedJob, QueueEvent
 from casque.settings import QueueSettings
-from casque.storage.port import Store, Stored
+from casque.storage.port import Store, Stored, locate
 from casque.types import JobState
 
 READERS_AT_ONCE = 4
@@ -82,7 +82,7 @@ class History:
         """
         read = await self._patience().insist(lambda: self._store.get(KEY))
         if isinstance(read, Stored):
-            check_single(read_layout(KEY, read.body))
+            check_single(read_layout(KEY, read.body, locate(self._store, KEY)))
 
     def _patience(self) -> Patience:
         return Patience(self._settings, self._clock, self._rng)

@@ -22,7 +22,7 @@ from casque.codec.head import UNREADABLE
 from casque.codec.staged import STAGED, StagedJobs, staged_hour
 from casque.engine.blobs import Blobs
 from casque.engine.staging import Staging
-from casque.errors import CorruptQueueError
+from casque.errors import CasqueError, CorruptQueueError
 from casque.journal.patience import Patience
 from casque.journal.sweeper import AGE_MS
 from casque.journal.tries import Tries
@@ -158,7 +158,7 @@ class Books:
         specs = [JobSpec(jobs.ids[row], "", b"", blob=jobs.blobs[row], blob_bytes=sizes[row]) for row in large]
         found = await self._blobs.fetch([JobRecord(spec, 0, 0, JobState.READY, 0) for spec in specs])
         for row, record in zip(large, found, strict=True):
-            if isinstance(record, CorruptQueueError):
+            if isinstance(record, CasqueError):
                 raise record
             payloads[row] = record.spec.payload
         return msgspec.structs.replace(jobs, payloads=payloads, blobs=None, blob_bytes=0)

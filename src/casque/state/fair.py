@@ -40,13 +40,16 @@ First: TypeAlias = tuple[Key, str]
 class Line:
     """The waiting jobs of one zone and one entrypoint, or those of no zone: then it stands for their lane."""
 
-    __slots__ = ("records", "turn")
+    __slots__ = ("listed", "records", "turn")
 
     def __init__(self, lane: Lane | None = None) -> None:
         self.records: list[JobRecord] | Lane = [] if lane is None else lane
         """The next one last."""
         self.turn: Turn | None = None
         """How it is listed, if it is."""
+        self.listed: JobRecord | None = None
+        """The record that the turn was made for. A number would not do: a batch that is undone gives its enqueue
+        numbers back, and another job of the same millisecond gets one of them, maybe with another priority."""
 
     def push(self, record: JobRecord, jobs: dict[str, JobRecord], stamps: Iterator[int]) -> None:
         records = self.records
@@ -218,6 +221,7 @@ class FairIndex:
         """When a zone with a rate may have its next job."""
         self._timers: list[tuple[float, str]] = []
         self._timed: set[str] = set()
+        self._promoted_to = 0
         self._levels_max = LEVELS_MAX
         self._spread: dict[str, dict[str, None]] | None = None
         """On which boards each zone has a line. None until there are many boards, and somebody asks."""
@@ -261,6 +265,7 @@ class FairIndex:
         priority = record.spec.priority
         level = self._levels.get(priority) or self._level(priority)
         line.turn = priority, level.start_of(zone), record.due_ms, record.sequence, zone
+        line.listed = record
         self._enter(board, line.turn)
         if self._peeked:
             self._enter_vest(board, (record.due_ms, zone))
@@ -299,14 +304,14 @@ class FairIndex:
         """A job of a zone is at work, or by -1 no longer."""
         zone = record.spec.zone
         assert zone is not None
+        # Counted by its zone's limit in any case: a zone that runs empty may come back as one of the other kind.
+        if (running := self.running.get(zone)) is not None:
+            self.running[zone] = running + by
         if record.spec.fifo and (fifo := self.fifos.get(zone)) is not None:
             fifo.running += by
             self._list_fifo(zone, fifo)
-            return
-        if (running := self.running.get(zone)) is not None:
-            self.running[zone] = running + by
-            if by < 0 and zone in self._parked:
-                self.unpark(zone)
+        elif by < 0 and running is not None and zone in self._parked:
+            self.unpark(zone)
 
     def limit(self, zones: Collection[str]) -> None:
         """Their rules have changed: count their leases if those are limited now, and look whether they may go on."""
@@ -333,6 +338,14 @@ class FairIndex:
     def promote(self, now_ms: int) -> None:
         """Zones whose rate lets them go on come back."""
         timers = self._timers
+        if now_ms < self._promoted_to:
+            # The clock was set back: what was worked out before may be far ahead of it.
+            back = [zone for _, zone in timers]
+            timers.clear()
+            self._timed.clear()
+            for zone in back:
+                self.unpark(zone)
+        self._promoted_to = now_ms
         while timers and timers[0][0] <= now_ms:
             zone = heappop(timers)[1]
             self._timed.discard(zone)
@@ -605,10 +618,9 @@ class FairIndex:
                 heappop(heap)
                 self._drop(board, zone)
                 continue
-            level = self._levels[turn[0]]
-            if turn[3] == head.sequence and turn[2] == head.due_ms and turn[1] >= level.end_of(zone):
+            if line.listed is head and turn[1] >= self._level(turn[0]).end_of(zone):
                 return turn
-            line.turn = self._turn(line, head, zone, turn)
+            line.turn, line.listed = self._turn(line, head, zone, turn), head
             heapreplace(heap, line.turn)
             if line.turn < turn:
                 self._is_top(board, line.turn)
@@ -672,8 +684,7 @@ class FairIndex:
         zone = turn[4]
         rules = self.rules.get(zone) if self.rules else None
         cost = 1.0 if rules is None else 1.0 / rules.weight
-        level = self._levels[turn[0]]
-        level.give(zone, turn[1], cost)
+        self._level(turn[0]).give(zone, turn[1], cost)
         if rules is not None and rules.per_second is not None:
             self._paced_ms[zone] = self._paced_ms.get(zone, 0.0) + 1000 / rules.per_second
         on_top = board.heap and board.heap[0] is line.turn
@@ -694,7 +705,7 @@ class FairIndex:
                 self._drop(board, zone)
             return record
         following = self._turn(line, head, zone, None)
-        line.turn = following
+        line.turn, line.listed = following, head
         if on_top:
             heapreplace(board.heap, following)
             if following < turn:
@@ -712,10 +723,8 @@ class FairIndex:
             return False
         if rules.paused:
             return True
-        if rules.running_max is not None:
-            fifo = self.fifos.get(zone)
-            if (self.running.get(zone, 0) if fifo is None else fifo.running) >= rules.running_max:
-                return True
+        if rules.running_max is not None and self.running.get(zone, 0) >= rules.running_max:
+            return True
         if rules.per_second is not None:
             # A tenth of a second may be taken at once: callers come in batches.
             spare_ms = max(100.0, 1000 / rules.per_second)
@@ -759,7 +768,7 @@ class FairIndex:
     def _list(self, board: Board, zone: str, line: Line) -> None:
         head = line.head(self._jobs)
         if head is not None:
-            line.turn = self._turn(line, head, zone, line.turn)
+            line.turn, line.listed = self._turn(line, head, zone, line.turn), head
             self._enter(board, line.turn)
 
     def _enter(self, board: Board, turn: Turn) -> None:
@@ -806,8 +815,7 @@ class FairIndex:
             fifo.board = name
             self._add(board, zone, fifo)
             self._one_more()
-        turn = fifo.turn
-        if turn is None or (turn[2], turn[3]) != (head.due_ms, head.sequence):
+        if fifo.turn is None or fifo.listed is not head:
             self._list(board, zone, fifo)
             self._list_vest(board, zone, fifo)
 

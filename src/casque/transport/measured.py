@@ -12,7 +12,7 @@ from casque.errors import CasqueError
 from casque.service import ArchivedJob, Lease, Outcome, QueueEvent, QueueService, Stats
 from casque.telemetry.metrics import Metrics
 from casque.transport import audit
-from casque.transport.border import Admit, Wrapper
+from casque.transport.border import Admit, Wrapper, principal_of
 from casque.transport.errors import name_of
 from casque.types import (
     Admission,
@@ -50,6 +50,7 @@ class _Measuring:
         self._metrics = metrics
         self._inner: QueueService | None = None
         self._measured: Measured | None = None
+        self.principal_key = principal_of(wrapper)
 
     def __call__(self, service: QueueService) -> QueueService:
         inner = self._wrapper(service)
@@ -199,6 +200,18 @@ class Measured:
         with audit.recorded("purge", entrypoint=entrypoint, zone=zone):
             call = self._service.purge(entrypoint=entrypoint, request_id=request_id, zone=zone)
             return await self._counted("purge", call)
+
+    async def requeue_stale(
+        self,
+        older_ms: int,
+        *,
+        entrypoint: str | None = None,
+        request_id: str | None = None,
+        zone: str | None = None,
+    ) -> int:
+        with audit.recorded("requeue_stale", older_ms=older_ms, entrypoint=entrypoint, zone=zone):
+            asked = self._service.requeue_stale(older_ms, entrypoint=entrypoint, request_id=request_id, zone=zone)
+            return await self._counted("requeue_stale", asked)
 
     async def set_gate(self, gate: Gate, *, entrypoint: str | None = None, request_id: str | None = None) -> None:
         with audit.recorded("set_gate", gate=str(gate), entrypoint=entrypoint):

@@ -17,7 +17,7 @@ from casque.cli.bench.measure import Bench, Row
 from casque.cli.place import Place, QueueName, find_place
 from casque.cli.running import EXIT_INTERRUPTED, Json, OptionalBucket, StoreOptions, clear_ends
 from casque.cli.shown import print_table, progress
-from casque.cli.terminal import Terminal, say_json
+from casque.cli.terminal import Terminal, print_json
 from casque.client.opening import as_store
 from casque.client.reaching import is_address
 from casque.clock import new_nonce, system_random
@@ -72,7 +72,7 @@ def bench(
     except KeyboardInterrupt:
         raise typer.Exit(EXIT_INTERRUPTED) from None
     if json:
-        say_json(measured)
+        print_json(measured)
     else:
         _show(measured, Terminal(highlight=False))
 

@@ -12,7 +12,7 @@ from rich.table import Table
 from casque.cli.cost.model import Estimate, Load, embedded, through_brokers
 from casque.cli.enqueue import span
 from casque.cli.running import Json, clear_ends
-from casque.cli.terminal import Terminal, say_json
+from casque.cli.terminal import Terminal, print_json
 from casque.errors import InvalidInputError
 from casque.prices import PRICES, Prices, StoreKind
 
@@ -89,7 +89,7 @@ def cost(
         embedded(load, prices, round_trip_ms=trip_ms),
     )
     if json:
-        say_json(costs)
+        print_json(costs)
     else:
         _show(costs, prices, brokers, Terminal(highlight=False))
 

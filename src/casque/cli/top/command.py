@@ -14,7 +14,7 @@ from rich.live import Live
 from casque.cli.place import Place, QueueName, find_place
 from casque.cli.running import Json, OptionalUrl, StoreOptions, clear_ends, until_read
 from casque.cli.shown import Out
-from casque.cli.terminal import say_json
+from casque.cli.terminal import print_json
 from casque.cli.top.keys import listening
 from casque.cli.top.source import Watch, source_of
 from casque.cli.top.view import drawn
@@ -72,7 +72,7 @@ async def _lines(place: Place, interval: float, *, once: bool) -> None:
     async with Watch(await source_of(place), place.url, again_s=interval) as watch:
         while True:
             await clock.sleep(interval)
-            say_json(await watch.look())
+            print_json(await watch.look())
             if once:
                 return
 
