@@ -321,7 +321,10 @@ async def test_http_tells_401_from_403_and_health_needs_no_token(host: Host, fil
     async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{server.port}") as client:
         nobody = await client.get("/v1/stats")
         reader = {"Authorization": f"Bearer {token}"}
-        may, may_not = await client.get("/v1/stats", headers=reader), await client.post("/v1/purge", headers=reader)
+        may, may_not = (
+            await client.get("/v1/stats", headers=reader),
+            await client.post("/v1/purge", headers=reader, json={}),
+        )
         healthy = await client.get("/healthz")
     await server.stop(1)
     assert (nobody.status_code, may.status_code, may_not.status_code, healthy.status_code) == (401, 200, 403, 200)

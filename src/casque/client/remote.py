@@ -30,7 +30,6 @@ from casque.errors import (
     QueueLedError,
     ScheduleNotFoundError,
     StorageError,
-    TooBusyError,
     UnknownOutcomeError,
 )
 from casque.journal.patience import Patience
@@ -59,7 +58,7 @@ log = logger("client")
 R = TypeVar("R")
 
 ELSEWHERE = (QueueLedError, LeadershipLostError)
-NOT_NOW = (NoLeaderError, TooBusyError, BrokerUnreachableError, QueueClosedError)
+NOT_NOW = (NoLeaderError, BrokerUnreachableError, QueueClosedError)
 """Nothing was done there: another broker, or the same one a little later."""
 ASKED_AGAIN = (*ELSEWHERE, *NOT_NOW, UnknownOutcomeError)
 HINTS_AT_ONCE = 2
