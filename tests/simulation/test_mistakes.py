@@ -14,7 +14,7 @@ import pytest
 from casque.testing.world import CALM, ROUGH, Invariant, Profile, simulate
 from casque.testing.world.layout import DOCUMENT, LED, LED_DOCUMENT, LOG, RING, Layout
 from casque.testing.world.profile import Fault
-from tests.simulation import broker_mutations, log_mutations, mutations, ring_mutations
+from tests.simulation import broker_mutations, log_mutations, mutations, ring_mutations, tenant_mutations
 
 Mutation = Callable[[pytest.MonkeyPatch], None]
 
@@ -88,6 +88,10 @@ RULES = [
     (ring_mutations.paused_zones_served, LED, CALM, Invariant.ZONES),
     (ring_mutations.running_jobs_of_a_fifo_zone_not_counted_by_its_limit, LOG, CALM, Invariant.CLAIMABLE),
     (ring_mutations.running_jobs_of_a_fifo_zone_not_counted_by_its_limit, LED, TRIO, Invariant.CLAIMABLE),
+    (tenant_mutations.tenants_share_their_ids, LOG, CALM, Invariant.TENANTS),
+    (tenant_mutations.tenants_share_their_keys, LED, CALM, Invariant.TENANTS),
+    (tenant_mutations.tenants_find_what_they_can_name, DOCUMENT, CALM, Invariant.TENANTS),
+    (tenant_mutations.tenants_watch_whatever_is_added, LOG, CALM, Invariant.TENANTS),
     (log_mutations.wins_not_confirmed, LOG, PAIR, Invariant.SAME_STATE),
     (log_mutations.second_body_for_a_tried_slot, LOG, SLEEPY, Invariant.ABSENT),
     (log_mutations.deleted_before_the_floor_is_raised, LOG, SLEEPY, Invariant.KEPT),
