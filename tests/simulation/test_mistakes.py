@@ -14,7 +14,7 @@ import pytest
 from casque.testing.world import CALM, ROUGH, Invariant, Profile, simulate
 from casque.testing.world.layout import DOCUMENT, LED, LED_DOCUMENT, LED_RING, LOG, RING, Layout
 from casque.testing.world.profile import DISK, Fault
-from tests.simulation import broker_mutations, log_mutations, mutations, ring_mutations
+from tests.simulation import broker_mutations, log_mutations, mutations, ring_mutations, tenant_mutations
 
 Mutation = Callable[[pytest.MonkeyPatch], None]
 
@@ -109,6 +109,10 @@ RULES = [
     (ring_mutations.fifo_zones_that_several_work_on, DOCUMENT, CALM, Invariant.FIFO),
     (ring_mutations.running_jobs_of_a_zone_not_counted, LOG, STORMY, Invariant.ZONES),
     (ring_mutations.paused_zones_served, LED, CALM, Invariant.ZONES),
+    (tenant_mutations.tenants_share_their_ids, LOG, CALM, Invariant.TENANTS),
+    (tenant_mutations.tenants_share_their_keys, LED, CALM, Invariant.TENANTS),
+    (tenant_mutations.tenants_find_what_they_can_name, DOCUMENT, CALM, Invariant.TENANTS),
+    (tenant_mutations.tenants_watch_whatever_is_added, LOG, CALM, Invariant.TENANTS),
     (mutations.forgotten_batches_taken_for_lost, LOG, LIDS, Invariant.ONE_EFFECT),
     (mutations.forgotten_batches_taken_for_lost, DOCUMENT, LOST_LIDS, Invariant.ABSENT),
     (mutations.forgotten_writers_not_accounted_for, LOG, LIDS, Invariant.ONE_EFFECT),
