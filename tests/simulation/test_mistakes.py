@@ -13,7 +13,7 @@ import pytest
 
 from casque.testing.world import CALM, ROUGH, Invariant, Profile, simulate
 from casque.testing.world.layout import DOCUMENT, LED, LED_DOCUMENT, LOG, RING, Layout
-from casque.testing.world.profile import Fault
+from casque.testing.world.profile import DISK, Fault
 from tests.simulation import broker_mutations, log_mutations, mutations, ring_mutations
 
 Mutation = Callable[[pytest.MonkeyPatch], None]
@@ -83,6 +83,9 @@ RULES = [
     (mutations.claims_not_given_back, DOCUMENT, STORMY, Invariant.GIVEN_BACK),
     (mutations.answered_before_it_landed, DOCUMENT, STORMY, Invariant.DURABLE),
     (mutations.answered_before_it_landed, LOG, STORMY, Invariant.DURABLE),
+    (mutations.writes_believed_before_they_are_synced, DOCUMENT, DISK, Invariant.CURRENT),
+    (mutations.writes_believed_before_they_are_synced, LOG, DISK, Invariant.CURRENT),
+    (mutations.writes_believed_before_they_are_synced, LED, DISK, Invariant.CURRENT),
     (mutations.leases_never_run_out, DOCUMENT, STORMY, Invariant.LIVE),
     (mutations.priorities_ignored, DOCUMENT, STORMY, Invariant.ORDER),
     (mutations.heartbeats_not_written, DOCUMENT, STORMY, Invariant.SAME_STATE),
@@ -232,6 +235,9 @@ def test_a_mistake_of_a_ring_is_found(
         (LOG, LIDS),
         (DOCUMENT, LOST_LIDS),
         (LOG, IMPATIENT),
+        (DOCUMENT, DISK),
+        (LOG, DISK),
+        (LED, DISK),
         (LED, SLEEPY),
         (LED, TRIO),
         (LED, WATCHES),

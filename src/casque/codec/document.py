@@ -15,7 +15,7 @@ from datetime import datetime
 
 import msgspec
 
-from casque.codec.head import FORMAT, Head, Owner, not_a_queue, read_layout
+from casque.codec.head import FORMAT, UNREADABLE, Head, Owner, not_a_queue, read_layout
 from casque.codec.stored import (
     EPOCH,
     StoredJob,
@@ -192,7 +192,7 @@ class DocumentCodec:
             else:
                 stored = [_foreign_decoder.decode(raw).stored() for raw in document.jobs]
             finished = [decode_finished(raw) for raw in document.finished] if limits.finished else []
-        except (msgspec.DecodeError, UnicodeDecodeError, binascii.Error) as error:
+        except (*UNREADABLE, binascii.Error) as error:
             raise not_a_queue(self.key, error) from error
         if own:
             assert document.queue_id is not None

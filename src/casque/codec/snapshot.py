@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import msgspec
 
-from casque.codec.head import FORMAT
+from casque.codec.head import FORMAT, UNREADABLE
 from casque.codec.log import REPAIR, SnapshotRef, Tip, View, digest
 from casque.codec.stored import (
     StoredRequest,
@@ -169,7 +169,7 @@ class Restoring:
         _check_digest(ref.key, body, ref.sha256, "the snapshot that the head names")
         try:
             self._snapshot = _snapshot_decoder.decode(body)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except UNREADABLE as error:
             raise _unreadable(ref.key, error) from error
         self._ref = ref
         self._queue_id = queue_id
@@ -226,7 +226,7 @@ def part_lines(ref: SnapshotRef, part: Part, body: bytes, *, queue_id: str) -> l
     _check_digest(part.key, body, part.sha256, f"the part that {ref.key} names")
     try:
         decoded = _part_decoder.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except UNREADABLE as error:
         raise _unreadable(part.key, error) from error
     _check_belongs(ref, part.key, decoded, queue_id)
     return decoded.jobs
@@ -260,14 +260,14 @@ def decode_snapshot(
 def _records(key: str, jobs: list[msgspec.Raw]) -> list[JobRecord]:
     try:
         return [record_of(decode_job(raw), 0) for raw in jobs]
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except UNREADABLE as error:
         raise _unreadable(key, error) from error
 
 
 def _finished(key: str, lines: list[msgspec.Raw]) -> list[Finished]:
     try:
         return [decode_finished(raw) for raw in lines]
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except UNREADABLE as error:
         raise _unreadable(key, error) from error
 
 

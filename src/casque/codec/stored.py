@@ -6,16 +6,15 @@ The first seven fields of a job are jqueue's; the rest is left out where it says
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from enum import StrEnum
-from functools import lru_cache
 
 import msgspec
 
 from casque.errors import CorruptQueueError
 from casque.state import Counters, Limits, State
 from casque.state.machine import Answered, forgotten_before
-from casque.types import Attempt, Finished, JobRecord, JobSpec, JobState, Progress
+from casque.types import Attempt, Finished, JobRecord, JobSpec, JobState, Progress, from_ms
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -237,11 +236,6 @@ def record_of(job: StoredJob, index: int) -> JobRecord:
         job.crashes,
         job.progress,
     )
-
-
-@lru_cache(maxsize=1024)  # jobs of one commit share their times
-def from_ms(ms: int) -> datetime:
-    return EPOCH + timedelta(milliseconds=ms)
 
 
 def to_ms(moment: datetime) -> int:

@@ -80,6 +80,8 @@ class DocumentJournal:
         """The lead of this process, while it has it."""
         self._lease_ms = 0
         self._seen_ms = 0
+        """When this leader last began to write something that then landed. What it reads confirms nothing for later: a
+        standby that has been patient for a lease may take over right after."""
 
     async def load(self, found: Stored | None = None) -> State:
         """`found` is the document, if somebody has just read it."""
@@ -88,10 +90,8 @@ class DocumentJournal:
         return await self._read(None) if found is None else self._adopt(found)
 
     async def refresh(self, state: State) -> Refreshed:
-        began_ms = self._clock.monotonic_ms()
         fresh = await self._read(state)
         self._check_lead()
-        self._seen_ms = began_ms
         return Refreshed(fresh)
 
     # --- Beside the commits: finished jobs, from the document to the archive ---
@@ -236,11 +236,11 @@ class DocumentJournal:
         assert self._mine is not None, "only a leader shows signs of life"
         began_ms = self._clock.monotonic_ms()
         landed = await self._sign(state, batch, msgspec.structs.replace(self._mine, heartbeat_ms=batch.at_ms))
-        if landed is None:
-            landed = await self._patience().insist(lambda: self._read(None))
+        fresh = landed if landed is not None else await self._patience().insist(lambda: self._read(None))
         self._check_lead()
-        self._seen_ms = began_ms
-        return Refreshed(landed)
+        if landed is not None:  # otherwise nobody was shown anything
+            self._seen_ms = began_ms
+        return Refreshed(fresh)
 
     async def resign(self, state: State, batch: Batch) -> None:
         if self._mine is not None:

@@ -1075,6 +1075,11 @@ class State:
 
     def _set_schedule(self, c: SetSchedule, now_ms: int) -> Schedule | None:
         spec, old = c.spec, self.schedules.get(c.spec.name)
+        if self.ring is not None and (self.ring.token or spec.job.zone is not None or spec.job.key is not None):
+            raise InvalidInputError(
+                "schedules of a ring are in its first shard, and their jobs have no zone and no unique key: open the "
+                "ring by its own URL, and let the job enqueue, when it runs, what has one"
+            )
         if old is None:
             if len(self.schedules) >= self.limits.schedules_max:
                 raise InvalidInputError(
@@ -1111,6 +1116,8 @@ class State:
         # Its id tells the tick: one that is there is this very job, of a schedule that was dropped and set again. And
         # with a unique key there is none while the one before it is unfinished. Nor while nothing may be added.
         free = job is not None and job.id not in self.jobs and (job.key is None or job.key not in self.keys)
+        if job is not None and self.ring is not None:
+            free = free and self.places.may_tick(self.ring, job)
         if job is not None and free and not self.gates.drains(job.entrypoint):
             self._add(job, now_ms)
             added = True

@@ -354,8 +354,10 @@ class LogJournal(Replica):
         began_ms = self._clock.monotonic_ms()
         head = await self._head.read()
         self._heed(head)
+        if not await self._head.replace(head.next(batch.writer)):
+            # A successor's claim was faster, or upkeep of this leader. The latter is a sign of life as well.
+            self._heed(await self._head.read())
         self._seen_ms = began_ms
-        await self._head.replace(head.next(batch.writer))
         return Refreshed(state)
 
     async def resign(self, state: State, batch: Batch) -> None:  # noqa: ARG002  one port for all layouts

@@ -43,6 +43,8 @@ class Layout:
     """What `Parts` has to be told to make queues of this layout."""
     led: bool = False
     """Whether brokers lead the queue, and callers ask them."""
+    served: bool = False
+    """Whether callers and brokers speak gRPC, over simulated streams."""
     followed: bool = True
     """Whether there is a log to follow."""
     ring: bool = False
@@ -147,6 +149,18 @@ LED_DOCUMENT = Layout(
     followed=False,
     duration_s=16.0,
 )
+SERVED = Layout(
+    "served",
+    _recover_log,
+    LogOnlooker,
+    _log_leader,
+    _log_collected,
+    {"layout": "log"},
+    led=True,
+    served=True,
+    duration_s=14.0,
+)
+"""The whole program: real sessions and clients, and brokers that are stopped cleanly again and again."""
 RING = Layout(
     "ring",
     _recover_log,
@@ -167,6 +181,22 @@ RING = Layout(
 )
 """Requests are remembered, and older sizes kept, for seconds here: to a quarter of an hour such clocks are minutes
 apart. What befalls single logs is seen to elsewhere: shards are not taken over and tidied up all the time."""
+LED_RING = Layout(
+    "led-ring",
+    _recover_log,
+    LogOnlooker,
+    _log_leader,
+    _ring_collected,
+    {"layout": "log"},
+    led=True,
+    served=True,
+    followed=False,
+    ring=True,
+    skew_max_s=0.3,
+    hurried={**RING.hurried, "casque.client.remote_shard.AWAY_MS": 150},
+    duration_s=14.0,
+)
+"""Brokers share the shards of a ring, and pass requests on to each other."""
 HURRIED: dict[str, Any] = {
     "casque.journal.document.Limits": scaled,
     "casque.journal.log.replica.Limits": scaled,
@@ -196,7 +226,7 @@ FORGETFUL_TOO: dict[str, Any] = {
 }
 """Where only those requests have an id that somebody repeats. Behind brokers all have one, and they are repeated
 for as long as it takes."""
-LAYOUTS = {layout.name: layout for layout in (DOCUMENT, LOG, LED, LED_DOCUMENT, RING)}
+LAYOUTS = {layout.name: layout for layout in (DOCUMENT, LOG, LED, LED_DOCUMENT, RING, SERVED, LED_RING)}
 
 
 @contextmanager

@@ -61,6 +61,8 @@ class Effect(StrEnum):
     RING = "ring"
     """The root of a ring: its first version, another size, or older sizes forgotten."""
     FORGOTTEN = "older sizes forgotten"
+    MEMBER = "sign of life"
+    """Of a broker of a ring, for all of its shards."""
 
 
 class Onlooker(Protocol):
@@ -202,6 +204,7 @@ class LogOnlooker:
                 state.schedules,
                 state.gates,
                 state.rules,
+                state.zone_leases,
                 state.ring,
             )
             == (
@@ -215,6 +218,7 @@ class LogOnlooker:
                 full.schedules,
                 full.gates,
                 full.rules,
+                full.zone_leases,
                 full.ring,
             ),
             Invariant.REPLAY,
