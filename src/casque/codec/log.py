@@ -16,7 +16,7 @@ import msgspec
 from casque.codec.head import FORMAT, UNREADABLE, Head, Owner, check_format, check_layout, read_layout
 from casque.errors import CorruptQueueError
 from casque.state import Counters, Event, RingView, State
-from casque.state.machine import Answered, Named
+from casque.state.machine import Answered, Named, kept_forgotten
 from casque.types import (
     ALL_OPEN,
     Finished,
@@ -148,6 +148,8 @@ class View(msgspec.Struct, frozen=True):
     """Of the zones that have any."""
     ring: RingView | None = None
     zone_leases: list[ZoneLease] = []
+    writers_forgotten: int | None = None
+    """None while the table of writers has room."""
 
     @classmethod
     def of(cls, state: State, tip: Tip) -> View:
@@ -167,6 +169,7 @@ class View(msgspec.Struct, frozen=True):
             dict(state.rules),
             state.ring,
             list(state.zone_leases.values()),
+            kept_forgotten(state.writers_forgotten, state.writers, state.limits),
         )
 
 

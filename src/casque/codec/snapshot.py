@@ -69,6 +69,8 @@ class _Snapshot(msgspec.Struct):
     """The rules of those that have any."""
     ring: RingView | None = None
     zone_leases: list[ZoneLease] = []
+    writers_forgotten: int | None = None
+    """None if its table of writers had room, or if it was written by a release that kept no account of it."""
 
 
 class _PartBody(msgspec.Struct):
@@ -127,6 +129,8 @@ def encode_snapshot(queue_id: str, view: View, jobs: Sequence[bytes], parts: Seq
         listed += b'"zones": %b,\n' % _encode(view.rules)
     if view.ring is not None:
         listed += b'"ring": %b,\n' % _encode(view.ring)
+    if view.writers_forgotten is not None:
+        listed += b'"writers_forgotten": %d,\n' % view.writers_forgotten
     if view.zone_leases:
         listed += b'"zone_leases": %b,\n' % _encode(view.zone_leases)
     head = (
@@ -193,7 +197,16 @@ class Restoring:
     def finished(self, limits: Limits) -> tuple[State, Tip]:
         """The state, and the end of the log that it stands for."""
         s = self._snapshot
-        state = restored(self._ref.key, self._records, s.counters, s.position, s.writers, s.requests, limits)
+        state = restored(
+            self._ref.key,
+            self._records,
+            s.counters,
+            s.position,
+            s.writers,
+            s.requests,
+            limits,
+            writers_forgotten=s.writers_forgotten,
+        )
         state.admissions, state.staged, state.gates = s.admissions, s.staged, s.gates
         state.schedules = {schedule.name: schedule for schedule in s.schedules}
         state.set_rules(s.zones)

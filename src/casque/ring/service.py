@@ -30,7 +30,7 @@ from casque.ring.enqueuer import Enqueuer
 from casque.ring.feeds import Begin, merged_feed
 from casque.ring.leaser import Leaser
 from casque.ring.numbers import after_of, error_of, inner, lease_of, record_of
-from casque.ring.shards import Shard, Shards, in_time, together, worst
+from casque.ring.shards import Shard, Shards, cut_off, in_time, together, worst
 from casque.ring.walker import Asked, Walker
 from casque.service import ArchivedJob, Lease, Outcome, QueueEvent, QueueService, Stats
 from casque.types import (
@@ -234,7 +234,9 @@ class RingService:
                 self._late.add(call)
                 self._clock.call_later(STRAGGLING_S, call.cancel)
                 call.add_done_callback(self._heard_late)
-            elif (error := call.exception()) is not None:
+                continue
+            error = cut_off() if call.cancelled() else call.exception()
+            if error is not None:
                 if not isinstance(error, CasqueError):
                     raise error
                 for row in rows:

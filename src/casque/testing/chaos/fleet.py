@@ -8,7 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 
@@ -195,7 +195,7 @@ class ActorMember(Member):
 class Fleet:
     """All members. On leaving, none of them is left."""
 
-    def __init__(self, members: list[Member]) -> None:
+    def __init__(self, members: Sequence[Member]) -> None:
         self.members = members
 
     def of(self, kind: Kind) -> list[Member]:

@@ -144,6 +144,8 @@ class World:
             case Fault.PAUSE:
                 life.stop()
                 self.loop.call_later(node.rng.uniform(0.05, 1.7 * self.profile.lease_s), life.go_on)
+            case Fault.SLEEP:
+                life.sleep_over_a_write()
             case Fault.PARTITION:
                 node.cut_off = True
                 self.loop.call_later(node.rng.uniform(0.1, self.profile.lease_s), self._rejoin, node)
@@ -152,6 +154,10 @@ class World:
                 self.loop.call_later(node.rng.uniform(0.1, self.profile.lease_s), self._serve_again, node)
             case Fault.CLOCK_JUMP:
                 node.clock.set_wall(node.rng.uniform(-self.skew_s, self.skew_s))
+            case Fault.POWER:
+                for each in self.nodes:
+                    each.crash()
+                self.bucket.lose(node.rng)
             case _:
                 raise AssertionError(f"{fault} does not befall a node")
 
