@@ -124,7 +124,7 @@ class Crew:
             await self._ask(self._small_enqueue_request() if small else self._enqueue_request())
 
     async def _admit(self) -> None:
-        while await self._pause(0.8 if self._world.restless else 2.5):
+        while await self._pause(2.5):
             await self._ask(self._admit_request())
 
     async def _schedule(self) -> None:
