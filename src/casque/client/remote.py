@@ -446,7 +446,15 @@ class RemoteQueue:
             # One search for all who wait: a thousand callers would otherwise each read the bucket.
             self._finding = asyncio.create_task(self._search(patience), name="casque leader search")
             self._finding.add_done_callback(_heard)
-        return await asyncio.shield(self._finding)
+        finding = self._finding
+        try:
+            return await asyncio.shield(finding)
+        except asyncio.CancelledError:
+            # Closing the queue ends the search. Its callers were not cancelled by that, unless they were as well.
+            task = asyncio.current_task()
+            if finding.cancelled() and (task is None or not task.cancelling()):
+                raise QueueClosedError("the queue was closed; nothing was asked") from None
+            raise
 
     async def _search(self, patience: _Persistence) -> RemoteService:
         while True:
@@ -466,11 +474,16 @@ class RemoteQueue:
 
     async def _give_back_claims(self, claim: Callable[[QueueService], Awaitable[list[JobRecord]]]) -> None:
         """The caller left a claim that it may have been given. Asked again, the broker gives the same jobs."""
+        left: list[JobRecord] = []
         try:
-            for job in await self._ask(claim):
-                await self.give_back(job.id, token=job.token)
+            left = await self._ask(claim)
         except CasqueError as error:
             log.info("a claim that its caller left could not be given back; its lease runs out: %s", error)
+        for job in left:
+            try:
+                await self.give_back(job.id, token=job.token)
+            except CasqueError as error:
+                log.info("job %s could not be given back; its lease runs out: %s", job.id, error)
 
     def _do_behind(self, work: Awaitable[None]) -> None:
         task = asyncio.ensure_future(work)

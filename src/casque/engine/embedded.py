@@ -185,8 +185,14 @@ class EmbeddedService:
 
     async def _with_payloads(self, blobs: Blobs, claimed: list[JobRecord], request_id: str | None) -> list[JobRecord]:
         """Those whose payload is there. The others fail, like any job that cannot be worked on."""
+        whole: list[JobRecord] = []
         try:
             fetched = await blobs.fetch(claimed)
+            for job, found in zip(claimed, fetched, strict=True):
+                if isinstance(found, CorruptQueueError):
+                    await self._fail_missing(job, found)
+                else:
+                    whole.append(found)
         except BaseException:
             # Nobody will hear of these claims, unless somebody repeats the request.
             if request_id is None:
@@ -194,19 +200,24 @@ class EmbeddedService:
                 self._returning.add(giving)
                 giving.add_done_callback(self._returning.discard)
             raise
-        whole: list[JobRecord] = []
-        for job, found in zip(claimed, fetched, strict=True):
-            if isinstance(found, CorruptQueueError):
-                log.error("%s", found)
-                with suppress(LeaseLostError, JobNotFoundError):
-                    await self._executor.execute(Nack(job.id, job.token, backoff=self._backoff, error=str(found)))
-                continue
-            whole.append(found)
-            if self._drops_blobs and job.spec.blob is not None:
-                self._held[job.id] = job.spec.blob
-                if len(self._held) > HELD_MAX:
-                    self._held.popitem(last=False)
+        if self._drops_blobs:
+            there = {job.id for job in whole}
+            for job in claimed:
+                if job.spec.blob is not None and job.id in there:
+                    self._held[job.id] = job.spec.blob
+                    if len(self._held) > HELD_MAX:
+                        self._held.popitem(last=False)
         return whole
+
+    async def _fail_missing(self, job: JobRecord, missing: CorruptQueueError) -> None:
+        """If that cannot be written its lease runs out. The other claims are the caller's all the same."""
+        log.error("%s", missing)
+        try:
+            await self._executor.execute(Nack(job.id, job.token, backoff=self._backoff, error=str(missing)))
+        except (LeaseLostError, JobNotFoundError):
+            pass
+        except CasqueError as error:
+            log.warning("job %s, whose payload is missing, could not be failed; its lease runs out: %s", job.id, error)
 
     async def _return(self, claimed: list[JobRecord]) -> None:
         for job in claimed:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from datetime import datetime
 from typing import Any, TypeAlias
 
@@ -329,7 +329,8 @@ class Border:
             book.current(self.principal)
         except NotAuthenticatedError:
             for job in claimed:
-                await self.service.give_back(job.spec.id, token=job.token)
+                with suppress(CasqueError):  # one that cannot go back does not keep the others
+                    await self.service.give_back(job.spec.id, token=job.token)
             raise
 
     def _check_entrypoints(self, entrypoints: Any) -> None:

@@ -6,7 +6,8 @@ What a caller leaves out is filled in here, from the broker's settings, as an em
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -14,7 +15,7 @@ from msgspec import UNSET, UnsetType
 
 from casque import checks
 from casque.clock import Clock, Random, new_id
-from casque.errors import InvalidInputError, JobNotFoundError
+from casque.errors import CasqueError, InvalidInputError, JobNotFoundError
 from casque.service import Lease, Outcome, QueueService, Stats
 from casque.settings import QueueSettings, milliseconds
 from casque.transport.errors import to_wire
@@ -129,28 +130,34 @@ class Verbs:
 
     async def claim(self, call: Call) -> Jobs:
         asked: Claim = call.body
-        claiming = asyncio.ensure_future(
-            call.service.dequeue(
+
+        def dequeue(wait_s: float) -> Awaitable[list[JobRecord]]:
+            return call.service.dequeue(
                 entrypoints=checks.entrypoints(asked.entrypoints),
                 limit=asked.limit,
                 lease_ms=None if asked.lease is None else max(1, checks.span_ms("lease", asked.lease)),
                 worker=None if asked.worker is None else checks.name("worker", asked.worker, checks.NAME_MAX),
-                wait_s=min(asked.wait, self._wait_max_s),
+                wait_s=wait_s,
                 request_id=call.request_id,
                 zones=checks.zones(asked.zones),
                 zone_lease=_shown(asked),
             )
-        )
+
+        claiming = asyncio.ensure_future(dequeue(min(asked.wait, self._wait_max_s)))
         try:
-            return _jobs(await self._until_leaving(claiming))
+            claimed = await self._until_leaving(claiming)
         except asyncio.CancelledError:
             # The client left. A claim that is not made yet is given back by the queue; one that is made, here.
             if not claiming.cancelled() and claiming.exception() is None:
                 await self.unclaim(call, _jobs(claiming.result()))
             raise
+        if claimed is None and call.request_id is not None:
+            # It may have claimed jobs at the very last moment, which are this caller's under the same id.
+            claimed = await dequeue(0.0)
+        return _jobs(claimed or [])
 
-    async def _until_leaving(self, claiming: asyncio.Future[list[JobRecord]]) -> list[JobRecord]:
-        """Its answer, or none if the server stops first."""
+    async def _until_leaving(self, claiming: asyncio.Future[list[JobRecord]]) -> list[JobRecord] | None:
+        """Its answer; None if the server stops first. A claim without a request id is given back by the queue then."""
         leaving = asyncio.ensure_future(self._leaving.wait())
         try:
             await asyncio.wait((claiming, leaving), return_when=asyncio.FIRST_COMPLETED)
@@ -158,13 +165,14 @@ class Verbs:
             leaving.cancel()
             claiming.cancel()
             await asyncio.gather(claiming, leaving, return_exceptions=True)
-        return [] if claiming.cancelled() else claiming.result()
+        return None if claiming.cancelled() else claiming.result()
 
     async def unclaim(self, call: Call, claimed: Jobs) -> None:
         """Nobody heard of these claims: the jobs go back, so that others need not wait for the leases to run out."""
         if call.request_id is None:  # whoever repeats the request gets them
             for job in claimed.jobs:
-                await call.service.give_back(job.id, token=job.token)
+                with suppress(CasqueError):  # one that cannot go back does not keep the others
+                    await call.service.give_back(job.id, token=job.token)
 
     async def ack(self, call: Call) -> None:
         asked: AckRequest = call.body
