@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from casque.testing.world import BRUTAL, CALM, PROFILES, ROUGH, Invariant, Profile, Report, simulate
-from casque.testing.world.layout import DOCUMENT, LAYOUTS, LED, LOG, RING, Layout
+from casque.testing.world.layout import DOCUMENT, LAYOUTS, LED, LED_RING, LOG, RING, SERVED, Layout
 from casque.testing.world.onlooker import Effect
 from casque.testing.world.profile import Fault
 
 CHUNK = 20
-every_layout = pytest.mark.parametrize("layout", [DOCUMENT, LOG, LED, RING], ids=lambda layout: layout.name)
+every_layout = pytest.mark.parametrize("layout", [DOCUMENT, LOG, LED, RING, SERVED], ids=lambda layout: layout.name)
 
 
 def chunks(seeds: Mapping[str, int]) -> list[Any]:
@@ -56,7 +56,7 @@ def test_the_same_seed_gives_the_same_run_in_another_process() -> None:
 # --- The queue survives ---
 
 
-SEEDS = {"document": 20, "log": 40, "led": 10, "led-document": 10, "ring": 6}
+SEEDS = {"document": 20, "log": 40, "led": 10, "led-document": 10, "ring": 6, "served": 8}
 
 
 @pytest.mark.parametrize(("layout", "seeds"), chunks(SEEDS))
@@ -83,7 +83,14 @@ def test_calm_weather_breaks_no_invariant(layout: Layout) -> None:
 def test_every_fault_every_change_and_every_invariant_comes_up() -> None:
     missing: set[str] = {*Fault, *Effect, *Invariant}
     for seed in range(3000, 3000 + CHUNK):
-        for profile, layout in ((BRUTAL, DOCUMENT), (ROUGH, LOG), (ROUGH, LED), (CALM, RING)):
+        for profile, layout in (
+            (BRUTAL, DOCUMENT),
+            (ROUGH, LOG),
+            (ROUGH, LED),
+            (CALM, RING),
+            (ROUGH, SERVED),
+            (CALM, LED_RING),
+        ):
             report = simulate(seed, profile=profile, layout=layout)
             missing -= {*report.faults, *report.effects, *report.checked}
         if not missing:

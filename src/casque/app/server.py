@@ -46,6 +46,10 @@ class ServeOptions:
     insecure: bool = False
     guarded: bool = False
     """Whether `/metrics` and `/readyz` want a token as well."""
+    allow_hosts: tuple[str, ...] = ()
+    """Names by which clients call the HTTP port, besides its own, that of `advertise`, and addresses."""
+    allow_origins: tuple[str, ...] = ()
+    """Sites whose web pages may call the HTTP port."""
     layout: str | None = None
     store_options: Mapping[str, str] = field(default_factory=dict)
     queue: QueueSettings = DEFAULTS
@@ -77,6 +81,9 @@ class BrokerServer:
     >>> asyncio.run(main())
     send
     """
+
+    _grpc_server: type[GrpcServer] = GrpcServer
+    """The simulator serves the same services on a transport of its own."""
 
     def __init__(self, options: ServeOptions, *, clock: Clock | None = None, rng: Random | None = None) -> None:
         """Raises InvalidInputError for a door that would stand open, or an address that nobody could call."""
@@ -202,7 +209,7 @@ class BrokerServer:
     async def _listen(self) -> None:
         options = self._options
         door = admit(options.tokens, options.limits)
-        grpc = GrpcServer(
+        grpc = self._grpc_server(
             self,
             listen=str(options.listen),
             tls=options.tls,
@@ -225,6 +232,8 @@ class BrokerServer:
             metrics=self.metrics,
             settings=options.queue,
             guarded=options.guarded,
+            hosts=(self._advertise.host, *options.allow_hosts),
+            origins=options.allow_origins,
             clock=self._clock,
             rng=self._rng,
         )

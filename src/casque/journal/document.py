@@ -17,6 +17,7 @@ from casque.codec.archive import Range
 from casque.codec.document import LAYOUT, DocumentCodec, Leadership
 from casque.codec.head import KEY, Owner, check_layout, check_same_queue, gone, read_layout
 from casque.errors import (
+    CorruptQueueError,
     LeadershipLostError,
     QueueLedError,
     StorageError,
@@ -275,10 +276,15 @@ class DocumentJournal:
     async def _append(self, state: State, batch: Batch) -> Appended:
         state.carry_out(batch.at_ms)
         self._touch(state)
-        writers = state.writers_with(batch.writer, batch.number)
+        writers, forgotten = state.writers_with(batch.writer, batch.number)
         archived, archiving = self._marks(state)
         body = self._codec.encode(
-            state, version=state.position + 1, writers=writers, archived=archived, archiving=archiving
+            state,
+            version=state.position + 1,
+            writers=writers,
+            writers_forgotten=forgotten,
+            archived=archived,
+            archiving=archiving,
         )
         tries = Tries(f"a write to {KEY}", self._patience)
         while True:
@@ -287,6 +293,8 @@ class DocumentJournal:
                     self._etag = etag
                     self._queue_id = self._codec.queue_id
                     state.commit(writer=batch.writer, batch=batch.number, at_ms=batch.at_ms)
+                    state.writers_forgotten = max(state.writers_forgotten, self._codec.dropped)
+                    self._codec.dropped = 0
                     self._marked(state, archived, archiving)
                     return Landed(state)
                 case Lost():
@@ -310,16 +318,16 @@ class DocumentJournal:
         """Somebody was first, and it may have been our own unanswered attempt."""
         try:
             fresh = await self._patience().insist(lambda: self._read(None))
-        except StorageError as error:
+        except (StorageError, CorruptQueueError) as error:
             raise tries.gave_up(error) from error
-        if fresh.writers.get(batch.writer) == batch.number:
+        landed = fresh.fate(batch.writer, batch.number, tried=state.position + 1)
+        if landed:
             return Landed(fresh)
-        moved = fresh.position - state.position
-        if batch.writer not in fresh.writers and (moved > self._limits.writers_max or self._queue_id is None):
-            # So many writers came by that our name may have been pushed out of the table, or jqueue dropped it.
+        if landed is None or (batch.writer not in fresh.writers and self._codec.dropped):
+            # Other writers have pushed our name out of the table, or jqueue dropped it.
             raise UnknownOutcomeError(
-                f"a write to {KEY} went unanswered, and the document has moved on by {moved} commits since: "
-                "it cannot be told whether the write landed"
+                f"a write to {KEY} went unanswered, and the document has moved on by "
+                f"{fresh.position - state.position} commits since: it cannot be told whether the write landed"
             )
         return Conflict(Refreshed(fresh))
 

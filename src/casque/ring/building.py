@@ -21,7 +21,7 @@ from casque.errors import (
 )
 from casque.ring.root import Root
 from casque.ring.shards import OwnShard, Shard
-from casque.state import AdoptRing, RingView, State
+from casque.state import State
 from casque.storage.port import Stored
 from casque.types import PLAIN_RULES, Gates, ZoneRules
 
@@ -222,14 +222,12 @@ async def _found(shard: Shard) -> int:
     def is_new(state: State, _now_ms: int) -> bool:
         return state.ring is not None or state.position == 0
 
-    # Nobody leads what is no part of a ring yet.
-    assert isinstance(shard, OwnShard)
-    if not await shard.look(is_new):
+    # One that brokers lead is a shard of an earlier, larger ring: they lead nothing else.
+    if isinstance(shard, OwnShard) and not await shard.look(is_new):
         raise InvalidInputError(
             f"there is a queue of its own at {shard_prefix(shard.token)}; nothing was changed there"
         )
-    ring: RingView = await shard.engine.execute(AdoptRing(0, 0, shard.token))
-    return ring.generation
+    return await shard.service.adopt(0, 0)
 
 
 def _rules(state: State) -> Rules:

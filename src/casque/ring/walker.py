@@ -14,9 +14,9 @@ from contextlib import suppress
 import msgspec
 
 from casque.clock import Clock, Random
-from casque.errors import CasqueError, UnknownOutcomeError
+from casque.errors import CasqueError
 from casque.ring.numbers import record_of
-from casque.ring.shards import LOOK_MS, Shard, Shards, together
+from casque.ring.shards import LOOK_MS, Shard, Shards, in_time
 from casque.service import QueueService
 from casque.telemetry import logger
 from casque.types import JobRecord
@@ -126,32 +126,26 @@ class Walker:
         return ()
 
     async def _at_once(self, shard: Shard, asked: Asked, limit: int) -> list[JobRecord]:
-        try:
-            return await shard.at_once(lambda one: self._at(shard, asked, limit, of=one))
-        except UnknownOutcomeError:
-            # Its leader died over it. What it may have claimed goes back when the next one is there.
-            if asked.request_id is not None and shard.away:
-                self._do_behind(self._recover(shard, asked, asked.request_id))
-            raise
-
-    async def _recover(self, shard: Shard, asked: Asked, request_id: str) -> None:
-        with suppress(CasqueError):
-            if await shard.answered(request_id):
-                await self._shards.give_back(await self._at(shard, asked, asked.limit))
+        # If its leader died over it, what it may have claimed is not given back: the caller may repeat the request,
+        # here or through another broker, and be given these very jobs. Without that their leases run out.
+        return await shard.at_once(lambda one: self._at(shard, asked, limit, of=one))
 
     async def _with_work(self, shards: Sequence[Shard], asked: Asked) -> list[Shard]:
         return await self._of_those_there(
             shards, lambda shard: shard.at_once(lambda one: one.has_due(asked.entrypoints, asked.zones))
         )
 
-    @staticmethod
-    async def _of_those_there(shards: Sequence[Shard], ask: Callable[[Shard], Awaitable[bool]]) -> list[Shard]:
+    async def _of_those_there(self, shards: Sequence[Shard], ask: Callable[[Shard], Awaitable[bool]]) -> list[Shard]:
         """Those that say yes, of those that can be asked just now."""
-        answers = await together(map(ask, shards))
-        for shard, answer in zip(shards, answers, strict=True):
-            if isinstance(answer, BaseException) and not shard.is_away(answer):
-                raise answer
-        return [shard for shard, answer in zip(shards, answers, strict=True) if answer is True]
+        there: list[Shard] = []
+        for shard, answer in zip(shards, await in_time(map(ask, shards), clock=self._clock), strict=True):
+            if not answer.done():
+                answer.cancel()  # it hangs; nothing is changed by a question
+            elif (error := answer.exception()) is None:
+                there += [shard] if answer.result() else []
+            elif not shard.is_away(error):
+                raise error
+        return there
 
     async def _at(
         self, shard: Shard, asked: Asked, limit: int, wait_s: float = 0.0, of: QueueService | None = None

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from itertools import combinations
 from typing import Any
 
-from casque.errors import CasqueError, JobNotFoundError, LeaseLostError
+from casque.errors import CasqueError, JobNotFoundError, LeaseLostError, ZoneLeaseLostError
 from casque.state.machine import LEASE_RAN_OUT
 from casque.testing.world.asked import Call, Request, Told, Verb
 from casque.testing.world.history import Claim, History
 from casque.testing.world.invariants import Invariant
-from casque.types import PLAIN_RULES, Admission, Ending, JobState
+from casque.types import PLAIN_RULES, Admission, Ending, JobState, ZoneLease
 
 
 class Answers:
@@ -58,6 +58,12 @@ class Answers:
                 self._looked(call, answer)
             case Verb.SCHEDULE:
                 self._scheduled(call.request)
+            case Verb.LEASE_ZONE:
+                self._zone_leased(call.request, answer)
+            case Verb.BEAT_ZONE:
+                self._zone_beaten(call)
+            case Verb.RELEASE_ZONE:
+                self._zone_released(call.request)
 
     def refused(self, call: Call, error: BaseException) -> None:
         """It never happened, says the answer."""
@@ -87,6 +93,12 @@ class Answers:
 
     def _check_reason(self, request: Request, error: BaseException) -> None:
         """Who asks about a job has heard of it, and what has ended never comes back."""
+        if isinstance(error, ZoneLeaseLostError):
+            self._h.demand(
+                not self._h.holds_zone(error.zone, error.token),
+                Invariant.CURRENT,
+                lambda: f"{request} was refused ({error}), and the lease goes on",
+            )
         if request.job_id is None:
             return
         record = self._h.record(request.job_id)
@@ -164,13 +176,18 @@ class Answers:
                 lambda: f"{request} and another were told of one lease: {leases}",
             )
             claim.holder = request
+            h.demand(
+                claim.under is None or claim.under == request.zone_token,
+                Invariant.LEASED,
+                lambda: f"{request} got a job of {claim.zone}, which the lease {claim.under} had",  # noqa: B023
+            )
             if not claim.fifo:
                 self._check_order(request, claim)
         if request.request_id is not None and leases:
             first = request.answer = request.answer or leases
             # A repeated dequeue gets those of its leases that it still has.
             h.demand(
-                set(leases) <= set(first) or set(first) <= set(leases),
+                set(leases) <= set(first) or set(first) <= set(leases) or not h.keeps_claims,
                 Invariant.ONE_EFFECT,
                 lambda: f"{request} was told {first} and then {leases}",
             )
@@ -265,8 +282,9 @@ class Answers:
             return
         request, h = call.request, self._h
         first = min(other.asked_at for other in request.calls)
-        lives = {life for other in request.calls for life in other.via}
-        landed = [purged for at, life, purged in h.purged if at >= first and life in lives]
+        landed = [
+            purged for at, life, purged in h.purged if at >= first and any(life in other.via for other in request.calls)
+        ]
         h.demand(
             any(purged >= count for purged in landed) or (h.is_ring and sum(landed) >= count),
             Invariant.DURABLE,
@@ -277,11 +295,13 @@ class Answers:
     def _gated(self, call: Call) -> None:
         request, h = call.request, self._h
         first = min(other.asked_at for other in request.calls)
-        h.demand(
-            h.state.gates.of(request.scope) is request.gate or h.gated.get(request.scope, -1.0) >= first,
-            Invariant.DURABLE,
-            lambda: f"{request} was answered, and the gate is {h.state.gates.of(request.scope)}",
-        )
+        for shard in h.walked(first):
+            gate = shard.state.gates.of(request.scope)
+            h.demand(
+                gate is request.gate or shard.gated.get(request.scope, -1.0) >= first,
+                Invariant.DURABLE,
+                lambda: f"{request} was answered, and the gate is {gate}",  # noqa: B023  called at once
+            )
 
     def _zoned(self, call: Call) -> None:
         request, h = call.request, self._h
@@ -326,6 +346,43 @@ class Answers:
             any(request.source in state.schedules for state in self._h.everything()),
             Invariant.DURABLE,
             lambda: f"{request} was answered, and there is no schedule {request.source}",
+        )
+
+    # --- Leases of zones ---
+
+    def _zone_leased(self, request: Request, lease: ZoneLease | None) -> None:
+        if lease is None:
+            return
+        h, tenancy = self._h, self._h.tenancy(lease.token)
+        h.demand(
+            tenancy is not None and tenancy.zone == request.source == lease.zone,
+            Invariant.DURABLE,
+            lambda: f"{request} was answered {lease}, which is not stored",
+        )
+        assert tenancy is not None
+        h.demand(
+            tenancy.holder is None or tenancy.holder is request,
+            Invariant.TOKENS,
+            lambda: f"{request} and {tenancy.holder} were given one lease: {lease}",
+        )
+        tenancy.holder = request
+        self._same_answer(request, lease.token)
+
+    def _zone_beaten(self, call: Call) -> None:
+        request, h = call.request, self._h
+        tenancy = h.tenancy(request.token or 0)
+        h.demand(
+            tenancy is not None
+            and (tenancy.beaten_at >= call.asked_at or not h.holds_zone(request.source, request.token or 0)),
+            Invariant.DURABLE,
+            lambda: f"{request} of {request.source} was answered, and the lease was not renewed",
+        )
+
+    def _zone_released(self, request: Request) -> None:
+        self._h.demand(
+            not self._h.holds_zone(request.source, request.token or 0),
+            Invariant.DURABLE,
+            lambda: f"{request} of {request.source} was answered, and the lease goes on",
         )
 
     def _looked(self, call: Call, position: int) -> None:

@@ -35,6 +35,9 @@ class Verb(StrEnum):
     REQUEUE = "requeue stale"
     LOOK = "look"
     SCHEDULE = "schedule"
+    LEASE_ZONE = "lease zone"
+    BEAT_ZONE = "heartbeat zone"
+    RELEASE_ZONE = "release zone"
 
 
 class Told(StrEnum):
@@ -72,6 +75,7 @@ class Request:
         "timeout_ms",
         "token",
         "verb",
+        "zone_token",
         "zones",
     )
 
@@ -94,6 +98,7 @@ class Request:
         crashed: bool = False,
         zones: tuple[str, ...] | None = None,
         rules: ZoneRules | None = None,
+        zone_token: int | None = None,
     ) -> None:
         self.number = number
         self.verb = verb
@@ -107,7 +112,7 @@ class Request:
         self.parts = parts
         """The acks and nacks of a settle: each is held to account like one that was asked for by itself."""
         self.source = source
-        """Of an admission, whose batch has the number of the request; the schedule or the zone that is to change."""
+        """Of an admission, whose batch has the number of the request; the schedule that is to change; the zone."""
         self.gate = gate
         self.scope = scope
         """What the gate is of: an entrypoint, or None for the whole queue."""
@@ -117,6 +122,8 @@ class Request:
         """Those that a dequeue takes from; None: from all, and from none."""
         self.rules = rules
         """What a zone's are to be."""
+        self.zone_token = zone_token
+        """Of the lease on a zone that it shows, as it is stored."""
         self.calls: list[Call] = []
         self.answer: Any = None
         """The first answer that was not empty."""
@@ -157,6 +164,13 @@ class Request:
         return " ".join(parts)
 
 
+class _Anyone(set["Life"]):
+    """Every process."""
+
+    def __contains__(self, life: object) -> bool:
+        return True
+
+
 class Call:
     """One attempt of a request, through one process."""
 
@@ -172,8 +186,9 @@ class Call:
         self.landed = life.world.history.position
         """How far the history had got."""
         self.told = Told.PENDING
-        self.via = {life}
-        """The processes that may have carried it out: the caller's own, and every broker that it reached."""
+        self.via: set[Life] = _Anyone() if life.world.layout.served else {life}
+        """The processes that may have carried it out: the caller's own, and every broker that it reached. What goes
+        through a stream is not followed: any may have."""
         self.parts = [Call(part, life) for part in request.parts]
         for part in self.parts:
             part.via = self.via

@@ -16,14 +16,13 @@ from casque.codec.staged import StagedJobs
 from casque.errors import CasqueError, CorruptQueueError, LeaseLostError, UnknownOutcomeError
 from casque.service import Outcome
 from casque.settings import milliseconds
-from casque.state import State
 from casque.testing.world.asked import Call, Request, Send, Told, Verb
 from casque.testing.world.calendar import STEADY
 from casque.testing.world.history import History
 from casque.testing.world.invariants import Invariant, Violation
 from casque.testing.world.profile import Fault
 from casque.testing.world.wire import CALL
-from casque.types import Admission, Gate, Missed, ZoneRules
+from casque.types import Admission, Gate, Missed, ZoneLease, ZoneRules
 
 if TYPE_CHECKING:
     from casque.testing.world.life import Life
@@ -37,7 +36,16 @@ TOGETHER = 0.35
 """The share of workers who tell what became of all their jobs in one call."""
 BRISK = 0.85
 NOT_DONE = (Verb.NACK, Verb.NACK, Verb.SNOOZE, Verb.WITHDRAW)
-NEVER_REPEATED = (Verb.HEARTBEAT, Verb.REQUEUE, Verb.LOOK, Verb.SCHEDULE, Verb.RESIZE, Verb.TIDY)
+NEVER_REPEATED = (
+    Verb.HEARTBEAT,
+    Verb.REQUEUE,
+    Verb.LOOK,
+    Verb.SCHEDULE,
+    Verb.RESIZE,
+    Verb.TIDY,
+    Verb.BEAT_ZONE,
+    Verb.RELEASE_ZONE,
+)
 ZONES = ("acme", "globex", "initech")
 FIFO_ZONES = ("belt", "line", "queue")
 SIZES = (1, 2, 2, 3, 4)
@@ -63,7 +71,7 @@ class Crew:
         self._rng: Random = life.rng
         # Beside a leader it is refused every time, which is worth seeing now and then.
         layout = life.world.layout
-        self._small = 0.05 if layout.led else 0.0 if layout.ring else SMALL
+        self._small = 0.0 if layout.ring else 0.05 if layout.led else SMALL
         # In some worlds zones are busy and the ring is resized all the time. In others zones run empty, so that older
         # sizes are forgotten.
         self._leisure_s = 1.5 if not layout.ring else 0.7 if life.world.restless else 3.0
@@ -84,11 +92,11 @@ class Crew:
                 self._start(self._resize(), "casque crew")
                 self._start(self._tidy(), "casque crew")
                 self._start(self._repeat(), "casque crew")
-            else:
-                self._start(self._schedule(), "casque crew")
-                self._start(self._keep_gates(), "casque crew")
+            self._start(self._schedule(), "casque crew")
+            self._start(self._keep_gates(), "casque crew")
             if self._world.zoned:
                 self._start(self._keep_zones(), "casque crew")
+                self._start(self._hold_zones(), "casque crew")
         for loop in (self._wander, self._work, self._work, *([self._work] * self._world.layout.ring)):
             self._start(loop(), "casque crew")
 
@@ -120,7 +128,7 @@ class Crew:
         """Somebody pauses or drains the queue, or an entrypoint of it, and opens it again soon, if nobody else does."""
         rng, history = self._rng, self._world.history
         while await self._pause(8.0):
-            closed = _closed(history.state)
+            closed = _closed(history)
             scope = rng.choice(closed) if closed else rng.choice((None, *ENTRYPOINTS))
             if not closed:
                 await self._ask(self._gate_request(rng.choice((Gate.PAUSED, Gate.DRAINING)), scope))
@@ -135,6 +143,20 @@ class Crew:
             zone = rng.choice(paused) if paused else rng.choice(self._zones)
             await self._ask(self._zone_request(zone, paused=not paused and rng.random() < 0.3))
 
+    async def _hold_zones(self) -> None:
+        """Somebody takes a zone for itself, works on its jobs, and lets it go, or forgets to."""
+        rng = self._rng
+        while await self._pause(1.5):
+            lease = await self._ask(self._lease_zone_request(rng.choice(self._zones)))
+            while lease is not None and not self._world.healed and rng.random() < 0.7:
+                for job_id, token in await self._ask(self._held_dequeue_request(lease)) or ():
+                    await self._work_on(job_id, token)
+                await self._life.clock.sleep(rng.uniform(4.0, 8.0) if rng.random() < 0.1 else rng.expovariate(3.0))
+                if rng.random() < 0.5:
+                    await self._ask(self._on_zone(Verb.BEAT_ZONE, lease))
+            if lease is not None and rng.random() < 0.8:
+                await self._ask(self._on_zone(Verb.RELEASE_ZONE, lease))
+
     async def _resize(self) -> None:
         """Somebody changes the size of the ring."""
         rng = self._rng
@@ -148,7 +170,7 @@ class Crew:
 
     async def _work(self) -> None:
         while True:
-            while self._world.healed and (closed := _closed(self._world.history.state)):
+            while self._world.healed and (closed := _closed(self._world.history)):
                 await self._ask(self._gate_request(Gate.OPEN, closed[0]))
                 await self._life.clock.sleep(self._rng.expovariate(4.0))
             while self._world.healed and (paused := _paused(self._world.history)):
@@ -366,11 +388,37 @@ class Crew:
 
         return self._request(Verb.ZONE, send, source=zone, rules=rules)
 
+    def _lease_zone_request(self, zone: str) -> Request:
+        lease = self._rng.choice((1.5, 3.0, 6.0))
+
+        def send(_: int, request_id: str | None) -> Send:
+            return lambda life: life.queue.lease_zone(zone, lease=lease, request_id=request_id)
+
+        return self._request(Verb.LEASE_ZONE, send, source=zone)
+
+    def _held_dequeue_request(self, lease: ZoneLease) -> Request:
+        batch, wait = self._rng.choice((1, 2, 4)), self._rng.choice((0.0, 0.5))
+
+        def send(_: int, request_id: str | None) -> Send:
+            return lambda life: life.queue.dequeue(batch_size=batch, wait=wait, zone_lease=lease, request_id=request_id)
+
+        own = self._world.history.own(lease.token)
+        return self._request(Verb.DEQUEUE, send, zones=(lease.zone,), zone_token=own)
+
+    def _on_zone(self, verb: Verb, lease: ZoneLease) -> Request:
+        def send(*_: Any) -> Send:
+            if verb is Verb.BEAT_ZONE:
+                return lambda life: life.queue.heartbeat_zone(lease)
+            return lambda life: life.queue.release_zone(lease)
+
+        own = self._world.history.own(lease.token)
+        return self._request(verb, send, source=lease.zone, token=lease.token, zone_token=own)
+
     def _resize_request(self, size: int) -> Request:
-        return self._request(Verb.RESIZE, lambda *_: lambda life: life.builders.builder().resize(size))
+        return self._request(Verb.RESIZE, lambda *_: lambda life: life.builder().resize(size))
 
     def _tidy_request(self) -> Request:
-        return self._request(Verb.TIDY, lambda *_: lambda life: life.builders.builder().tidy())
+        return self._request(Verb.TIDY, lambda *_: lambda life: life.builder().tidy())
 
     def _admit_request(self) -> Request:
         """Staged anew with every attempt, as a task that is run twice does it."""
@@ -623,10 +671,11 @@ class Crew:
         self._world.trace.note(self._life.name, f"{call.request} -> {told}")
 
 
-def _closed(state: State) -> list[str | None]:
+def _closed(history: History) -> list[str | None]:
     """What is paused or being drained."""
-    whole: list[str | None] = [] if state.gates.queue is Gate.OPEN else [None]
-    return whole + sorted(state.gates.entrypoints)
+    gates = [shard.state.gates for shard in history.walked()]
+    whole: list[str | None] = [] if all(one.queue is Gate.OPEN for one in gates) else [None]
+    return whole + sorted({name for one in gates for name in one.entrypoints})
 
 
 def _paused(history: History) -> list[str]:

@@ -10,6 +10,7 @@ from casque.codec.log import Segment
 from casque.state import State
 from casque.testing.world.asked import Request, Verb
 from casque.testing.world.invariants import Invariant, Violation
+from casque.testing.world.tenancies import Tenancy
 from casque.types import Gate, JobRecord
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ class Claim:
         "life",
         "promised",
         "token",
+        "under",
         "zone",
     )
 
@@ -80,6 +82,8 @@ class Claim:
         """The best job of each line that was there to be claimed and was left."""
         self.holder: Request | None = None
         """The dequeue that was told of it."""
+        self.under: int | None = None
+        """The lease that its zone had before the commit and after it."""
 
 
 class History:
@@ -98,6 +102,10 @@ class History:
         self.claims: dict[int, Claim] = {}
         self.requests: list[Request] = of.requests if of else []
         self.by_job: dict[str, list[Request]] = of.by_job if of else {}
+        self.tenancies: dict[int, Tenancy] = {}
+        """Leases of zones, by token."""
+        self.by_zone: dict[str, list[Request]] = of.by_zone if of else {}
+        """What was asked about leases of zones."""
         self.purges: list[Request] = of.purges if of else []
         self.purged: deque[tuple[float, Life, int]] = of.purged if of else deque(maxlen=256)
         """When, by whom and how many dead jobs were purged by one commit."""
@@ -110,7 +118,7 @@ class History:
         """When the rules of a zone were last changed."""
         self.requeues: list[Request] = []
         self.resizes: list[Request] = of.resizes if of else []
-        self.schedulings: dict[str, list[Request]] = {}
+        self.schedulings: dict[str, list[Request]] = of.schedulings if of else {}
         """Who wanted to change a schedule, by its name."""
         self.expired: deque[tuple[float, Life, int]] = deque(maxlen=256)
         """When, by whom and how many leases were taken back by one commit."""
@@ -132,6 +140,8 @@ class History:
             self.resizes.append(request)
         elif request.verb is Verb.SCHEDULE:
             self.schedulings.setdefault(request.source, []).append(request)
+        elif request.verb in (Verb.LEASE_ZONE, Verb.BEAT_ZONE, Verb.RELEASE_ZONE):
+            self.by_zone.setdefault(request.source, []).append(request)
 
     def concerning(self, job_id: str, verb: Verb, token: int | None = None) -> list[Request]:
         """The requests on a job that may have happened; with a token only those that could act on its lease."""
@@ -140,6 +150,18 @@ class History:
             for request in self.by_job.get(job_id, ())
             if request.verb is verb and (token is None or request.token in (None, token)) and request.possible
         ]
+
+    def on_zone(self, zone: str, verb: Verb) -> list[Request]:
+        return [request for request in self.by_zone.get(zone, ()) if request.verb is verb]
+
+    def tenancy(self, token: int) -> Tenancy | None:
+        """By the token that callers know."""
+        return self.tenancies.get(token)
+
+    def holds_zone(self, zone: str, token: int) -> bool:
+        """Whether this lease goes on, by the token that callers know."""
+        lease = self.state.zone_leases.get(zone)
+        return lease is not None and lease.token == token
 
     def may_open(self, entrypoint: str, closed: Gate) -> bool:
         """Whether a gate of this entrypoint may have stood open for a moment inside a commit, where nobody sees it."""
@@ -151,6 +173,8 @@ class History:
     # --- What has landed, whichever shard it is in ---
 
     is_ring = False
+    keeps_claims = True
+    """Whether a dequeue that is repeated gets what it was given, as far as it still has it."""
 
     @property
     def position(self) -> int:

@@ -21,6 +21,7 @@ class Invariant(StrEnum):
     ORDER = "8 the best ready job is claimed first"
     FIFO = "8 a FIFO zone is worked off in its order, one job at a time"
     ZONES = "8 a zone's rules hold: no more of its jobs run than may, and none while it is paused"
+    LEASED = "8 a leased zone gives its jobs to its holder alone"
     ARCHIVED = "9 what was finished is in the archive once, as the log tells it, before the log forgets"
     TRIES = "9 a job's tries are what happened to it"
     COUNTED = "9 a crash and a snooze are no attempts, and a failure is no crash"

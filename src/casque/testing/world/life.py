@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from contextvars import ContextVar, copy_context
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from casque.client.opening import Parts
 from casque.client.payloads import BytesCodec
 from casque.client.queue import Queue
+from casque.client.remote import RemoteQueue
 from casque.client.small import BrokerQueue, DirectQueue
 from casque.clock import Random
-from casque.codec.head import Owner
+from casque.codec.head import KEY, Owner
 from casque.codec.ring import shard_prefix
 from casque.engine.committer import Committer, Decide
 from casque.engine.direct import DirectCommit
@@ -20,6 +22,7 @@ from casque.engine.embedded import EmbeddedService
 from casque.engine.staging import Staging
 from casque.errors import CasqueError, UnknownOutcomeError
 from casque.journal.port import Sighting
+from casque.ring.building import Builder
 from casque.service import QueueService
 from casque.state import State
 from casque.storage.below import StoreBelow
@@ -31,7 +34,9 @@ from casque.testing.world.history import History
 from casque.testing.world.invariants import Invariant
 from casque.testing.world.line import Line
 from casque.testing.world.ring import RingHistory
+from casque.testing.world.server import ServedBroker, led_shards, remote_queue
 from casque.testing.world.steps import same_state
+from casque.testing.world.streams import ClientStream, Transport
 from casque.testing.world.tailer import Tailer
 from casque.testing.world.wire import followed
 
@@ -40,6 +45,7 @@ if TYPE_CHECKING:
 
 FOLLOWED = 0.5
 """The share of processes in which somebody follows the log."""
+SLEEP_MAX_S = 12.0
 CURRENT: ContextVar[Life | None] = ContextVar("life", default=None)
 """Whose code is running: every task that it makes dies with it."""
 
@@ -51,6 +57,12 @@ def task_factory(loop: asyncio.AbstractEventLoop, coro: Any, **kwargs: Any) -> a
         life.tasks[task] = None
         task.add_done_callback(life.forget)
     return task
+
+
+def routed(callback: Callable[[], object]) -> Callable[[], object]:
+    """A timer of the process whose code is running: it waits while that is stopped, and dies with it."""
+    life = CURRENT.get()
+    return callback if life is None else partial(life.deliver, callback)
 
 
 class Node:
@@ -107,15 +119,24 @@ class Life:
         self.tasks: dict[asyncio.Task[Any], None] = {}
         self.clock = LifeClock(node.clock, self, world.loop)
         self._stopped = False
+        self._sleepy = False
         self._held: list[Callable[[], object]] = []
         self.line = Line(world.bucket, self, Random(f"{world.seed}/{self.name}/line"))
         self.queue = Queue(_WatchedParts(self, self.line, "queue", self.name), BytesCodec(), worker=self.name)
-        self.broker: SimulatedBroker | None = None
+        self.broker: SimulatedBroker | ServedBroker | None = None
+        self.streams: dict[ClientStream, None] = {}
+        """Those that its clients have open."""
+        self.served: dict[ClientStream, None] = {}
+        """Those that its server has taken."""
+        self.streams_begun = 0
+        self.listening: Transport | None = None
+        self._remote: RemoteQueue | None = None
         if world.layout.led:
-            self.broker = SimulatedBroker(self, _WatchedParts(self, self.line, "broker", ANYBODY))
-            self.queue._embedded = followed(self)  # noqa: SLF001
+            brokers = _WatchedParts(self, self.line, "broker", ANYBODY)
+            self.broker = ServedBroker(self, brokers) if world.layout.served else SimulatedBroker(self, brokers)
+            self._remote = remote_queue(self, "remote") if world.layout.served else followed(self)
+            self.queue._embedded = self._remote  # noqa: SLF001
         self.builders = _WatchedParts(self, self.line, "builder", None)
-        """For whoever makes or resizes a ring."""
         self.direct: DirectCommit | None = None
         self.small = self._small_queue(self.line)
         self._opened = False
@@ -123,6 +144,10 @@ class Life:
         self._crew = Crew(self)
         self._context = copy_context()
         self._context.run(CURRENT.set, self)
+
+    def builder(self) -> Builder:
+        """For whoever makes or resizes a ring."""
+        return self.builders.builder(led_shards(self, self.builders) if self.world.layout.led else None)
 
     def staging(self) -> Staging:
         """For whoever stages jobs in this process."""
@@ -160,9 +185,9 @@ class Life:
 
     async def _live(self) -> None:
         try:
-            if self.world.layout.ring:
-                # Whoever comes first makes it; the others find that out.
-                await self.builders.builder().create(self.rng.choice((1, 2, 3)))
+            if self.world.layout.ring and KEY not in self.world.bucket.objects:
+                # The first ones make it, perhaps at the same time.
+                await self.builder().create(self.rng.choice((1, 2, 3)))
             if self.broker is None:
                 await self.queue.__aenter__()
             else:
@@ -172,6 +197,9 @@ class Life:
         except CasqueError as error:
             self.world.trace.note(self.name, f"could not open: {error}")
             self.world.loop.call_soon(self.node.crash)
+            return
+        except Exception as error:  # noqa: BLE001  a bug: nobody waits for this task
+            self.world.found(Invariant.EXPECTED, f"{self.name} could not open: {error!r}")
             return
         self._opened = True
         if self.world.layout.followed and not self.world.healed and self.rng.random() < FOLLOWED:
@@ -191,6 +219,8 @@ class Life:
             await self.queue.__aexit__(None, None, None)
         else:
             await self.broker.stop()
+            if self._remote is not None and self.world.layout.served:
+                await self._remote.close()
         if isinstance(self.small, BrokerQueue) and not self.world.layout.ring:
             await self.small.__aexit__(None, None, None)
         self.world.trace.note(self.name, "closed")
@@ -200,6 +230,10 @@ class Life:
         """No code of this life reaches the store, a timer or a caller's answer any more; what is left unwinds."""
         self.dead = True
         self._held.clear()
+        for stream in list(self.streams):
+            stream.client_died()
+        for stream in list(self.served):
+            stream.peer_died()
         for task in list(self.tasks):
             task.cancel()
 
@@ -253,6 +287,27 @@ class Life:
             self.world.loop.call_soon(self._leave_in, call, rounds - 1)
         else:
             call.cancel()
+
+    @property
+    def stopped(self) -> bool:
+        return self._stopped
+
+    def sleep_over_a_write(self) -> None:
+        """The process is stopped when its next write has arrived, before it hears of that."""
+        self._sleepy = True
+
+    def arrived(self) -> None:
+        """A write has reached the store."""
+        if self._sleepy and not self._stopped:
+            self._sleepy = False
+            self.stop()
+            self._sleep_on(self.world.history.position, self.world.loop.time() + SLEEP_MAX_S)
+
+    def _sleep_on(self, position: int, until: float) -> None:
+        if self.world.loop.time() >= until or self.world.layout.collected(self.world.bucket.objects) > position:
+            self.go_on()
+        else:
+            self.world.loop.call_later(0.25, self._sleep_on, position, until)
 
     def stop(self) -> None:
         """As by SIGSTOP."""

@@ -6,6 +6,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from contextvars import Context
+from functools import partial
 from heapq import heappop, heappush
 from typing import TypeVarTuple, Unpack
 
@@ -32,6 +33,9 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
         self._numbered = 0
         self.set_debug(False)
+        self.route: Callable[[Callable[[], object]], Callable[[], object]] = lambda callback: callback
+        """Wraps the timers of `asyncio.timeout`, which knows no clock but the loop's: those of a process that is
+        stopped wait until it goes on."""
 
     def time(self) -> float:
         return self._now
@@ -46,9 +50,14 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def call_later(
         self, delay: float, callback: Callable[[Unpack[Ts]], object], *args: *Ts, context: Context | None = None
     ) -> asyncio.TimerHandle:
-        return self.call_at(self._now + delay, callback, *args, context=context)
+        return self._set_timer(self._now + delay, callback, *args, context=context)
 
     def call_at(
+        self, when: float, callback: Callable[[Unpack[Ts]], object], *args: *Ts, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        return self._set_timer(when, self.route(partial(callback, *args)), context=context)
+
+    def _set_timer(
         self, when: float, callback: Callable[[Unpack[Ts]], object], *args: *Ts, context: Context | None = None
     ) -> asyncio.TimerHandle:
         handle = asyncio.TimerHandle(when, callback, args, self, context)

@@ -23,6 +23,9 @@ class Fault(StrEnum):
     """Arrives twice; the sender hears of the first, the second meets its condition again."""
     HIDDEN = "hidden retry"
     """Sent twice by a client library, which tells its caller only of the second: one's own success looks lost."""
+    UNSYNCED = "sync failed"
+    """Written and not made durable: unknown to its sender. It lands when a later request for the key makes it durable,
+    and is gone if the power fails before."""
     THROTTLED = "throttled"
     """Refused by the store: surely nothing was written."""
     SLOW = "slow"
@@ -32,11 +35,17 @@ class Fault(StrEnum):
     CRASH_IN_WRITE = "crash in write"
     CLOSE = "close"
     PAUSE = "pause"
+    SLEEP = "sleep over a write"
+    """Stopped with the answer to a write under way, until the log is collected beyond it."""
     PARTITION = "partition"
     OUTAGE = "outage"
     """For a while the store refuses every write of a node, and says so."""
     CLOCK_JUMP = "clock jump"
+    POWER = "power failure"
+    """Every process dies at once, and with them what was not synced."""
     CALLER_LEFT = "caller left"
+    CUT = "connection cut"
+    """Between a caller and a broker, or two brokers: each side finds out by itself."""
 
 
 def _settings() -> QueueSettings:
@@ -69,6 +78,8 @@ class Profile:
     writes: Mapping[Fault, float] = field(default_factory=dict)
     reads: Mapping[Fault, float] = field(default_factory=dict)
     crash_in_write: float = 0.0
+    cuts: float = 0.0
+    """The chance that a message between processes finds its connection cut."""
     every_s: Mapping[Fault, float] = field(default_factory=dict)
     skew_s: float = 0.0
     """How far apart wall clocks may be set."""
@@ -98,10 +109,12 @@ ROUGH = Profile(
     },
     reads={Fault.READ_FAILED: 0.02, Fault.READ_SLOW: 0.03},
     crash_in_write=0.01,
+    cuts=0.01,
     every_s={
         Fault.CRASH: 25.0,
         Fault.CLOSE: 40.0,
         Fault.PAUSE: 25.0,
+        Fault.SLEEP: 40.0,
         Fault.PARTITION: 30.0,
         Fault.OUTAGE: 30.0,
         Fault.CLOCK_JUMP: 20.0,
@@ -123,10 +136,12 @@ BRUTAL = Profile(
     },
     reads={Fault.READ_FAILED: 0.1, Fault.READ_SLOW: 0.08},
     crash_in_write=0.03,
+    cuts=0.03,
     every_s={
         Fault.CRASH: 10.0,
         Fault.CLOSE: 25.0,
         Fault.PAUSE: 12.0,
+        Fault.SLEEP: 20.0,
         Fault.PARTITION: 12.0,
         Fault.OUTAGE: 12.0,
         Fault.CLOCK_JUMP: 6.0,
@@ -134,4 +149,13 @@ BRUTAL = Profile(
     skew_s=20.0,
     drift=0.1,
 )
-PROFILES = {profile.name: profile for profile in (CALM, ROUGH, BRUTAL)}
+DISK = Profile(
+    name="disk",
+    writes={Fault.UNSYNCED: 0.15, Fault.THROTTLED: 0.05},
+    reads={Fault.READ_FAILED: 0.02},
+    crash_in_write=0.01,
+    every_s={Fault.POWER: 40.0, Fault.CRASH: 30.0, Fault.OUTAGE: 40.0, Fault.CLOSE: 40.0},
+    skew_s=1.0,
+)
+"""Local files on a disk that fails to sync, in a machine whose power fails. Half of the later syncs fail, too."""
+PROFILES = {profile.name: profile for profile in (CALM, ROUGH, BRUTAL, DISK)}

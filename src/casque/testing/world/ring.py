@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from casque.codec.head import KEY
+from casque.codec.member import FOLDER
 from casque.codec.ring import SHARDS, RingHead, decode_ring
 from casque.ring.numbers import inner
 from casque.state import State
@@ -21,6 +22,7 @@ from casque.testing.world.invariants import Invariant
 from casque.testing.world.layout import SETTLED_MS, Layout
 from casque.testing.world.onlooker import Effect
 from casque.testing.world.steps import Steps
+from casque.testing.world.tenancies import Tenancy
 from casque.types import JobRecord
 
 if TYPE_CHECKING:
@@ -36,8 +38,10 @@ class RingHistory(History):
 
     is_ring = True
 
-    def __init__(self, now: Callable[[], float]) -> None:
+    def __init__(self, now: Callable[[], float], *, led: bool = False) -> None:
         super().__init__(now)
+        # A shard whose leader is gone is not waited for by those who could claim elsewhere.
+        self.keeps_claims = not led
         self.shards: dict[int, History] = {}
         self.root: RingHead | None = None
         self.roots: list[tuple[float, int]] = []
@@ -59,6 +63,14 @@ class RingHistory(History):
     def claim(self, token: int) -> Claim | None:
         own, shard = inner(token)
         return self.shards[shard].claim(own) if shard in self.shards else None
+
+    def tenancy(self, token: int) -> Tenancy | None:
+        own, shard = inner(token)
+        return self.shards[shard].tenancy(own) if shard in self.shards else None
+
+    def holds_zone(self, zone: str, token: int) -> bool:
+        own, shard = inner(token)
+        return shard in self.shards and self.shards[shard].holds_zone(zone, own)
 
     def own(self, token: int) -> int:
         return inner(token)[0]
@@ -86,10 +98,11 @@ class RingSteps:
         self._steps: dict[int, Steps] = {}
         self._objects: dict[int, dict[str, Stored]] = {}
         self._forgotten = 0
+        self._members: Counter[Effect] = Counter()
 
     @property
     def effects(self) -> Counter[Effect]:
-        counted = Counter({Effect.RING: len(self._history.roots), Effect.FORGOTTEN: self._forgotten})
+        counted = Counter({Effect.RING: len(self._history.roots), Effect.FORGOTTEN: self._forgotten}) + self._members
         for steps in self._steps.values():
             counted.update(steps.effects)
         return +counted
@@ -98,6 +111,9 @@ class RingSteps:
         if key == KEY:
             self._root_changed(decode_ring(objects[key].body))
             return
+        if key.startswith(FOLDER):
+            self._members[Effect.MEMBER] += 1
+            return  # who tries to lead, which no promise rests on
         token, name = self._parsed(key)
         own = self._objects.setdefault(token, {})
         own[name] = objects[key]
@@ -107,6 +123,9 @@ class RingSteps:
         self._check_places(token)
 
     def deleted(self, key: str) -> None:
+        if key.startswith(FOLDER):
+            self._members[Effect.DELETION] += 1
+            return
         token, name = self._parsed(key)
         self._objects[token].pop(name)
         self._steps[token].deleted(name)
@@ -149,26 +168,30 @@ class RingSteps:
         """What this shard holds is in no other, and where the root would look for it."""
         h = self._history
         state = h.shards[token].state
-        if not state.jobs:
+        if not state.jobs and not state.zone_leases:
             return
         root = h.root
         h.demand(
             root is not None and token < root.walked,
             Invariant.REACHED,
-            lambda: f"there are jobs in shard {token}, and nobody looks there: {root}",
+            lambda: f"there is something in shard {token}, and nobody looks there: {root}",
         )
         assert root is not None
-        places = [*state.zone_jobs, *state.places.keys]
+        places = _places(state)
         for other, shard in h.shards.items():
             if other != token:
-                held = shard.state
-                twice = [place for place in places if place in held.zone_jobs or place in held.places.keys]
+                twice = sorted(places & _places(shard.state))
                 h.demand(
                     not twice,
                     Invariant.ONE_PLACE,
                     lambda: f"{twice} is in shard {token} and in shard {other}: {root}",  # noqa: B023
                 )
-        lost = [place for place in places if token not in root.homes(place)]
+        lost = [place for place in sorted(places) if token not in root.homes(place)]
         h.demand(
             not lost, Invariant.REACHED, lambda: f"{lost} is in shard {token}, and nobody would look there: {root}"
         )
+
+
+def _places(state: State) -> set[str]:
+    """Zones that have jobs or a lease here, and unique keys outside all zones."""
+    return {*state.zone_jobs, *state.places.keys, *state.zone_leases}

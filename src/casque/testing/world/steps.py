@@ -20,6 +20,7 @@ from casque.testing.world.history import Claim, Fate, History, Key, Line, order
 from casque.testing.world.invariants import Invariant
 from casque.testing.world.layout import Layout
 from casque.testing.world.onlooker import Effect
+from casque.testing.world.tenancies import check_tenancies
 from casque.types import PLAIN_RULES, Ending, Gate, JobRecord, JobState, Schedule, ZoneRules
 
 if TYPE_CHECKING:
@@ -126,6 +127,7 @@ class _Step:
         self._check_schedules()
         self._check_gates()
         self._check_rules()
+        check_tenancies(h, self._old, self._new, self._sender)
         if self._claimed:
             self._check_claims()
         if self._expired:
@@ -142,10 +144,11 @@ class _Step:
             lambda: f"position {new.position} was written over position {old.position}",
         )
         writer, number = self._writer, self._number
+        expected, forgotten = old.writers_with(writer, number)
         h.demand(
             writer in self._sender.writers
             and number > old.writers.get(writer, 0)
-            and list(new.writers.items()) == list(old.writers_with(writer, number).items()),
+            and (list(new.writers.items()), new.writers_forgotten) == (list(expected.items()), forgotten),
             Invariant.ONE_HISTORY,
             lambda: f"position {new.position}: the table of writers does not follow from the one before",
         )
@@ -356,11 +359,18 @@ class _Step:
                 ),
             )
 
+    def _held_throughout(self, zone: str | None) -> int | None:
+        """The token of the lease that this zone had before the commit and has after it."""
+        before, after = self._old.zone_leases.get(zone or ""), self._new.zone_leases.get(zone or "")
+        return before.token if before is not None and after is not None and before.token == after.token else None
+
     def _may_be_held_back(self, record: JobRecord) -> bool:
         """Whether its zone may have to wait, so that others come first."""
         zone = record.spec.zone
         return zone is not None and (
             record.spec.fifo
+            or zone in self._old.zone_leases
+            or zone in self._new.zone_leases
             or any((r.paused, r.running_max, r.per_second) != (False, None, None) for r in self._rules(zone))
         )
 
@@ -586,6 +596,7 @@ class _Step:
         for record in sorted(self._claimed, key=lambda job: job.token):
             lease = (record.id, record.token)
             claim = Claim(record, self._sender, h.now(), batch=batch, promised=lease in promised, best_left=best_left)
+            claim.under = self._held_throughout(record.spec.zone)
             h.claims[record.token] = claim
             if record.spec.fifo:
                 self._check_fifo(record)
@@ -618,11 +629,12 @@ def same_content(a: State, b: State) -> bool:
     return (
         a.jobs == b.jobs
         and a.counters == b.counters
-        and a.writers == b.writers
+        and (a.writers, a.writers_forgotten) == (b.writers, b.writers_forgotten)
         and a.admissions == b.admissions
         and a.schedules == b.schedules
         and a.gates == b.gates
         and a.rules == b.rules
+        and a.zone_leases == b.zone_leases
         and a.ring == b.ring
         and a.watched() == b.watched()
         and (a.requests == b.requests or all(b.requests.get(i, seen) == seen for i, seen in a.requests.items()))

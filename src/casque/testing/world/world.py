@@ -18,12 +18,13 @@ from casque.testing.world.crew import Knowledge
 from casque.testing.world.history import Claim, History
 from casque.testing.world.invariants import Invariant, Violation
 from casque.testing.world.layout import Layout
-from casque.testing.world.life import Life, Node, task_factory
+from casque.testing.world.life import Life, Node, routed, task_factory
 from casque.testing.world.loop import VirtualLoop
 from casque.testing.world.onlooker import Effect
 from casque.testing.world.profile import Fault, Profile
 from casque.testing.world.reigns import Reigns
 from casque.testing.world.ring import RingHistory, RingSteps
+from casque.testing.world.server import ServedBroker
 from casque.testing.world.steps import Steps
 from casque.testing.world.trace import Trace
 from casque.types import JobState
@@ -44,6 +45,7 @@ class World:
         self.loop = VirtualLoop()
         self.loop.set_task_factory(task_factory)
         self.loop.set_exception_handler(self._unhandled)
+        self.loop.route = routed
         self.trace = Trace(self.loop)
         self.faults: Counter[Fault] = Counter()
         self.zoned = layout.ring or seed % 2 == 1
@@ -63,7 +65,7 @@ class World:
 
     def _watched(self) -> tuple[History, Steps | RingSteps]:
         if self.layout.ring:
-            ring = RingHistory(self.loop.time)
+            ring = RingHistory(self.loop.time, led=self.layout.led)
             return ring, RingSteps(ring, self.layout)
         history = History(self.loop.time)
         return history, Steps(history, self.layout)
@@ -97,7 +99,7 @@ class World:
     def _landed(self, key: str, sender: Life) -> None:
         with self.watching():
             self._steps.landed(self.bucket.objects, key, sender)
-            if self.layout.led:
+            if self.layout.led and not self.layout.ring:
                 self._reigns.landed(key, self.bucket.objects[key].body, self.loop.time())
         self.trace.note(sender.name, f"landed {key} {self.history.position} {self.bucket.objects[key].etag}")
 
@@ -142,6 +144,8 @@ class World:
             case Fault.PAUSE:
                 life.stop()
                 self.loop.call_later(node.rng.uniform(0.05, 1.7 * self.profile.lease_s), life.go_on)
+            case Fault.SLEEP:
+                life.sleep_over_a_write()
             case Fault.PARTITION:
                 node.cut_off = True
                 self.loop.call_later(node.rng.uniform(0.1, self.profile.lease_s), self._rejoin, node)
@@ -150,6 +154,10 @@ class World:
                 self.loop.call_later(node.rng.uniform(0.1, self.profile.lease_s), self._serve_again, node)
             case Fault.CLOCK_JUMP:
                 node.clock.set_wall(node.rng.uniform(-self.skew_s, self.skew_s))
+            case Fault.POWER:
+                for each in self.nodes:
+                    each.crash()
+                self.bucket.lose(node.rng)
             case _:
                 raise AssertionError(f"{fault} does not befall a node")
 
@@ -182,7 +190,8 @@ class World:
             if node.life is not None:
                 node.life.go_on()
         if self.layout.led:
-            self._later(3 * LEASE_S + GRACE_S, self._check_one_leads)
+            settled_s = (5 if self.layout.ring else 3) * LEASE_S + GRACE_S
+            self._later(settled_s, self._check_all_led if self.layout.ring else self._check_one_leads)
         elif not self.layout.ring:
             # On a ring a claim that cannot be given back at once comes back when its lease runs out.
             self._later(SETTLED_S, self._check_nobody_left_a_claim)
@@ -204,6 +213,15 @@ class World:
         ]
         self.history.demand(
             len(leaders) == 1, Invariant.LIVE, lambda: f"three leases after the last fault, {leaders or 'nobody'} led"
+        )
+
+    def _check_all_led(self) -> None:
+        brokers = [node.life.broker for node in self.nodes if node.life is not None]
+        led = {token for broker in brokers if isinstance(broker, ServedBroker) for token in broker.led()}
+        assert isinstance(self.history, RingHistory)
+        shards = range(0 if self.history.root is None else self.history.root.shards)
+        self.history.demand(
+            led == {*shards}, Invariant.LIVE, lambda: f"five leases after the last fault, of {shards} {led} were led"
         )
 
     def _check_nobody_left_a_claim(self) -> None:

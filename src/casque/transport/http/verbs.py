@@ -6,7 +6,7 @@ What a caller leaves out is filled in here, from the broker's settings, as an em
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -15,7 +15,7 @@ from msgspec import UNSET, UnsetType
 
 from casque import checks
 from casque.clock import Clock, Random, new_id
-from casque.errors import CasqueError, InvalidInputError, JobNotFoundError
+from casque.errors import CasqueError, InvalidInputError, JobNotFoundError, UnknownOutcomeError
 from casque.service import Lease, Outcome, QueueService, Stats
 from casque.settings import QueueSettings, milliseconds
 from casque.transport.errors import to_wire
@@ -79,6 +79,13 @@ class Call(msgspec.Struct, frozen=True):
     last_event_id: str | None = None
 
 
+class Done(msgspec.Struct, frozen=True):
+    """The answer of a verb that has nothing to say but that it was carried out. No answer at all is a bug."""
+
+
+DONE = Done()
+
+
 class Verbs:
     """One method per route. `leaving` is set when the server stops: nobody waits for a job any longer then."""
 
@@ -130,37 +137,43 @@ class Verbs:
 
     async def claim(self, call: Call) -> Jobs:
         asked: Claim = call.body
-
-        def dequeue(wait_s: float) -> Awaitable[list[JobRecord]]:
-            return call.service.dequeue(
-                entrypoints=checks.entrypoints(asked.entrypoints),
-                limit=asked.limit,
-                lease_ms=None if asked.lease is None else max(1, checks.span_ms("lease", asked.lease)),
-                worker=None if asked.worker is None else checks.name("worker", asked.worker, checks.NAME_MAX),
-                wait_s=wait_s,
-                request_id=call.request_id,
-                zones=checks.zones(asked.zones),
-                zone_lease=_shown(asked),
-            )
-
-        claiming = asyncio.ensure_future(dequeue(min(asked.wait, self._wait_max_s)))
+        claiming = asyncio.ensure_future(self._dequeue(call, min(asked.wait, self._wait_max_s)))
         try:
             claimed = await self._until_leaving(claiming)
+            if claimed is None:
+                # Called off. It may have claimed jobs at the last moment, which are this caller's under its key.
+                claimed = [] if call.request_id is None else await self._dequeue(call, 0.0)
+            return _jobs(claimed)
         except asyncio.CancelledError:
             # The client left. A claim that is not made yet is given back by the queue; one that is made, here.
-            if not claiming.cancelled() and claiming.exception() is None:
+            if claiming.done() and not claiming.cancelled() and claiming.exception() is None:
                 await self.unclaim(call, _jobs(claiming.result()))
             raise
-        if claimed is None and call.request_id is not None:
-            # It may have claimed jobs at the very last moment, which are this caller's under the same id.
-            claimed = await dequeue(0.0)
-        return _jobs(claimed or [])
+
+    async def _dequeue(self, call: Call, wait_s: float) -> list[JobRecord]:
+        asked: Claim = call.body
+        return await call.service.dequeue(
+            entrypoints=checks.entrypoints(asked.entrypoints),
+            limit=asked.limit,
+            lease_ms=None if asked.lease is None else max(1, checks.span_ms("lease", asked.lease)),
+            worker=None if asked.worker is None else checks.name("worker", asked.worker, checks.NAME_MAX),
+            wait_s=wait_s,
+            request_id=call.request_id,
+            zones=checks.zones(asked.zones),
+            zone_lease=_shown(asked),
+        )
 
     async def _until_leaving(self, claiming: asyncio.Future[list[JobRecord]]) -> list[JobRecord] | None:
-        """Its answer; None if the server stops first. A claim without a request id is given back by the queue then."""
+        """Its answer, or None if the server stops first.
+
+        Raises:
+            UnknownOutcomeError: it was cancelled, and not from here.
+        """
         leaving = asyncio.ensure_future(self._leaving.wait())
         try:
             await asyncio.wait((claiming, leaving), return_when=asyncio.FIRST_COMPLETED)
+            if claiming.cancelled():
+                raise UnknownOutcomeError("the claim was cut off; repeat it with the same Idempotency-Key")
         finally:
             leaving.cancel()
             claiming.cancel()
@@ -174,10 +187,11 @@ class Verbs:
                 with suppress(CasqueError):  # one that cannot go back does not keep the others
                     await call.service.give_back(job.id, token=job.token)
 
-    async def ack(self, call: Call) -> None:
+    async def ack(self, call: Call) -> Done:
         asked: AckRequest = call.body
         result = given_bytes("result", asked.result, asked.result_text, asked.result_json)
         await call.service.ack(call.job_id, token=asked.token, result=result, request_id=call.request_id)
+        return DONE
 
     async def nack(self, call: Call) -> MaybeJob:
         asked: NackRequest = call.body
@@ -239,14 +253,16 @@ class Verbs:
             ]
         )
 
-    async def give_back(self, call: Call) -> None:
+    async def give_back(self, call: Call) -> Done:
         asked: GiveBackRequest = call.body
         await call.service.give_back(call.job_id, token=asked.token)
+        return DONE
 
     # --- Managing ---
 
-    async def cancel(self, call: Call) -> None:
+    async def cancel(self, call: Call) -> Done:
         await call.service.cancel(call.job_id, request_id=call.request_id)
+        return DONE
 
     async def retry(self, call: Call) -> MaybeJob:
         return _maybe(await call.service.retry(call.job_id, request_id=call.request_id))
@@ -297,18 +313,21 @@ class Verbs:
     async def resume_schedule(self, call: Call) -> ScheduleOf:
         return to_schedule(await call.service.pause_schedule(call.job_id, paused=False))
 
-    async def drop_schedule(self, call: Call) -> None:
+    async def drop_schedule(self, call: Call) -> Done:
         await call.service.drop_schedule(call.job_id)
+        return DONE
 
-    async def set_gate(self, call: Call) -> None:
+    async def set_gate(self, call: Call) -> Done:
         asked: GateRequest = call.body
         entrypoint = None if asked.entrypoint is None else checks.entrypoint(asked.entrypoint)
         await call.service.set_gate(asked.gate, entrypoint=entrypoint, request_id=call.request_id)
+        return DONE
 
-    async def set_zone(self, call: Call) -> None:
+    async def set_zone(self, call: Call) -> Done:
         asked: ZoneRequest = call.body
         rules = ZoneRules(asked.weight, asked.running_max, asked.per_second, asked.paused)
         await call.service.set_zone(checks.zone(asked.zone), rules, request_id=call.request_id)
+        return DONE
 
     async def lease_zone(self, call: Call) -> MaybeZoneLease:
         asked: ZoneLeaseRequest = call.body
@@ -324,9 +343,10 @@ class Verbs:
         asked: ZoneToken = call.body
         return to_zone_lease(await call.service.heartbeat_zone(checks.zone(asked.zone), token=asked.token))
 
-    async def release_zone(self, call: Call) -> None:
+    async def release_zone(self, call: Call) -> Done:
         asked: ZoneToken = call.body
         await call.service.release_zone(checks.zone(asked.zone), token=asked.token)
+        return DONE
 
     # --- Looking ---
 
