@@ -37,8 +37,9 @@ proof: setup ## The tests that take long: drivers, executors and pipelines kille
 
 MINUTES ?= 1
 STORE ?= all
-chaos: setup ## Brokers and workers killed and stopped by the second: make chaos MINUTES=10 STORE=file
-	@$(PY) -m casque.testing.chaos --minutes $(MINUTES) --store $(STORE) $(if $(SEED),--seed $(SEED))
+WAY ?= all
+chaos: setup ## Processes killed, frozen, stopped and their clocks shifted; every call checked: make chaos MINUTES=10 STORE=file WAY=ring
+	@$(PY) -m casque.testing.chaos --minutes $(MINUTES) --store $(STORE) --way $(WAY) $(if $(SEED),--seed $(SEED))
 
 FAILOVERS ?= 5
 failover: setup ## How long until the next leader answers, with the default timing: make failover FAILOVERS=20

@@ -33,6 +33,8 @@ class Rule(StrEnum):
     HEAD_AFTER_TAIL = "head-after-tail"  # followers: read the head after the tail
     PUBLISH_OWN_EPOCH = "publish-own-epoch"  # publish a snapshot only into a head of my own epoch
     MEET_FENCE = "meet-fence"  # open mode: an entry of a higher epoch means: read the head before writing
+    REPORT_FORGOTTEN = "report-forgotten"  # a batch that the table of writers may have forgotten is unknown, not absent
+    FIRST_ATTEMPT = "first-attempt"  # what may be forgotten is judged by the first slot tried, not by the last one
     # Rules of the addition `exclusive`.
     FLIP_FIRST = "flip-first"  # a newcomer flips the head before it puts its fence
     FENCE_AFTER_FLIP = "fence-after-flip"  # a flip is followed by a fence at all
@@ -61,7 +63,7 @@ class Segment:
 class View:
     """A state, as the sequence of segments it was made from. Every sequence exists once: compare with `is`."""
 
-    __slots__ = ("_bodies", "_next", "epoch", "falls", "line", "ops", "position", "segment", "twice")
+    __slots__ = ("_bodies", "_next", "_tables", "epoch", "falls", "line", "ops", "position", "segment", "twice")
 
     def __init__(self, before: View | None = None, segment: Segment | None = None) -> None:
         self.position: int = before.position + 1 if before else 0
@@ -75,6 +77,14 @@ class View:
         self.twice: int = before.twice | (before.ops & bit) if before else 0
         self._next: dict[Segment, View] = {}
         self._bodies: dict[tuple[int, int, int], Segment] = {}
+        self._tables: dict[int, Table] = {}
+
+    def table(self, size: int) -> Table:
+        """The last batch of each of the `size` writers that wrote last, as every replica keeps it at this position."""
+        table = self._tables.get(size)
+        if table is None:
+            table = self._tables[size] = self.line[-2].table(size).then(self, size) if self.segment else Table()
+        return table
 
     def then(self, segment: Segment) -> View:
         """The state after applying one more segment."""
@@ -93,6 +103,23 @@ class View:
 
     def __str__(self) -> str:
         return "[" + " ".join(str(view.segment) for view in self.line[1:]) + "]"
+
+
+class Table(NamedTuple):
+    """Writers with the operation and the position of their last batch, the one silent for longest first."""
+
+    writers: tuple[tuple[int, int, int], ...] = ()
+    forgotten: int = 0  # the highest position of a batch whose writer was dropped
+
+    def then(self, view: View, size: int) -> Table:
+        """The table after one more segment. A fence is no batch."""
+        segment = view.segment
+        if segment is None or segment.op == FENCE:
+            return self
+        others = [one for one in self.writers if one[0] != segment.writer]
+        dropped = others[: max(len(others) + 1 - size, 0)]
+        forgotten = max((self.forgotten, *(position for _, _, position in dropped)))
+        return Table((*others[len(dropped) :], (segment.writer, segment.op, view.position)), forgotten)
 
 
 EMPTY = View()
@@ -153,10 +180,19 @@ class Process(NamedTuple):
     verified: int = 0  # up to where it knows that the view is the history
     epoch: int = 0  # of the head it read or claimed last
     op: int = 0  # what a caller waits for
+    tried: int = 0  # the first slot that was tried for it
     body: Segment | None = None  # what it tries to put into the slot after its view; never changed once sent
     written: View | None = None  # a snapshot that is written and not yet named by the head
     must: int = 0  # follower: what was acknowledged before its request arrived
     flipped: bool = False  # it flipped the head itself, and its fence is not in yet
+
+
+class Fate(StrEnum):
+    """What became of an operation, as far as a writer can tell."""
+
+    LANDED = "landed"
+    ABSENT = "absent"
+    UNKNOWN = "unknown"
 
 
 class Role(StrEnum):
@@ -203,6 +239,7 @@ class Scenario:
     epochs: int = 3
     failures: bool = True  # writers may give up and report failure
     snapshotters: str = ""  # who writes snapshots, by name; everyone if empty
+    remembered: int = 0  # writers whose last batch the state remembers; all of them if 0
     orphans: int = 0  # writers that died at the start, each with its create of log/1 still on the way
 
 
@@ -292,6 +329,21 @@ class Model:
     def _answer(self, state: State, op: int) -> State:
         return state._replace(acked=state.acked | 1 << op)
 
+    def _fate(self, me: int, my: Process) -> Fate:
+        """What my view tells of the operation that I have tried to write: all that a writer can go by.
+
+        Where everything is remembered this is exact, also of operations that were asked for elsewhere (request ids)."""
+        if not self.scenario.remembered:
+            return Fate.LANDED if my.view.ops >> my.op & 1 else Fate.ABSENT
+        table = my.view.table(self.scenario.remembered)
+        last = next((op for writer, op, _ in table.writers if writer == me), None)
+        if last is not None:
+            return Fate.LANDED if last == my.op else Fate.ABSENT
+        # Forgotten up to below my first attempt: had it landed, it would be in the table.
+        if Rule.REPORT_FORGOTTEN in self.rules and table.forgotten >= my.tried > 0:
+            return Fate.UNKNOWN
+        return Fate.ABSENT
+
     # Committing
 
     def _freeze(self, me: int, my: Process) -> Process:
@@ -299,7 +351,9 @@ class Model:
         if my.view.position == self.scenario.slots:
             return Process(Phase.DONE)  # the end of the modelled log
         op = FENCE if my.stance is Stance.TAKING or self._fence_is_due(my) else my.op
-        return my._replace(phase=Phase.SENDING, body=my.view.body(my.epoch, me, op))
+        tried = my.tried if Rule.FIRST_ATTEMPT in self.rules else 0
+        tried = tried or (my.view.position + 1 if op else 0)
+        return my._replace(phase=Phase.SENDING, body=my.view.body(my.epoch, me, op), tried=tried)
 
     def _fence_is_due(self, my: Process) -> bool:
         if my.stance is not Stance.OPEN or my.view.epoch >= my.epoch or Rule.FENCE_AFTER_FLIP not in self.rules:
@@ -351,7 +405,7 @@ class Model:
         match my.stance:
             case Stance.LEADING:
                 # A deposed leader never gets here: its next slot holds its successor's fence.
-                won = won._replace(phase=Phase.READY, verified=view.position, op=0)
+                won = won._replace(phase=Phase.READY, verified=view.position, op=0, tried=0)
                 return self._accept(self._answer(state, my.op), me, won)
             case Stance.TAKING:
                 if Rule.RECHECK not in self.rules:
@@ -381,7 +435,7 @@ class Model:
         my = my._replace(view=my.view.then(found))
         if found.epoch > my.epoch and Rule.MEET_FENCE in self.rules:
             return my._replace(phase=Phase.LOOKING)
-        if my.view.ops >> my.op & 1 and my.op:
+        if my.op and self._fate(me, my) is not Fate.ABSENT:
             return my._replace(phase=Phase.LOOKING)  # someone else did it: answer once that is certain
         return self._freeze(me, my._replace(epoch=max(my.epoch, found.epoch)))
 
@@ -399,10 +453,10 @@ class Model:
             yield f"{words}: collected on the way, reloads", self._put(state, me, self._loaded(head, my))
             return
         my = my._replace(epoch=head.epoch)
-        if my.op and not my.view.ops >> my.op & 1 and self._may_fail:
+        if my.op and self._may_fail and self._fate(me, my) is Fate.ABSENT:
             # It is certain now that no attempt of mine is in the history, and I make no other. (Where callers ask
             # again elsewhere, the operation may well be there: then failure is about this attempt only.)
-            gone = my._replace(op=0)
+            gone = my._replace(op=0, tried=0)
             failed = state._replace(failed=state.failed | 1 << my.op)
             yield f"{words} and reports {OPS[my.op]} as failed", self._proceed(failed, me, gone, head.mode)
         yield f"{words}: fine", self._proceed(state, me, my, head.mode)
@@ -410,8 +464,12 @@ class Model:
     def _proceed(self, state: State, me: int, my: Process, mode: Mode) -> State:
         """What I applied is the history: answer, then go on with what is still to be written, as the mode allows."""
         my = my._replace(verified=my.view.position)
-        if my.op and my.view.ops >> my.op & 1:
-            state, my = self._answer(state, my.op), my._replace(op=0)
+        if my.op and (fate := self._fate(me, my)) is not Fate.ABSENT:
+            # Unknown: the caller hears just that, and nothing is written again.
+            state = self._answer(state, my.op) if fate is Fate.LANDED else state
+            my = my._replace(op=0)
+        # Others' entries stand in all slots that were tried, for good: what is forgotten later concerns none of them.
+        my = my._replace(tried=0)
         if my.stance is Stance.READING:
             if my.must & ~my.view.ops:
                 late = _named(my.must & ~my.view.ops)

@@ -31,10 +31,14 @@ DEPOSED = Scenario(name="deposed", processes=(A, B, C), slots=4, ops=2)
 MIXED = Scenario(name="mixed", processes=(W1, B, C), slots=4, ops=3, epochs=2, failures=False, snapshotters="BC")
 EXCLUSIVE = Scenario(name="exclusive", processes=(E, ("N", Role.WRITER)), slots=4, ops=3, epochs=2, snapshotters="N")
 NEWCOMERS = Scenario(name="newcomers", processes=(E, N, M), slots=3, ops=3, epochs=2, failures=False, snapshotters="N")
+FORGOTTEN = Scenario(
+    name="forgotten", processes=(W1, W2), slots=5, ops=4, remembered=1, orphans=1, failures=False, snapshotters="W2"
+)
+OUSTED = replace(EXCLUSIVE, name="ousted", remembered=1)
 SEIZED = Scenario(name="seized", processes=(GONE, N, S), slots=4, ops=3, snapshotters="N")
 
 SCENARIOS: dict[Size, tuple[Scenario, ...]] = {
-    Size.SMALL: (OPEN, RETRIED, FOLLOWED, LED, DEPOSED, MIXED, EXCLUSIVE, NEWCOMERS, SEIZED),
+    Size.SMALL: (OPEN, RETRIED, FOLLOWED, LED, DEPOSED, MIXED, EXCLUSIVE, NEWCOMERS, SEIZED, FORGOTTEN, OUSTED),
     Size.MEDIUM: (
         replace(OPEN, processes=(W1, W2, W3), copies=1),
         replace(RETRIED, slots=4, ops=3),
@@ -45,6 +49,8 @@ SCENARIOS: dict[Size, tuple[Scenario, ...]] = {
         replace(EXCLUSIVE, slots=5, copies=1, snapshotters=""),
         replace(NEWCOMERS, failures=True),
         replace(SEIZED, snapshotters=""),
+        replace(FORGOTTEN, processes=(W1, W2, W3), failures=True, copies=1),
+        replace(OUSTED, copies=1),
     ),
     Size.LARGE: (
         replace(OPEN, processes=(W1, W2, W3), slots=5, ops=5, snapshots=3),
@@ -56,6 +62,8 @@ SCENARIOS: dict[Size, tuple[Scenario, ...]] = {
         replace(EXCLUSIVE, processes=(("E", Role.SOLE), ("N", Role.WRITER)), slots=5, epochs=3, snapshotters=""),
         replace(NEWCOMERS, failures=True, snapshotters=""),
         replace(SEIZED, snapshotters="", slots=5),
+        replace(FORGOTTEN, processes=(W1, W2, W3), remembered=2, failures=True, snapshotters=""),
+        replace(OUSTED, processes=(("E", Role.SOLE), ("N", Role.WRITER)), slots=5, epochs=3, snapshotters=""),
     ),
 }
 
@@ -72,6 +80,8 @@ FOUND_IN: dict[Rule, str] = {
     Rule.RECHECK: "deposed",
     Rule.PUBLISH_OWN_EPOCH: "led",
     Rule.MEET_FENCE: "exclusive",
+    Rule.REPORT_FORGOTTEN: "forgotten",
+    Rule.FIRST_ATTEMPT: "forgotten",
     Rule.FLIP_FIRST: "seized",
     Rule.FENCE_AFTER_FLIP: "exclusive",
     Rule.EVERYONE_FENCES: "newcomers",

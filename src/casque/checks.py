@@ -101,6 +101,13 @@ def job_id(value: Any) -> str:
     return str(value)
 
 
+def lease_token(value: Any) -> int:
+    """Of a verb that needs one."""
+    if (checked := token(value)) is None:
+        raise InvalidInputError("a lease without a token cannot be given back: pass the job as it was claimed")
+    return checked
+
+
 def token(value: Any) -> int | None:
     if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
         raise InvalidInputError(f"token must be the token of a claimed job, not {value!r}")

@@ -9,10 +9,19 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from functools import lru_cache
 
 import msgspec
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999
+"""The years 1 to 9999: all that a datetime can say."""
+
+
+@lru_cache(maxsize=1024)  # jobs of one commit share their times
+def from_ms(ms: int) -> datetime:
+    """A stored time, for people. One that no calendar has is shown as the nearest that one does."""
+    return _EPOCH + timedelta(milliseconds=min(max(ms, _FIRST_MS), _LAST_MS))
 
 
 class JobState(StrEnum):
@@ -217,12 +226,12 @@ class Schedule(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     @property
     def next_at(self) -> datetime:
         """The next tick, in UTC."""
-        return _EPOCH + timedelta(milliseconds=self.next_ms)
+        return from_ms(self.next_ms)
 
     @property
     def last_at(self) -> datetime | None:
         """The latest tick that became a job, in UTC."""
-        return None if self.last_ms is None else _EPOCH + timedelta(milliseconds=self.last_ms)
+        return None if self.last_ms is None else from_ms(self.last_ms)
 
 
 class Gate(StrEnum):
@@ -312,7 +321,7 @@ class PeekedZone(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def next_at(self) -> datetime:
         """Its vesting time, in UTC."""
-        return _EPOCH + timedelta(milliseconds=self.next_ms)
+        return from_ms(self.next_ms)
 
 
 class ZoneStanding(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -333,7 +342,7 @@ class ZoneStanding(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def next_at(self) -> datetime | None:
         """Its vesting time, in UTC."""
-        return None if self.next_ms is None else _EPOCH + timedelta(milliseconds=self.next_ms)
+        return None if self.next_ms is None else from_ms(self.next_ms)
 
 
 class Admission(msgspec.Struct, frozen=True):

@@ -80,19 +80,43 @@ async def test_sigterm_gives_back_what_was_not_started_and_lets_what_runs_come_t
     assert not (tmp_path / "2.started").exists()
 
 
-async def test_what_does_not_end_in_the_time_of_the_drain_is_left_to_its_lease(tmp_path: Path) -> None:
+@pytest.mark.parametrize("command", [("worker",), ("zones", "consume")])
+async def test_what_does_not_end_in_the_time_of_the_drain_goes_back_at_once(
+    tmp_path: Path, command: Sequence[str]
+) -> None:
     async with queue_of(tmp_path) as queue:
-        await queue.enqueue("wait", b"endless")
+        await queue.enqueue("wait", b"endless", max_crashes=1, zone="acme")
+    async with worker(tmp_path, "--drain", "0.1", command=command) as process:
+        await told(tmp_path, "endless.started")
+        process.send_signal(signal.SIGTERM)
+        summary = await ended(process)
+
+    assert (summary["done"], summary["given_back"], summary["left"]) == (0, 1, 0)
+    assert (tmp_path / "endless.cancelled").exists()
+    async with queue_of(tmp_path) as queue:
+        [job] = await queue.jobs()
+    assert (job.state, job.attempts, job.record.crashes) == (JobState.READY, 0, 0)
+
+
+@pytest.mark.parametrize("entrypoint", ["deaf", "stubborn", "apart"])
+async def test_a_handler_that_cannot_be_stopped_goes_back_when_its_process_is_gone(
+    tmp_path: Path, entrypoint: str
+) -> None:
+    async with queue_of(tmp_path) as queue:
+        await queue.enqueue(entrypoint, b"endless", max_crashes=1)
+    (tmp_path / "apart").touch()
     async with worker(tmp_path, "--drain", "0.1") as process:
         await told(tmp_path, "endless.started")
         process.send_signal(signal.SIGTERM)
         summary = await ended(process)
 
-    assert (summary["done"], summary["left"]) == (0, 1)
-    assert (tmp_path / "endless.cancelled").exists()
+    assert summary["given_back" if entrypoint == "apart" else "left"] == 1
     async with queue_of(tmp_path) as queue:
         [job] = await queue.jobs()
-    assert job.state is JobState.RUNNING
+    assert (job.state, job.attempts, job.record.crashes) == (JobState.READY, 0, 0)
+    for process_id in set((tmp_path / "endless.started").read_text().split()):
+        with pytest.raises(ProcessLookupError):
+            os.kill(int(process_id), 0)
 
 
 async def test_the_jobs_of_a_worker_that_is_killed_are_done_by_another(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import ctypes
 import os
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,23 @@ def hold(payload: bytes, context: JobContext) -> None:
     say(name, "done")
 
 
+def deaf(payload: bytes, context: JobContext) -> None:
+    """Says every few milliseconds that it still runs, whatever it is asked."""
+    name = payload.decode()
+    while True:
+        say(name, "started")
+        threading.Event().wait(0.01)
+
+
+async def stubborn(payload: bytes, context: JobContext) -> None:
+    """The same as a coroutine."""
+    name = payload.decode()
+    while True:
+        say(name, "started")
+        with suppress(asyncio.CancelledError):
+            await CLOCK.sleep(0.01)
+
+
 class App:
     def __init__(self) -> None:
         self.url = f"file://{PLACE}/queue"
@@ -69,7 +87,11 @@ class App:
             "wait": Handler("wait", wait, retry=Retry(delays_s=(0,))),
             "block": Handler("block", block, is_async=False),
             "hold": Handler("hold", hold, is_async=False, executor="thread"),
+            "deaf": Handler("deaf", deaf, is_async=False, executor="thread"),
+            "stubborn": Handler("stubborn", stubborn),
         }
+        if (PLACE / "apart").exists():
+            self.handlers["apart"] = Handler("apart", deaf, is_async=False, executor="process")
 
 
 app = App()

@@ -1,5 +1,7 @@
 """Local files: the suite, and what only a file system can do to a store."""
 
+# ruff: noqa: ASYNC240 (small files, and nothing else runs)
+
 from __future__ import annotations
 
 import asyncio
@@ -10,18 +12,19 @@ import shutil
 import stat
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from casque.errors import InvalidInputError, StorageError
+from casque.errors import InvalidInputError, StorageError, StoreAccessError
 from casque.storage.files import locked
 from casque.storage.local import LocalStore
 from casque.storage.port import LOST, MISSING, UNCHANGED, Stored, Unknown, Won
 from casque.testing import StoreSuite
 from casque.testing.contender import contend, read_tally
-from casque.testing.store_suite import MakeStore, created, keys, replaced
+from casque.testing.store_suite import BreakSyncs, MakeStore, created, keys, replaced
 
 
 class TestLocalStore(StoreSuite):
@@ -32,6 +35,16 @@ class TestLocalStore(StoreSuite):
     @pytest.fixture
     def spawn_url(self, tmp_path: Path) -> str:
         return tmp_path.as_uri()
+
+    @pytest.fixture
+    def break_syncs(self, monkeypatch: pytest.MonkeyPatch) -> BreakSyncs:
+        @contextmanager
+        def broken() -> Iterator[None]:
+            with monkeypatch.context() as patch:
+                _fail_fsync_of("directory", errno.EIO, patch)
+                yield
+
+        return broken
 
 
 @pytest.fixture
@@ -218,7 +231,7 @@ async def test_a_file_is_synced_before_it_gets_its_name_and_the_directory_after(
 
     steps.clear()
     await replaced(store, "a/other", b"body, again", expected=etag)
-    assert steps == ["fsync file", "rename", "fsync directory"]
+    assert steps == ["fsync file", "link", "rename", "fsync directory"]
 
     steps.clear()
     await store.delete("a/key")
@@ -299,7 +312,7 @@ async def test_a_sync_that_fails_before_the_name_is_given_changes_nothing(
 
 
 async def test_a_sync_that_fails_after_the_name_is_given_leaves_the_outcome_open(
-    store: LocalStore, monkeypatch: pytest.MonkeyPatch
+    store: LocalStore, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     etag = await created(store, "key", b"first")
     with monkeypatch.context() as patch:
@@ -314,6 +327,55 @@ async def test_a_sync_that_fails_after_the_name_is_given_leaves_the_outcome_open
     found = await store.get("other")
     assert isinstance(found, Stored)
     assert found.body == b"body"
+    await store.get("key")
+    assert _names(root) == [".casque", "key", "other"]
+
+
+async def test_a_directory_is_changed_before_it_is_synced_again(
+    store: LocalStore, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sync that has nothing to write succeeds, whatever became of what the one before could not write."""
+    await created(store, "key", b"first")
+    with monkeypatch.context() as patch:
+        _fail_fsync_of("directory", errno.EIO, patch)
+        await store.create("other", b"body")
+    os.utime(root, (1, 1))
+
+    await store.get("other")
+
+    assert _modified_s(root) > 1
+
+
+async def test_a_name_that_another_process_has_not_synced_yet_is_synced_before_it_is_read(
+    store: LocalStore, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await created(store, "log/1", b"first")
+    os.link(
+        root / "log" / "1", root / "log" / ".casque-killed"
+    )  # as a process leaves it that is killed before its sync
+    steps = _spy(monkeypatch)
+
+    found = await LocalStore(root).get("log/1")
+
+    assert isinstance(found, Stored)
+    assert steps == ["fsync directory"]
+
+
+async def test_a_mark_is_removed_when_it_is_old_and_only_after_a_sync(
+    store: LocalStore, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await created(store, "log/1", b"first")
+    os.link(root / "log" / "1", root / "log" / ".casque-killed")
+    os.utime(root / "log" / "1", (1, 1))
+    with monkeypatch.context() as patch:
+        _fail_fsync_of("directory", errno.EIO, patch)
+        with pytest.raises(StorageError):
+            await LocalStore(root).create("log/2", b"second")
+    assert _names(root / "log") == [".casque-killed", "1"]
+
+    await created(LocalStore(root), "log/2", b"second")
+
+    assert _names(root / "log") == ["1", "2"]
 
 
 async def test_a_lock_that_is_never_released_fails_the_write_and_changes_nothing(
@@ -604,6 +666,103 @@ def _touch(directory: Path, names: list[str]) -> None:
 
 def _exists(path: Path) -> bool:
     return path.exists()
+
+
+def _modified_s(path: Path) -> float:
+    return path.stat().st_mtime
+
+
+# --- Who may use the files, and what is no file ---
+
+
+async def test_files_and_directories_belong_to_their_owner_alone(store: LocalStore, root: Path) -> None:
+    before = os.umask(0)
+    try:
+        etag = await created(store, "a/b/key", b"first")
+        await replaced(store, "a/b/key", b"second", expected=etag)
+        await created(store, "a/b/other", b"first")
+    finally:
+        os.umask(before)
+
+    modes = {str(path.relative_to(root)): oct(path.stat().st_mode & 0o7777) for path in _below(root)}
+    assert {mode for name, mode in modes.items() if (root / name).is_dir()} == {"0o700"}
+    assert {mode for name, mode in modes.items() if not (root / name).is_dir()} == {"0o600"}
+    assert root.stat().st_mode & 0o7777 == 0o700
+
+
+async def test_a_root_that_its_group_may_write_to_is_shared_with_it(store: LocalStore, root: Path) -> None:
+    root.mkdir()
+    root.chmod(0o2770)
+
+    etag = await created(store, "a/key", b"first")
+    await replaced(store, "a/key", b"second", expected=etag)
+
+    assert (root / "a").stat().st_mode & 0o7777 == 0o2770
+    assert (root / "a" / "key").stat().st_mode & 0o7777 == 0o660
+    [lock] = (root / ".casque" / "locks").iterdir()
+    assert lock.stat().st_mode & 0o7777 == 0o660
+
+
+async def test_files_with_wider_modes_are_still_read_and_keep_them(store: LocalStore, root: Path) -> None:
+    etag = await created(store, "a/key", b"first")
+    for path in (root, root / "a"):
+        path.chmod(0o755)
+    (root / "a" / "key").chmod(0o644)
+
+    await replaced(LocalStore(root), "a/key", b"second", expected=etag)
+
+    assert (root / "a" / "key").stat().st_mode & 0o7777 == 0o644
+
+
+async def test_no_symbolic_link_below_the_root_is_followed(store: LocalStore, root: Path, tmp_path: Path) -> None:
+    await created(store, "a/key", b"body")
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "key").write_bytes(b"secret")
+    (root / "key").symlink_to(outside / "key")
+    (root / "dangling").symlink_to(outside / "new")
+    (root / "folder").symlink_to(outside)
+
+    for key in ("key", "folder/key", "dangling"):
+        for call in (store.get(key), store.create(key, b"mine"), store.replace(key, b"mine", expected="x")):
+            with pytest.raises(StoreAccessError, match="is a symbolic link, not a regular file; remove it"):
+                await call
+    with pytest.raises(StoreAccessError, match="is a symbolic link"):
+        await store.delete("folder/key")
+    with pytest.raises(StoreAccessError, match="is a symbolic link"):
+        await keys(store, "folder/")
+
+    assert await keys(store, "") == ["a/key"]
+    assert sorted(path.name for path in outside.iterdir()) == ["key"]
+    assert (outside / "key").read_bytes() == b"secret"
+
+
+async def test_a_root_may_itself_be_reached_through_a_link(store: LocalStore, root: Path, tmp_path: Path) -> None:
+    etag = await created(store, "a/key", b"body")
+    (tmp_path / "link").symlink_to(root)
+
+    assert await LocalStore(tmp_path / "link").get("a/key") == Stored(b"body", etag)
+
+
+@pytest.mark.parametrize("kind", ["FIFO", "device", "socket"])
+async def test_what_is_no_regular_file_is_refused_at_once(store: LocalStore, root: Path, kind: str) -> None:
+    root.mkdir()
+    try:
+        os.mknod(root / "key", {"FIFO": stat.S_IFIFO, "device": stat.S_IFCHR, "socket": stat.S_IFSOCK}[kind] | 0o600)
+    except PermissionError:
+        pytest.skip("only root makes devices")
+
+    async with asyncio.timeout(30):
+        for call in (
+            store.get("key"), store.get("key", unless="x"), store.create("key", b""),
+            store.replace("key", b"", expected="x"),
+        ):  # fmt: skip
+            with pytest.raises(StoreAccessError, match=f"is a {kind}, not a regular file; remove it"):
+                await call
+
+
+def _below(root: Path) -> list[Path]:
+    return list(root.rglob("*"))
 
 
 def _open_descriptors() -> int:

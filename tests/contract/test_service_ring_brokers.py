@@ -8,7 +8,6 @@ from datetime import timedelta
 
 import pytest
 import pytest_asyncio
-from tests.contract.test_service_ring import DIFFERS
 
 from casque import Queue
 from casque.app import BrokerServer, ServeOptions
@@ -20,6 +19,7 @@ from casque.settings import BrokerSettings
 from casque.testing import ServiceSuite
 from casque.testing.service_suite import Reach
 from casque.transport.listening import Address
+from tests.contract.test_service_ring import DIFFERS
 
 FREE = Address.parse("127.0.0.1:0")
 SOON = BrokerSettings(

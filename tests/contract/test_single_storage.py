@@ -145,10 +145,13 @@ class TestLocalFile:
     async def test_says_so_when_a_write_may_have_landed(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         storage = LocalFileSystemStorage(tmp_path / "queue.json")
         etag = await storage.write(b"first")
-        monkeypatch.setattr("casque.storage.local.sync_directory", _broken_disk)
+        with monkeypatch.context() as patch:
+            patch.setattr("casque.storage.local.sync_directory", _broken_disk)
 
-        with pytest.raises(UnknownOutcomeError) as raised:
-            await storage.write(b"second", if_match=etag)
+            with pytest.raises(UnknownOutcomeError) as raised:
+                await storage.write(b"second", if_match=etag)
+            with pytest.raises(StorageError):
+                await storage.read()
 
         assert isinstance(raised.value.__cause__, OSError)
         assert (await storage.read())[0] == b"second"

@@ -341,3 +341,12 @@ def snapshots_forget_what_is_yet_to_be_archived(patch: pytest.MonkeyPatch) -> No
         return msgspec.structs.replace(of(state, tip), finished=[])
 
     patch.setattr(View, "of", staticmethod(forgetful))
+
+
+def snapshots_forget_that_writers_were_forgotten(patch: pytest.MonkeyPatch) -> None:
+    of = View.of
+
+    def forgetful(state: State, tip: Any) -> View:
+        return msgspec.structs.replace(of(state, tip), writers_forgotten=0)
+
+    patch.setattr(View, "of", staticmethod(forgetful))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections.abc import Callable, Iterator
 from functools import partial
 from heapq import heappush
@@ -38,11 +39,30 @@ from casque.state import (
 )
 from casque.state.events import subject
 from casque.state.lane import Lane
-from casque.storage.port import LOST, Outcome, Unknown
+from casque.storage.port import LOST, Outcome, Read, Stored, Unknown
 from casque.testing.world.bucket import Bucket
+from casque.testing.world.life import Life
+from casque.testing.world.line import Line
 from casque.types import Admission, Ending, JobRecord, Missed, Schedule
 
 Mutation = Callable[[pytest.MonkeyPatch], None]
+
+
+def writes_believed_before_they_are_synced(patch: pytest.MonkeyPatch) -> None:
+    """What is seen counts as stored, though the sync of it failed: sent again it is lost to itself, and read back."""
+    get, create = Bucket.get, Bucket.create
+
+    def seeing(self: Bucket, key: str, unless: str | None) -> Read:
+        if (pending := self.unsynced.get(key)) is not None:
+            return Stored(pending[0], hashlib.blake2b(pending[0], digest_size=8).hexdigest())
+        return get(self, key, unless)
+
+    def losing(self: Bucket, key: str, body: bytes, sender: Life, *, synced: bool = True) -> Outcome:
+        return LOST if key in self.unsynced else create(self, key, body, sender, synced=synced)
+
+    patch.setattr(Line, "_settled", lambda *_: None)
+    patch.setattr(Bucket, "get", seeing)
+    patch.setattr(Bucket, "create", losing)
 
 
 def ack_without_token_check(patch: pytest.MonkeyPatch) -> None:
@@ -387,3 +407,17 @@ def document_archives_what_is_not_committed(patch: pytest.MonkeyPatch) -> None:
         return await append(self, state, batch)
 
     patch.setattr(DocumentJournal, "_append", hasty)
+
+
+def forgotten_batches_taken_for_lost(patch: pytest.MonkeyPatch) -> None:
+    """A writer that is not in the table is taken for one that never wrote."""
+
+    def fate(self: State, writer: str, batch: int, *, tried: int) -> bool | None:
+        return self.writers.get(writer, 0) >= batch
+
+    patch.setattr(State, "fate", fate)
+
+
+def forgotten_writers_not_accounted_for(patch: pytest.MonkeyPatch) -> None:
+    """The table drops writers without a trace."""
+    patch.setattr(machine, "forgotten_before", lambda position, writers: 0)

@@ -19,9 +19,9 @@ from casque.ring.walker import Asked, Walker
 from casque.service import QueueService, ShardService
 from casque.transport.grpc import packets, session
 from casque.transport.grpc.line import Line
-from casque.transport.grpc.packets import AckCall, Answer, Done, EnqueueCall, SettleCall
+from casque.transport.grpc.packets import AckCall, Answer, Done, EnqueueCall
 from casque.transport.grpc.session import Session
-from casque.types import Gates, JobRecord
+from casque.types import Admission, Gates, JobRecord
 
 
 def request_ids_lost_on_the_wire(patch: pytest.MonkeyPatch) -> None:
@@ -45,9 +45,7 @@ def answered_before_it_was_asked_of_the_queue(patch: pytest.MonkeyPatch) -> None
 
     async def ack(service: QueueService, c: AckCall) -> Answer:
         passed_on.add(
-            asyncio.ensure_future(
-                service.ack(c.job_id, token=c.token, result=c.result, request_id=c.request_id)  # type: ignore[arg-type]
-            )
+            asyncio.ensure_future(service.ack(c.job_id, token=c.token, result=c.result, request_id=c.request_id))
         )
         return Done(c.number)
 
@@ -71,7 +69,7 @@ def cancelled_calls_answered_as_done(patch: pytest.MonkeyPatch) -> None:
 
         patched = Session._verb
         try:
-            self._verb = lambda _call: ended  # type: ignore[method-assign]
+            self._verb = lambda _call: ended  # type: ignore[method-assign,assignment]
             await serve(self, service, call)
         finally:
             self._verb = patched.__get__(self)  # type: ignore[method-assign]
@@ -96,18 +94,6 @@ def calls_lost_with_their_connection_called_failed(patch: pytest.MonkeyPatch) ->
         return BrokerUnreachableError(self._address, str(ending))
 
     patch.setattr(Line, "_perhaps_done", perhaps_done)
-
-
-def settled_outcomes_answered_by_the_first(patch: pytest.MonkeyPatch) -> None:
-    """If the first outcome was carried out, so were the others."""
-    settle = session._settle
-
-    async def hasty(service: QueueService, c: SettleCall) -> Answer:
-        answer = await settle(service, c)
-        refused = [one for one in answer.refused if one[0] == 0]  # type: ignore[union-attr]
-        return type(answer)(c.number, refused)  # type: ignore[call-arg]
-
-    patch.setitem(session._VERBS, SettleCall, hasty)
 
 
 # --- Brokers of a ring ---
@@ -197,7 +183,7 @@ def gates_not_copied_to_shards_that_are_added(patch: pytest.MonkeyPatch) -> None
 def batches_done_before_all_shards_have_theirs(patch: pytest.MonkeyPatch) -> None:
     async def together(calls: Any) -> list[Any]:
         answers = await asyncio.gather(*calls, return_exceptions=True)
-        return [admitter.Admission(0, 0) if isinstance(one, BaseException) else one for one in answers]
+        return [Admission(0, 0) if isinstance(one, BaseException) else one for one in answers]
 
     patch.setattr(admitter, "together", together)
 

@@ -24,7 +24,7 @@ def test_nothing_goes_wrong_under_all_rules(chosen: Scenario) -> None:
 
 
 @pytest.mark.parametrize("rule", list(Rule), ids=str)
-def test_without_this_rule_an_operation_is_lost(rule: Rule) -> None:
+def test_without_this_rule_an_operation_is_lost_or_done_twice(rule: Rule) -> None:
     outcome = search(Model(scenario(FOUND_IN[rule]), ALL_RULES - {rule}))
 
     assert not outcome.safe
@@ -36,8 +36,13 @@ def test_without_this_rule_an_operation_is_lost(rule: Rule) -> None:
 
 
 def _operations(outcome: Outcome) -> list[str]:
-    """The operations that the violation says are lost, or not seen by someone who should see them."""
-    patterns = (r"acknowledged (.+) is lost", r": (.+) lost to it", r"without (.+), acknowledged")
+    """The operations that the violation says are lost, done twice, or not seen by someone who should see them."""
+    patterns = (
+        r"acknowledged (.+) is lost",
+        r": (.+) lost to it",
+        r"without (.+), acknowledged",
+        r"(.+) has two effects",
+    )
     found = next(filter(None, (re.search(pattern, outcome.violation) for pattern in patterns)), None)
     return re.findall(r"\b[a-h]\b", found.group(1)) if found else []
 

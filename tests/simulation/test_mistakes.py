@@ -13,7 +13,7 @@ import pytest
 
 from casque.testing.world import CALM, ROUGH, Invariant, Profile, simulate
 from casque.testing.world.layout import DOCUMENT, LED, LED_DOCUMENT, LOG, RING, Layout
-from casque.testing.world.profile import Fault
+from casque.testing.world.profile import DISK, Fault
 from tests.simulation import broker_mutations, log_mutations, mutations, ring_mutations
 
 Mutation = Callable[[pytest.MonkeyPatch], None]
@@ -42,6 +42,9 @@ IMPATIENT = replace(
     writes={Fault.THROTTLED: 0.5},
     settings=replace(CALM.settings, storage_patience=timedelta(seconds=0.1)),
 )
+LIDS = replace(CALM, name="lids", every_s={Fault.SLEEP: 6.0, Fault.CLOSE: 6.0})
+"""Lids are shut over answers that are on their way, and processes come and go meanwhile."""
+LOST_LIDS = replace(LIDS, name="lost-lids", writes={Fault.AFTER: 0.1})
 DROWSY = replace(CALM, name="drowsy", writes={Fault.AFTER: 0.03}, every_s={Fault.PAUSE: 3.0})
 """Whoever oversleeps comes with an old ring."""
 
@@ -78,6 +81,9 @@ RULES = [
     (mutations.claims_not_given_back, DOCUMENT, STORMY, Invariant.GIVEN_BACK),
     (mutations.answered_before_it_landed, DOCUMENT, STORMY, Invariant.DURABLE),
     (mutations.answered_before_it_landed, LOG, STORMY, Invariant.DURABLE),
+    (mutations.writes_believed_before_they_are_synced, DOCUMENT, DISK, Invariant.CURRENT),
+    (mutations.writes_believed_before_they_are_synced, LOG, DISK, Invariant.CURRENT),
+    (mutations.writes_believed_before_they_are_synced, LED, DISK, Invariant.CURRENT),
     (mutations.leases_never_run_out, DOCUMENT, STORMY, Invariant.LIVE),
     (mutations.priorities_ignored, DOCUMENT, STORMY, Invariant.ORDER),
     (mutations.heartbeats_not_written, DOCUMENT, STORMY, Invariant.SAME_STATE),
@@ -86,6 +92,10 @@ RULES = [
     (ring_mutations.fifo_zones_that_several_work_on, DOCUMENT, CALM, Invariant.FIFO),
     (ring_mutations.running_jobs_of_a_zone_not_counted, LOG, STORMY, Invariant.ZONES),
     (ring_mutations.paused_zones_served, LED, CALM, Invariant.ZONES),
+    (mutations.forgotten_batches_taken_for_lost, LOG, LIDS, Invariant.ONE_EFFECT),
+    (mutations.forgotten_batches_taken_for_lost, DOCUMENT, LOST_LIDS, Invariant.ABSENT),
+    (mutations.forgotten_writers_not_accounted_for, LOG, LIDS, Invariant.ONE_EFFECT),
+    (log_mutations.snapshots_forget_that_writers_were_forgotten, LOG, LIDS, Invariant.REPLAY),
     (log_mutations.wins_not_confirmed, LOG, PAIR, Invariant.SAME_STATE),
     (log_mutations.second_body_for_a_tried_slot, LOG, SLEEPY, Invariant.ABSENT),
     (log_mutations.deleted_before_the_floor_is_raised, LOG, SLEEPY, Invariant.KEPT),
@@ -170,6 +180,8 @@ FIRST: dict[tuple[Mutation, str], int] = {
     (mutations.batches_not_remembered, DOCUMENT.name): 19,
     (mutations.only_the_last_batch_counts_as_repeated, LOG.name): 15,
     (ring_mutations.running_jobs_of_a_zone_not_counted, LOG.name): 15,
+    (mutations.forgotten_batches_taken_for_lost, LOG.name): 15,
+    (mutations.forgotten_writers_not_accounted_for, LOG.name): 15,
     (log_mutations.no_fence_after_a_change_of_epoch, LOG.name): 31,
     (log_mutations.leader_without_a_fence, LED.name): 9,
     (mutations.claims_of_a_repeated_request_given_back, DOCUMENT.name): 66,
@@ -213,7 +225,12 @@ def test_a_mistake_of_a_ring_is_found(
         (LOG, SLEEPY),
         (LOG, PAIR),
         (LOG, NAPS),
+        (LOG, LIDS),
+        (DOCUMENT, LOST_LIDS),
         (LOG, IMPATIENT),
+        (DOCUMENT, DISK),
+        (LOG, DISK),
+        (LED, DISK),
         (LED, SLEEPY),
         (LED, TRIO),
         (LED, WATCHES),

@@ -18,6 +18,7 @@ from casque.broker.election import AlreadyLeader, Conflict, Elected, Election, O
 from casque.client.opening import Parts
 from casque.client.queue import DEFAULTS
 from casque.clock import Random
+from casque.codec.log import decode_head, encode_head
 from casque.engine.embedded import EmbeddedService
 from casque.engine.group import GroupCommit
 from casque.errors import InvalidInputError
@@ -289,6 +290,75 @@ async def test_a_deposed_leader_tells_its_callers_and_stands_by_again(layout: st
         assert await b.service().find("late") is None
         await passes(clock, 60)
         assert (b.standing().role, b.standing().epoch) == (Role.LEADER, 2)
+
+
+@LAYOUTS
+async def test_a_leader_whose_sign_of_life_is_refused_does_not_trust_its_memory(layout: str) -> None:
+    memory, clock = MemoryStore(), ManualClock()
+    store = GatedStore(memory)
+    old, new = candidate(store, clock, "a:1", layout), candidate(memory, clock, "b:1", layout)
+    await old.try_elect()
+    await new.try_elect()
+    await clock.advance(SETTINGS.lease.total_seconds())
+    store.shut()
+    beat = asyncio.create_task(old._committer.beat())  # it has read that it leads, and its write is on the way
+    await store.arrived.wait()
+    assert isinstance(await new.try_elect(), Elected)
+    store.open()
+    with pytest.raises(LeadershipLostError):
+        await beat
+    assert not old._committer.sole
+    assert not old._committer.leads
+
+
+@LAYOUTS
+async def test_a_look_at_the_head_does_not_let_a_leader_trust_its_memory(layout: str) -> None:
+    memory, clock = MemoryStore(), ManualClock()
+    old, new = candidate(memory, clock, "a:1", layout), candidate(memory, clock, "b:1", layout)
+    await old.try_elect()
+    await new.try_elect()
+    await clock.advance(SETTINGS.lease.total_seconds())
+    await old._committer.refresh()  # for a read, which is current
+    assert isinstance(await new.try_elect(), Elected)
+    assert not old._committer.sole
+
+
+async def test_a_sign_of_life_that_meets_the_leaders_own_upkeep_counts() -> None:
+    memory, clock = MemoryStore(), ManualClock()
+    store = GatedStore(memory)
+    leader = candidate(store, clock, "a:1")
+    await leader.try_elect()
+    await clock.advance(SETTINGS.lease.total_seconds())
+    assert not leader._committer.sole
+    store.shut()
+    beat = asyncio.create_task(leader._committer.beat())
+    await store.arrived.wait()
+    read = await memory.get("queue.json")
+    assert isinstance(read, Stored)
+    upkeep = encode_head(decode_head("queue.json", read.body).next("upkeep"))
+    await memory.replace("queue.json", upkeep, expected=read.etag)
+    store.open()
+    await beat
+    assert leader._committer.sole
+
+
+async def test_a_leader_that_committed_while_it_was_deposed_is_given_time_to_forget() -> None:
+    memory, clock = MemoryStore(), ManualClock()
+    store = GatedStore(memory)
+    a, b = broker(memory, clock, "a:1"), broker(store, clock, "b:1")
+    a._beat_s = 3600.0  # it is silent, and wakes up for a call
+    async with running(a, b):
+        store.shut()
+        while not store.arrived.is_set():
+            await clock.advance(0.1)  # until the standby has been patient for a lease and claims the head
+        await outcome(clock, a.service().enqueue([job("1")]))
+        trusting = [a._committer.sole]
+        store.open()
+        while b.standing().role is not Role.LEADER:
+            await clock.advance(0.1)
+        trusting.append(a._committer.sole)
+        assert trusting == [True, False], "its successor answers while it trusts its memory"
+        assert await outcome(clock, b.service().find("1")) is not None
 
 
 @LAYOUTS

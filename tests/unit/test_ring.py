@@ -34,11 +34,11 @@ from casque.ring.building import SETTLED_MS
 from casque.ring.numbers import inner
 from casque.ring.shards import worst
 from casque.service import EventKind, Lease, Outcome
-from casque.state import Ack, AdoptRing, Dequeue, Enqueue, RingView, State
+from casque.state import Ack, AdoptRing, Dequeue, Enqueue, RingView, SetSchedule, State, Tick
 from casque.state.ring import home
 from casque.storage.memory import MemoryStore
 from casque.testing import ManualClock
-from casque.types import Gate, JobSpec, JobState
+from casque.types import Gate, JobSpec, JobState, Schedule, ScheduleSpec
 
 pytestmark = pytest.mark.asyncio
 
@@ -687,6 +687,25 @@ async def test_a_shard_makes_only_zones_that_are_at_home_in_it_and_only_for_thos
     assert refused.value.generation == 2
     assert not state.jobs
     assert (state.places.zones, state.places.keys) == ({}, {})
+
+
+async def test_a_schedule_that_would_make_a_zone_or_a_key_in_a_shard_is_refused_there() -> None:
+    """Whoever opens a shard by its own URL meets the shard's rules, not those of the ring."""
+    for token, job in ((0, spec_of("acme")), (0, spec_of(None, key="daily")), (1, spec_of(None))):
+        state = a_shard(token, size=4)
+        with pytest.raises(InvalidInputError, match="schedules of a ring"):
+            state.execute(SetSchedule(ScheduleSpec("often", "* * * * *", job), 60_000), 2)
+        assert not state.schedules
+
+
+async def test_a_tick_makes_no_zone_and_no_key_in_a_shard() -> None:
+    """Of a schedule that an earlier release let somebody set in a shard."""
+    for job in (spec_of("acme", "tick"), spec_of(None, "tick", key="daily")):
+        state = a_shard(0, size=4)
+        state.schedules = {"often": Schedule(ScheduleSpec("often", "* * * * *", job), 60_000)}
+        assert state.execute(Tick("often", 60_000, 120_000, job), 60_000)
+        assert not state.jobs
+        assert state.schedules["often"].next_ms == 120_000
 
 
 async def test_a_shard_takes_back_what_it_counted_with_a_batch_that_did_not_land() -> None:

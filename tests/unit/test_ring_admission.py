@@ -22,7 +22,7 @@ from casque.codec.staged import checked
 from casque.engine.embedded import EmbeddedService
 from casque.engine.group import GroupCommit
 from casque.engine.staging import Staging
-from casque.errors import StorageError, ZoneMovedError
+from casque.errors import CASConflictError, StorageError, ZoneMovedError
 from casque.ring.admissions import ADMISSIONS
 from casque.ring.numbers import inner
 from casque.settings import QueueSettings
@@ -103,11 +103,38 @@ class Blocked(MemoryStore):
     def __init__(self) -> None:
         super().__init__()
         self.shards: set[int] = set()
+        self.books = False
 
     async def create(self, key: str, body: bytes) -> Outcome:
+        if self.books and key.startswith(ADMISSIONS):
+            raise StorageError("blocked")
         if any(key.startswith(f"shards/{shard:04d}/log/") for shard in self.shards):
             raise StorageError("blocked")
         return await super().create(key, body)
+
+
+class Slow:
+    """The store of a process that stops before a request for a key with this prefix, until it may go on."""
+
+    def __init__(self, store: MemoryStore, verb: str, prefix: str) -> None:
+        self._store = store
+        self._verb = verb
+        self._prefix = prefix
+        self.stopped = asyncio.Event()
+        self.may_go_on = asyncio.Event()
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._store, name)
+        if name != self._verb:
+            return method
+
+        async def slow(key: str, *args: Any, **options: Any) -> Any:
+            if key.startswith(self._prefix):
+                self.stopped.set()
+                await self.may_go_on.wait()
+            return await method(key, *args, **options)
+
+        return slow
 
 
 async def test_every_job_is_admitted_where_its_zone_is_at_home_and_once() -> None:
@@ -196,6 +223,71 @@ async def test_of_two_who_admit_a_batch_at_once_both_hear_that_it_is_there() -> 
     assert [answer.jobs for answer in answers] == [12, 12]
     assert any(answer.repeated for answer in answers)
     assert await enqueued(store) == Counter(zoned("a").ids)
+
+
+@pytest.mark.parametrize(
+    ("verb", "prefix"), [("get", "staged/"), ("get", "shards/"), ("create", "admissions/"), ("get", "admissions/")]
+)
+async def test_a_batch_that_is_admitted_elsewhere_meanwhile_is_not_said_to_have_failed(verb: str, prefix: str) -> None:
+    """Its parts are gone by then, or its ids are in the queue, which is no reason to refuse it."""
+    store = await a_ring(3)
+    part = await staged(store, zoned("a"))
+    slow = Slow(store, verb, prefix)
+    async with Queue.open(store) as one, Queue.open(slow) as other:
+        late = asyncio.ensure_future(other.admit("nightly", 1, [part]))
+        await slow.stopped.wait()
+        assert await one.admit("nightly", 1, [part]) == Admission(12)
+        slow.may_go_on.set()
+        assert await late == Admission(12, repeated=True)
+    assert await enqueued(store) == Counter(zoned("a").ids)
+
+
+@pytest.mark.parametrize("earlier", [True, False])
+async def test_a_batch_that_was_refused_is_not_admitted_by_an_attempt_that_had_begun_before(earlier: bool) -> None:
+    """A refusal says that nothing was admitted: whoever believes it stages the jobs under another name."""
+    store = await a_ring(3)
+    part = await staged(store, zoned("a"))
+    slow = Slow(store, "create", "admissions/")
+    async with Queue.open(store) as one, Queue.open(slow) as other:
+        if earlier:
+            await one.admit("nightly", 1, [await staged(store, zoned("first"))])
+        late = asyncio.ensure_future(other.admit("nightly", 2, [part]))
+        await slow.stopped.wait()
+        await one.enqueue("task", b"", zone=ZONES[0], request_id="r")
+        await one.drain("task")
+        with pytest.raises(QueueDrainingError):
+            await one.admit("nightly", 2, [part])
+        await one.resume("task")
+        slow.may_go_on.set()
+        with pytest.raises(CASConflictError, match="refused through another process"):
+            await late
+        assert not set(zoned("a").ids) & set(await enqueued(store))
+        assert await other.admit("nightly", 2, [part]) == Admission(12), "asked anew it is another attempt"
+        if earlier:
+            assert (await one.admit("nightly", 1, [part])) == Admission(0, repeated=True)
+
+
+async def test_a_refusal_that_cannot_be_written_down_is_not_said_to_be_one() -> None:
+    store = Blocked()
+    await a_ring(2, store)
+    async with Queue.open(store, storage_patience=SHORT) as queue:
+        await queue.drain("task")
+        store.books = True
+        with pytest.raises(UnknownOutcomeError, match="another attempt at it may be under way"):
+            await queue.admit("nightly", 1, [await staged(store, zoned("a"))])
+
+
+async def test_a_batch_that_was_begun_has_not_failed_whatever_goes_wrong_with_it() -> None:
+    store = Blocked()
+    await a_ring(2, store)
+    part = await staged(store, zoned("a"))
+    async with Queue.open(store, storage_patience=SHORT) as queue:
+        store.shards = {1}
+        with pytest.raises(UnknownOutcomeError):
+            await queue.admit("nightly", 1, [part])
+        await store.delete(part.key)
+        with pytest.raises(UnknownOutcomeError, match="is under way"):
+            await queue.admit("nightly", 1, [part])
 
 
 async def test_a_share_that_was_given_up_is_not_admitted_by_somebody_who_is_late() -> None:

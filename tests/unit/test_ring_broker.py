@@ -17,15 +17,17 @@ from casque.client.queue import DEFAULTS
 from casque.client.remote import RemoteService
 from casque.clock import Random
 from casque.codec.member import FOLDER
-from casque.errors import BrokerUnreachableError, NoLeaderError, StorageError
+from casque.errors import BrokerUnreachableError, InvalidInputError, NoLeaderError, StorageError
 from casque.ring.broker import RingBroker
-from casque.service import Role
+from casque.ring.numbers import inner
+from casque.ring.shards import ANSWER_S
+from casque.service import Lease, Role
 from casque.settings import BrokerSettings
 from casque.state.ring import home
 from casque.storage.memory import MemoryStore
 from casque.testing import ManualClock
 from casque.testing.gated import GatedStore
-from casque.types import JobSpec
+from casque.types import JobRecord, JobSpec
 
 pytestmark = pytest.mark.asyncio
 
@@ -38,7 +40,8 @@ LEASE_S = SETTINGS.lease.total_seconds()
 class Fleet:
     """Brokers on one store and one clock, that reach each other in this process."""
 
-    def __init__(self, shards: int) -> None:
+    def __init__(self, shards: int, settings: BrokerSettings = SETTINGS) -> None:
+        self.settings = settings
         self.store = MemoryStore()
         self.clock = ManualClock()
         self.shards = shards
@@ -52,7 +55,7 @@ class Fleet:
     async def start(self, *names: str) -> None:
         for name in names:
             store = self.stores[name] = GatedStore(self.store)
-            broker = ring_broker(self.parts(store, name), self._connect, address=name, settings=SETTINGS)
+            broker = ring_broker(self.parts(store, name), self._connect, address=name, settings=self.settings)
             self.brokers[name] = broker
             await broker.open()
             self._tasks[name] = asyncio.create_task(broker.run())
@@ -119,8 +122,8 @@ class Connection:
 
 
 @asynccontextmanager
-async def a_fleet(shards: int, *names: str) -> AsyncIterator[Fleet]:
-    fleet = Fleet(shards)
+async def a_fleet(shards: int, *names: str, settings: BrokerSettings = SETTINGS) -> AsyncIterator[Fleet]:
+    fleet = Fleet(shards, settings)
     await fleet.parts(fleet.store, "builder").builder().create(shards)
     try:
         await fleet.start(*names)
@@ -164,6 +167,31 @@ async def test_the_shards_of_one_that_dies_go_to_the_others_within_two_leases() 
         assert fleet.whole()
 
 
+async def test_the_shards_of_one_that_died_stay_with_the_others_with_the_shortest_lease() -> None:
+    settings = BrokerSettings(lease=2 * SETTINGS.heartbeat)
+    async with a_fleet(8, "a", "b", settings=settings) as fleet:
+        await fleet.passes(10)
+        await fleet.kill("b")
+        # Every round takes a little time, so that every look comes later than half a lease after the one before.
+        fleet.brokers["a"]._rng = Always(1.05)
+        await fleet.passes(4 * settings.lease.total_seconds())
+
+        for _ in range(30):
+            assert fleet.led() == {"a": 8}
+            await fleet.passes(1)
+
+
+class Always(Random):
+    """Draws the same number every time."""
+
+    def __init__(self, drawn: float) -> None:
+        super().__init__(0)
+        self._drawn = drawn
+
+    def uniform(self, a: float, b: float) -> float:
+        return self._drawn
+
+
 async def test_the_shards_of_one_that_stops_go_to_the_others_at_once() -> None:
     async with a_fleet(8, "a", "b") as fleet:
         await fleet.passes(10)
@@ -205,6 +233,61 @@ async def test_while_a_shard_has_no_leader_jobs_of_the_others_are_claimed() -> N
         assert len(fleet.led()) == 1
         late = fleet.outcome(a.service().dequeue(entrypoints=None, limit=40, wait_s=60, request_id="e"))
         assert len(await late) == 40 - of_a
+
+
+async def test_a_shard_without_a_leader_costs_no_leases_in_the_others() -> None:
+    """They are beaten at once, and the answer does not wait for the shard that is missing."""
+    async with a_fleet(2, "a", "b") as fleet:
+        await fleet.passes(10)
+        service = fleet.brokers["a"].service()
+        zones = {fleet.brokers[name].led()[0]: name for name in "ab"}
+        specs = [JobSpec(f"j{n}", "send", b"", zone=f"z{n}") for n in range(8)]
+        await fleet.outcome(service.enqueue(specs))
+        claimed = await fleet.outcome(service.dequeue(entrypoints=None, limit=8))
+        assert len(claimed) == 8
+        await fleet.kill("b")
+        began_ms = fleet.clock.monotonic_ms()
+        leases = [Lease(job.id, job.token) for job in claimed]
+
+        answers = await fleet.outcome(service.heartbeats([*leases, Lease("j0"), Lease("nobody", 1)]))
+
+        assert fleet.clock.monotonic_ms() - began_ms < 2.2 * ANSWER_S * 1000
+        for job, answer in zip(claimed, answers, strict=False):
+            led_by = zones[inner(job.token)[1]]
+            assert isinstance(answer, JobRecord if led_by == "a" else NoLeaderError), (led_by, answer)
+        assert {zones[inner(job.token)[1]] for job in claimed} == {"a", "b"}
+        assert isinstance(answers[-2], NoLeaderError), "without a token all shards are asked for it"
+
+
+async def test_those_who_scan_see_the_zones_of_shards_that_have_a_leader() -> None:
+    async with a_fleet(2, "a", "b") as fleet:
+        await fleet.passes(10)
+        service = fleet.brokers["a"].service()
+        await fleet.outcome(service.enqueue([JobSpec(f"j{n}", "send", b"", zone=f"z{n}") for n in range(8)]))
+        there = {f"z{n}" for n in range(8) if home(f"z{n}", 2) in fleet.brokers["a"].led()}
+        await fleet.kill("b")
+        began_ms = fleet.clock.monotonic_ms()
+
+        for _ in range(2):
+            assert {zone.zone for zone in await fleet.outcome(service.peek_zones())} == there
+
+        assert fleet.clock.monotonic_ms() - began_ms < 5 * ANSWER_S * 1000
+
+
+async def test_a_broker_that_has_not_read_the_ring_yet_says_not_now() -> None:
+    fleet = Fleet(4)
+    await fleet.parts(fleet.store, "builder").builder().create(4)
+    broker = ring_broker(fleet.parts(fleet.store, "a"), fleet._connect, address="a", settings=SETTINGS)
+    with pytest.raises(NoLeaderError):
+        broker.service()
+    with pytest.raises(NoLeaderError):
+        broker.shard(3)
+    await fleet.start("b")
+    with pytest.raises(NoLeaderError):
+        fleet.brokers["b"].shard(63)  # of a ring that has grown meanwhile
+    with pytest.raises(InvalidInputError):
+        fleet.brokers["b"].shard(4096)
+    await fleet.end()
 
 
 async def test_a_call_that_meets_a_failover_is_carried_out_once() -> None:

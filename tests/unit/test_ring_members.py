@@ -110,6 +110,54 @@ async def test_whoever_could_not_look_has_not_seen_that_nothing_changes() -> Non
     assert one.is_gone(other.id)
 
 
+@pytest.mark.parametrize("late", [1.0, 1.05, 1.45, 1.6, 3.0])
+async def test_one_that_is_dead_stays_dead_however_late_the_looks_are(late: float) -> None:
+    """With the shortest lease that is allowed, every look may come after half of it."""
+    store, clock = MemoryStore(), ManualClock()
+    settings = BrokerSettings(lease=2 * SETTINGS.heartbeat)
+    one, dead, well = (
+        Members(store, f"{name}:7700", settings=settings, clock=clock, rng=Random(name)) for name in "abc"
+    )
+    await dead.beat()
+    await well.beat()
+    await one.look()
+    seen: list[bool] = []
+    for _ in range(20):
+        await clock.advance(BEAT_S * late)
+        await well.beat()
+        await one.look()
+        seen.append(one.is_gone(dead.id))
+        assert list(one.alive()) == ([well.id] if seen[-1] else [dead.id, well.id])
+    assert seen == sorted(seen), "once dead, it is not taken for alive again"
+    assert seen.index(True) < 4
+
+    await dead.beat()
+    await one.look()
+
+    assert set(one.alive()) == {dead.id, well.id}
+
+
+async def test_an_outage_of_the_store_is_not_taken_for_the_death_of_the_others() -> None:
+    clock, shared = ManualClock(), MemoryStore()
+    settings = BrokerSettings(lease=2 * SETTINGS.heartbeat)
+    store = GatedStore(shared)
+    one, other = (
+        Members(place, f"{name}:7700", settings=settings, clock=clock, rng=Random(name))
+        for place, name in ((store, "one"), (shared, "other"))
+    )
+    await other.beat()
+    await one.look()
+    await clock.advance(BEAT_S)
+    await one.look()
+    store.fail = StorageError("cut off")
+    await clock.advance(60)
+    store.fail = None
+
+    await one.look()
+
+    assert list(one.alive()) == [other.id]
+
+
 async def test_the_object_of_one_that_is_dead_for_long_is_removed_and_made_again_if_it_is_not() -> None:
     store, clock = MemoryStore(), ManualClock()
     one, other = member(store, clock, "one"), member(store, clock, "other")

@@ -261,6 +261,114 @@ async def test_a_worker_that_is_told_to_stop_ends(url: str) -> None:
     assert summary.done == 1
 
 
+async def stopped(url: str, *handlers: Handler, begun: asyncio.Event | threading.Event) -> tuple[Summary, Job[bytes]]:
+    """Enqueue a job that may crash once, stop the worker while it runs and give it no time, and look at the job."""
+    async with Queue.open(url) as queue:
+        await queue.enqueue("do", b"", max_crashes=1)
+        worker = Worker(App(url, *handlers), drain=0)
+        running = asyncio.create_task(worker.run())
+        async with asyncio.timeout(20):
+            while not begun.is_set():
+                await CLOCK.sleep(0.001)
+            worker.stop()
+            summary = await running
+        [job] = await queue.jobs()
+        return summary, job
+
+
+async def test_a_job_that_outlives_the_drain_is_given_back_and_is_neither_an_attempt_nor_a_crash(url: str) -> None:
+    begun = asyncio.Event()
+
+    async def endless(_payload: bytes, _context: JobContext) -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    summary, job = await stopped(url, handler(endless), begun=begun)
+
+    assert (summary.given_back, summary.left, summary.lost) == (1, 0, 0)
+    assert (job.state, job.attempts, job.record.crashes, job.record.tries) == (JobState.READY, 0, 0, ())
+
+
+async def test_ten_deployments_do_not_quarantine_a_long_job(url: str) -> None:
+    async with Queue.open(url) as queue:
+        await queue.enqueue("do", b"", max_crashes=1, max_attempts=1)
+        for _ in range(10):
+            begun = asyncio.Event()
+
+            async def endless(_payload: bytes, _context: JobContext, begun: asyncio.Event = begun) -> None:
+                begun.set()
+                await asyncio.Event().wait()
+
+            worker = Worker(App(url, handler(endless)), drain=0)
+            running = asyncio.create_task(worker.run())
+            async with asyncio.timeout(20):
+                await begun.wait()
+                worker.stop()
+                await running
+        [job] = await queue.jobs()
+
+    assert (job.state, job.attempts, job.record.crashes, job.token) == (JobState.READY, 0, 0, 10)
+
+
+async def test_a_function_in_a_thread_that_looks_at_the_flag_goes_back_and_is_not_done(url: str) -> None:
+    begun = threading.Event()
+
+    def endless(_payload: bytes, context: JobContext) -> None:
+        begun.set()
+        while not context.lease_lost.is_set():
+            threading.Event().wait(0.001)
+
+    summary, job = await stopped(url, handler(endless, executor="thread"), begun=begun)
+
+    assert (summary.given_back, summary.done, summary.left) == (1, 0, 0)
+    assert (job.state, job.attempts, job.record.crashes) == (JobState.READY, 0, 0)
+
+
+@pytest.mark.parametrize("executor", ["async", "thread"])
+async def test_a_handler_that_does_not_stop_keeps_its_lease_for_it_may_still_act(url: str, executor: Any) -> None:
+    begun, go = threading.Event(), threading.Event()
+
+    async def ignores(_payload: bytes, _context: JobContext) -> None:
+        begun.set()
+        while not go.is_set():
+            try:
+                await CLOCK.sleep(0.01)
+            except asyncio.CancelledError:
+                continue
+
+    def deaf(_payload: bytes, _context: JobContext) -> None:
+        begun.set()
+        go.wait()
+
+    one = handler(ignores) if executor == "async" else handler(deaf, executor="thread")
+    try:
+        summary, job = await stopped(url, one, begun=begun)
+    finally:
+        go.set()
+
+    assert (summary.given_back, summary.left) == (0, 1)
+    assert job.state is JobState.RUNNING
+
+
+async def test_a_worker_that_is_cancelled_gives_back_all_it_has(url: str) -> None:
+    begun = asyncio.Event()
+
+    async def endless(_payload: bytes, _context: JobContext) -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    async with Queue.open(url) as queue:
+        await queue.enqueue_many([("do", b""), ("do", b""), ("do", b"")])
+        running = asyncio.create_task(Worker(App(url, handler(endless)), concurrency=3).run())
+        await begun.wait()
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        jobs = await queue.jobs()
+
+    assert {(job.state, job.attempts) for job in jobs} == {(JobState.READY, 0)}
+
+
 def test_a_guard_takes_a_word_that_breaks_off_for_the_end_of_its_worker() -> None:
     whole = b"\0\0\0\3abc"
 

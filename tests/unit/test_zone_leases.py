@@ -16,6 +16,7 @@ from casque import NewJob, Queue, ZoneLeaseLostError
 from casque.cli.main import app as commands
 from casque.client.opening import Parts
 from casque.client.queue import DEFAULTS
+from casque.client.staging import StagedJobs
 from casque.clock import Random
 from casque.engine.zone_watch import ZoneWatch
 from casque.errors import InvalidInputError
@@ -221,6 +222,45 @@ async def test_a_leased_zone_stays_where_it_is_while_the_ring_grows() -> None:
         await other.enqueue("a", b"3", zone=zone)
         moved = await leased(other, zone)
         assert inner(moved.token)[1] == home(zone, 16)
+
+
+async def test_a_leased_zone_that_is_empty_stays_where_it_is_when_jobs_are_admitted() -> None:
+    """Otherwise the admission would make it elsewhere, and a second lease could be had there."""
+    store, clock = await a_ring(2), ManualClock()
+    zone = next(name for name in map(str, range(100)) if home(name, 2) != home(name, 16))
+    async with opened(store, clock) as q, opened(store, clock) as other:
+        await q.enqueue("a", b"1", zone=zone)
+        lease = await leased(q, zone)
+        [job] = await q.dequeue(zone_lease=lease)
+        await job.ack()
+        await Parts(store, DEFAULTS).builder().resize(16)
+        staging = Parts(store, DEFAULTS).staging()
+        assert staging is not None
+        part = await staging.put(StagedJobs(["admitted"], "a", b"2", zones=zone), "t")
+
+        assert (await other.admit("nightly", 1, [part])).jobs == 1
+
+        assert await other.lease_zone(zone) is None
+        [admitted] = await q.dequeue(zone_lease=lease)
+        assert (admitted.id, inner(admitted.token)[1]) == ("admitted", home(zone, 2))
+
+
+async def test_a_lease_that_is_asked_for_again_is_not_given_at_the_zones_next_home() -> None:
+    store, clock = await a_ring(2), ManualClock()
+    zone = next(name for name in map(str, range(100)) if home(name, 2) != home(name, 16))
+    async with opened(store, clock) as q:
+        await q.enqueue("a", b"1", zone=zone)
+        lease = await q.lease_zone(zone, request_id="r1")
+        assert lease is not None
+        [job] = await q.dequeue(zone_lease=lease)
+        await job.ack()
+        await q.release_zone(lease)
+        await Parts(store, DEFAULTS).builder().resize(16)
+        assert q._ring is not None
+        await q._ring._shards.refresh()
+        await q.enqueue("a", b"2", zone=zone)
+        assert await q.lease_zone(zone, request_id="r1") is None
+        assert await q.lease_zone(zone, request_id="r2") is not None
 
 
 async def test_every_peek_begins_at_another_shard() -> None:

@@ -46,6 +46,10 @@ class ServeOptions:
     insecure: bool = False
     guarded: bool = False
     """Whether `/metrics` and `/readyz` want a token as well."""
+    allow_hosts: tuple[str, ...] = ()
+    """Names by which clients call the HTTP port, besides its own, that of `advertise`, and addresses."""
+    allow_origins: tuple[str, ...] = ()
+    """Sites whose web pages may call the HTTP port."""
     layout: str | None = None
     store_options: Mapping[str, str] = field(default_factory=dict)
     queue: QueueSettings = DEFAULTS
@@ -228,6 +232,8 @@ class BrokerServer:
             metrics=self.metrics,
             settings=options.queue,
             guarded=options.guarded,
+            hosts=(self._advertise.host, *options.allow_hosts),
+            origins=options.allow_origins,
             clock=self._clock,
             rng=self._rng,
         )

@@ -177,7 +177,7 @@ class Broker:
                 self._well()
                 if isinstance(result, Elected):
                     log.info("leads as %s, epoch %d", self._address, result.epoch)
-                    if self.election.evicted and self._shared is not None:
+                    if self.election.moved or (self.election.evicted and self._shared is not None):
                         await self._let_memories_fade()
                     return True
                 if isinstance(result, OtherLeader) and result != leader:
@@ -190,8 +190,9 @@ class Broker:
         return False
 
     async def _let_memories_fade(self) -> None:
-        """Whoever led may have looked at the head just before this broker took it, and answer from memory for a while
-        yet. Where nobody has watched the queue itself for a lease, nothing is committed before that is over."""
+        """The broker that led may have shown a sign of life just before this one took the lead, and answer from memory
+        for a while yet: with a commit that landed while the head was being claimed, or in a shard, which nobody has
+        watched for a lease. Nothing is committed before that is over."""
         ends_ms = self._clock.monotonic_ms() + self._settings.lease.total_seconds() * 1000 * SURE * APART
         while not self._is_over() and (left_ms := ends_ms - self._clock.monotonic_ms()) > 0:
             await self._pause(left_ms / 1000)

@@ -68,6 +68,8 @@ class Election:
         self._since_ms = 0
         self.evicted = False
         """Whether somebody else led until this broker did, and had not resigned."""
+        self.moved = False
+        """Whether it committed something after this broker had looked at it last, and before it was deposed."""
         self.twin: Owner | None = None
         """Another broker that shows signs of life under this broker's address."""
 
@@ -93,6 +95,8 @@ class Election:
         if await self._committer.lead(owner, lease_ms=self._lease_ms, seen=seen):
             self._seen = self.twin = None
             self.evicted = others
+            # The fence of this lead would be the next commit after what was seen.
+            self.moved = others and self._committer.state.position > seen.position + 1
             return Elected(self._committer.sighting().epoch)
         self._seen = None
         return Conflict()

@@ -31,10 +31,9 @@ from casque.cli.shown import (
 )
 from casque.client.job import Job
 from casque.client.queue import Queue
-from casque.codec.stored import from_ms
 from casque.errors import InvalidInputError, JobNotFoundError, NotAllowedError
 from casque.service import ArchivedJob
-from casque.types import Gate, JobState, Progress, ZoneStanding
+from casque.types import Gate, JobState, Progress, ZoneStanding, from_ms
 
 EXAMPLES = """
 [bold]Examples[/]

@@ -22,14 +22,13 @@ from casque.client.queue import DEFAULTS, Queue
 from casque.client.reaching import is_address
 from casque.clock import SystemClock
 from casque.codec.head import KEY, RING, read_layout
-from casque.codec.stored import from_ms
 from casque.engine.embedded import state_at
 from casque.errors import CorruptQueueError, InvalidInputError
 from casque.journal.discovery import find_leader
 from casque.ring.service import strictest, total
 from casque.state import State
 from casque.storage.port import Stored
-from casque.types import ALL_OPEN, Gate, Gates, JobRecord, JobState
+from casque.types import ALL_OPEN, Gate, Gates, JobRecord, JobState, from_ms
 
 EXAMPLES = """
 [bold]Examples[/]

@@ -91,6 +91,22 @@ def serve(
         typer.Option("--peer-ca", metavar="FILE", help="Of a ring: who vouches for the other brokers, PEM."),
     ] = None,
     guarded: Annotated[bool, typer.Option("--guarded", help="Ask for a token for /metrics and /readyz too.")] = False,
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--allow-host",
+            metavar="NAME",
+            help="A name by which clients call the HTTP port, besides its own; * for any; may be repeated.",
+        ),
+    ] = None,
+    allow_origin: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--allow-origin",
+            metavar="ORIGIN",
+            help="A site whose web pages may call the HTTP port, such as https://admin.example.com; may be repeated.",
+        ),
+    ] = None,
     insecure: Annotated[
         bool, typer.Option("--insecure", help="Listen to a network without TLS or without tokens.")
     ] = False,
@@ -143,6 +159,8 @@ def serve(
             tokens=None if tokens is None else TokenBook(tokens),
             insecure=insecure,
             guarded=guarded,
+            allow_hosts=tuple(allow_host or ()),
+            allow_origins=tuple(allow_origin or ()),
             layout=layout.value,
             store_options=place.options,
             queue=settings_from(setting or [], place.changes()),

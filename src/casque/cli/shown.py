@@ -16,9 +16,8 @@ from rich.text import Text
 
 from casque.client.job import Job
 from casque.clock import SystemClock
-from casque.codec.stored import from_ms
 from casque.engine.embedded import state_at
-from casque.types import Ending, JobState
+from casque.types import Ending, JobState, from_ms
 
 TEXT_MAX = 60
 WIDE = 100_000

@@ -99,6 +99,9 @@ def work(
     lease: Annotated[
         float, typer.Option("--lease", metavar="SECONDS", help="How soon jobs come back if this driver dies.")
     ] = 60,
+    drain: Annotated[
+        float, typer.Option("--drain", metavar="SECONDS", help="How long batches may run on when it is to stop.")
+    ] = 30,
     timeout: Annotated[
         float, typer.Option("--timeout", metavar="SECONDS", help="How long a batch may run; then its leases run out.")
     ] = 3600,
@@ -151,8 +154,9 @@ def work(
     With --app the functions of an app are called, each for its own jobs, with its own time limit, attempts and
     back-off; jobs of others are never claimed. Its own queue is worked off, unless another one is named.
 
-    Ends when nothing is due. SIGTERM and Ctrl-C end it cleanly: what runs is finished, what was only claimed goes back.
-    A second one ends it on the spot, and jobs come back by their leases.
+    Ends when nothing is due. SIGTERM and Ctrl-C end it cleanly: what was only claimed goes back, what runs has the time
+    of --drain, and then it is interrupted and goes back too, which is no attempt. A second one ends it on the spot, and
+    jobs come back by their leases.
 
     Exit code 0: ended, though jobs may have failed. 1: the handler or Spark could not be used, or the queue is damaged.
     2: it could not start.
@@ -190,6 +194,7 @@ def work(
                 batch=batch,
                 lease=lease,
                 timeout=timeout,
+                drain=drain,
                 until=until.value,
                 follow=follow,
                 limit=limit,

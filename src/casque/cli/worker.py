@@ -96,8 +96,8 @@ def worker(
     found too. Any number of workers may run, on any machines.
 
     SIGTERM and Ctrl-C stop it cleanly: nothing more is claimed, what was not started goes back at once, and what runs
-    has the time of --drain; then it is left, and comes back when its lease has run out. A second one ends it on the
-    spot.
+    has the time of --drain; then it is stopped and goes back too, which is no attempt. A second one ends it on the
+    spot, and its jobs come back when their leases have run out.
 
     Exit code 0: ended, though jobs may have failed. 1: the queue is damaged, or is led by a broker. 2: it could not
     start, or the queue cannot be used.
@@ -127,12 +127,23 @@ def worker(
             opening=opening,
         )
         collect_rarely()
-        with asyncio.Runner(loop_factory=fast_loop()) as runner:
-            summary = runner.run(run_until_stopped(working, console, quiet=json))
-    if json:
-        print(msgspec.json.encode({"worker": working.name, **msgspec.to_builtins(summary)}).decode())
-    else:
-        console.print(words(summary), highlight=False)
+        work_until_stopped(working, console, json=json)
+
+
+def work_until_stopped(working: Worker, console: Console, *, json: bool) -> None:
+    """Run it and say what it did. Does not return if a handler cannot be stopped: see `casque.worker.farewell`."""
+    from casque.worker.farewell import give_back_after
+
+    with asyncio.Runner(loop_factory=fast_loop()) as runner:
+        summary = runner.run(run_until_stopped(working, console, quiet=json))
+        if json:
+            print(msgspec.json.encode({"worker": working.name, **msgspec.to_builtins(summary)}).decode())
+        else:
+            console.print(words(summary), highlight=False)
+        if working.unstopped:
+            # Within the runner, whose end waits for coroutines that ignore their cancellation.
+            url, opening = working.place
+            give_back_after(url, opening, worker=working.name, leases=working.unstopped)
 
 
 async def run_until_stopped(working: Worker, console: Console, *, quiet: bool) -> Summary:

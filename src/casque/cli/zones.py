@@ -32,9 +32,8 @@ from casque.cli.shown import (
     show,
 )
 from casque.client.queue import Queue
-from casque.codec.stored import from_ms
 from casque.errors import InvalidInputError
-from casque.types import PLAIN_RULES, JobState, ZoneRules, ZoneStanding
+from casque.types import PLAIN_RULES, JobState, ZoneRules, ZoneStanding, from_ms
 
 EXAMPLES_LS = """
 [bold]Examples[/]

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 from enum import StrEnum
 from typing import Annotated, Any
 
-import msgspec
 import typer
 from rich.console import Console
 
 from casque.cli.logs import LogFormat, telling
-from casque.cli.running import StoreOptions, clear_ends, collect_rarely, fast_loop
+from casque.cli.running import StoreOptions, clear_ends, collect_rarely
 from casque.cli.store_options import parse_options
-from casque.cli.worker import Way, app_named, run_until_stopped, words
+from casque.cli.worker import Way, app_named, work_until_stopped
 
 EXAMPLES_CONSUME = """
 [bold]Examples[/]
@@ -121,7 +119,8 @@ def consume(
     where a zone is to be one consumer's at a time. Jobs without a zone are left to plain workers.
 
     SIGTERM and Ctrl-C stop it cleanly: its zones are released at once, what was not started goes back, and what runs
-    has the time of --drain. If it is killed, its zones go to others after --zone-lease and its jobs after --job-lease.
+    has the time of --drain; then it is stopped and goes back too. If it is killed, its zones go to others after
+    --zone-lease and its jobs after --job-lease.
 
     Exit code 0: ended, though jobs may have failed. 1: the queue is damaged, or is led by a broker. 2: it could not
     start, or the queue cannot be used.
@@ -165,9 +164,4 @@ def consume(
             consumer=options,
         )
         collect_rarely()
-        with asyncio.Runner(loop_factory=fast_loop()) as runner:
-            summary = runner.run(run_until_stopped(working, console, quiet=json))
-    if json:
-        print(msgspec.json.encode({"worker": working.name, **msgspec.to_builtins(summary)}).decode())
-    else:
-        console.print(words(summary), highlight=False)
+        work_until_stopped(working, console, json=json)

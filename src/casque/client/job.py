@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from enum import StrEnum
-from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -15,11 +14,10 @@ import msgspec
 from casque.client.payloads import BytesCodec, PayloadCodec
 from casque.codec.blobs import missing_blob
 from casque.errors import InvalidInputError
-from casque.types import Attempt, JobRecord, JobState, Progress
+from casque.types import Attempt, JobRecord, JobState, Progress, from_ms
 
 T = TypeVar("T")
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _BYTES = BytesCodec()
 
 
@@ -110,16 +108,16 @@ class Job(msgspec.Struct, Generic[T], frozen=True, gc=False, eq=False):
 
     @property
     def created_at(self) -> datetime:
-        return _moment(self.record.created_ms)
+        return from_ms(self.record.created_ms)
 
     @property
     def heartbeat_at(self) -> datetime | None:
-        return None if self.record.beat_ms is None else _moment(self.record.beat_ms)
+        return None if self.record.beat_ms is None else from_ms(self.record.beat_ms)
 
     @property
     def due_at(self) -> datetime:
         """When it became due, or will."""
-        return _moment(self.record.due_ms)
+        return from_ms(self.record.due_ms)
 
     @property
     def attempts(self) -> int:
@@ -234,8 +232,3 @@ class QueueState:
 def plain_job(record: JobRecord, holder: LeaseHolder | None = None) -> Job[bytes]:
     """A job whose payload stays bytes."""
     return Job(record, _BYTES, holder)
-
-
-@lru_cache(64)  # jobs that were added together have theirs in common
-def _moment(ms: int) -> datetime:
-    return _EPOCH + timedelta(milliseconds=ms)

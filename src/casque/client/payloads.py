@@ -39,14 +39,14 @@ class JsonCodec(Generic[T]):
         try:
             payload = msgspec.json.encode(value)
             self._decoder.decode(payload)  # nothing checks a dataclass or a struct when it is made
-        except (msgspec.MsgspecError, TypeError, ValueError) as error:
+        except (msgspec.MsgspecError, TypeError, ValueError, RecursionError) as error:
             raise InvalidInputError(f"payload does not fit {_name(self._kind)}: {error}") from error
         return payload
 
     def decode(self, payload: bytes) -> T:
         try:
             return self._decoder.decode(payload)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, RecursionError) as error:
             raise InvalidInputError(f"payload does not fit {_name(self._kind)}: {error}") from error
 
 

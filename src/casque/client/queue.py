@@ -367,10 +367,11 @@ class Queue(LeaseVerbs, Generic[T]):
         )
         return [answer if isinstance(answer, CasqueError) else None for several in answers for answer in several]
 
-    async def give_back(self, jobs: Sequence[Job[T]]) -> list[CasqueError | None]:
+    async def give_back(self, jobs: Sequence[Job[T] | Lease]) -> list[CasqueError | None]:
         """Claimed, and not worked on: they are waiting again, and it does not count as an attempt. Each has an answer
         of its own, None if it went back."""
-        returning = (self._service.give_back(job.id, token=job.token) for job in jobs)
+        leases = [(job.job_id, job.token) if isinstance(job, Lease) else (job.id, job.token) for job in jobs]
+        returning = (self._service.give_back(job_id, token=checks.lease_token(token)) for job_id, token in leases)
         answers = await asyncio.gather(*returning, return_exceptions=True)
         for answer in answers:
             if isinstance(answer, BaseException) and not isinstance(answer, CasqueError):

@@ -31,6 +31,7 @@ from casque.errors import (
 from casque.journal.patience import Patience
 from casque.service import ArchivedJob, Lease, Outcome, QueueEvent, QueueService, Stats
 from casque.settings import QueueSettings
+from casque.tasks import joined
 from casque.telemetry import logger
 from casque.types import (
     Admission,
@@ -433,7 +434,7 @@ class RemoteQueue:
             # One search for all who wait: a thousand callers would otherwise each read the bucket.
             self._finding = asyncio.create_task(self._search(patience), name="casque leader search")
             self._finding.add_done_callback(_heard)
-        return await asyncio.shield(self._finding)
+        return await joined(self._finding, QueueClosedError("the queue was closed while its leader was looked for"))
 
     async def _search(self, patience: _Persistence) -> RemoteService:
         while True:

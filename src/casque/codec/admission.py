@@ -7,6 +7,7 @@ from typing import TypeAlias
 
 import msgspec
 
+from casque.codec.head import UNREADABLE
 from casque.codec.log import REPAIR, Segment, segment_key
 from casque.errors import CorruptQueueError
 from casque.state import Admitted, Event
@@ -33,7 +34,7 @@ def named_parts(body: bytes) -> list[StagedPart]:
         return []
     try:
         events = _decoder.decode(body).events
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except UNREADABLE:
         return []
     return [part for event in events if type(event) is Admitted for part in event.parts]
 

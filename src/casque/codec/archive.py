@@ -11,10 +11,11 @@ from datetime import datetime
 
 import msgspec
 
-from casque.codec.stored import end_alike, from_ms
+from casque.codec.head import UNREADABLE
+from casque.codec.stored import end_alike
 from casque.errors import CorruptQueueError
 from casque.service import ArchivedAttempt, ArchivedJob
-from casque.types import Attempt, Finished, JobState
+from casque.types import Attempt, Finished, JobState, from_ms
 
 ARCHIVE = "archive/"
 SUFFIX = ".jsonl"
@@ -141,7 +142,7 @@ def agree(one: bytes, other: bytes) -> bool:
     try:
         pairs = zip(_decoder.decode_lines(one), _decoder.decode_lines(other), strict=True)
         return all(end_alike(a.tries, b.tries) and _bare(a) == _bare(b) for a, b in pairs)
-    except (msgspec.DecodeError, UnicodeDecodeError, ValueError):
+    except (*UNREADABLE, ValueError):
         return False
 
 
@@ -156,7 +157,7 @@ def decode_archived(key: str, body: bytes) -> list[ArchivedJob]:
     """
     try:
         return _decoder.decode_lines(body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except UNREADABLE as error:
         raise CorruptQueueError(
             key, f"this is no part of an archive ({error}). Restore it from a backup or an older version"
         ) from error

@@ -18,6 +18,8 @@ def state_digest(state: State) -> str:
     sha256 = hashlib.sha256()
     for part in (state.counters, state.writers, stored_requests(state.requests)):
         sha256.update(_encode(part) + b"\n")
+    if state.writers_forgotten:
+        sha256.update(b"%d\n" % state.writers_forgotten)
     if state.admissions:  # a queue that never had any keeps the digest that it had before there were any
         sha256.update(_encode(state.admissions) + b"\n")
     if state.schedules:

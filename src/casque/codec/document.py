@@ -15,7 +15,7 @@ from datetime import datetime
 
 import msgspec
 
-from casque.codec.head import FORMAT, Head, Owner, not_a_queue, read_layout
+from casque.codec.head import FORMAT, UNREADABLE, Head, Owner, not_a_queue, read_layout
 from casque.codec.stored import (
     EPOCH,
     StoredJob,
@@ -31,6 +31,7 @@ from casque.codec.stored import (
 )
 from casque.errors import CorruptQueueError
 from casque.state import Counters, Limits, State
+from casque.state.machine import kept_forgotten
 from casque.types import (
     ALL_OPEN,
     Finished,
@@ -88,6 +89,7 @@ class _Document(Head, frozen=True):
     finished: list[msgspec.Raw] = msgspec.field(default_factory=list)
     counters: Counters | None = None
     writers: dict[str, int] = msgspec.field(default_factory=dict)
+    writers_forgotten: int | None = None
     requests: list[StoredRequest] = msgspec.field(default_factory=list)
     admissions: dict[str, LastBatch] = msgspec.field(default_factory=dict)
     schedules: list[Schedule] = msgspec.field(default_factory=list)
@@ -110,6 +112,8 @@ class DocumentCodec:
         self.queue_id = queue_id
         self.leadership = NOBODY
         """Of the document that was last read or is to be written."""
+        self.dropped = 0
+        """The version of the document that was last read, if jqueue wrote it: it drops the table of writers."""
         self._lines = _Lines()
         self._changed: dict[str, None] = {}  # in the order the jobs changed, so that new lines keep it
         self._finished = _FinishedLines()
@@ -124,10 +128,12 @@ class DocumentCodec:
         *,
         version: int,
         writers: dict[str, int],
+        writers_forgotten: int | None = None,
         archived: int | None = None,
         archiving: int | None = None,
     ) -> bytes:
-        """`archived` and `archiving` are as they are to be from now on, if not as they are in the state."""
+        """`writers_forgotten`, `archived` and `archiving` are as they are to be from now on, if not as they are in the
+        state."""
         lines, jobs = self._lines, state.jobs
         for job_id in self._changed:
             job = jobs.get(job_id)
@@ -136,10 +142,12 @@ class DocumentCodec:
             else:
                 lines.put(job_id, encode_job(job))
         self._changed.clear()
+        forgotten = state.writers_forgotten if writers_forgotten is None else writers_forgotten
+        kept = kept_forgotten(max(forgotten, self.dropped), writers, state.limits)
         requests = stored_requests(state.requests)
         head = (
             b'{"format": %d, "layout": "document", "queue_id": %b,\n"version": %d,\n%b"counters": %b,\n'
-            b'"writers": %b,\n"requests": %b,\n%b%b%b%b%b%b"jobs": [\n'
+            b'"writers": %b,\n%b"requests": %b,\n%b%b%b%b%b%b"jobs": [\n'
             % (
                 FORMAT,
                 _encode(self.queue_id),
@@ -147,6 +155,7 @@ class DocumentCodec:
                 _led(self.leadership),
                 _encode(state.counters),
                 _encode(writers),
+                b"" if kept is None else b'"writers_forgotten": %d,\n' % kept,
                 _encode(requests),
                 b'"admissions": %b,\n' % _encode(state.admissions) if state.admissions else b"",
                 b'"schedules": %b,\n' % _encode(list(state.schedules.values())) if state.schedules else b"",
@@ -182,7 +191,7 @@ class DocumentCodec:
             else:
                 stored = [_foreign_decoder.decode(raw).stored() for raw in document.jobs]
             finished = [decode_finished(raw) for raw in document.finished] if limits.finished else []
-        except (msgspec.DecodeError, UnicodeDecodeError, binascii.Error) as error:
+        except (*UNREADABLE, binascii.Error) as error:
             raise not_a_queue(self.key, error) from error
         if own:
             assert document.queue_id is not None
@@ -194,6 +203,7 @@ class DocumentCodec:
         else:
             self._lines = _Lines()
             self._changed = {job.id: None for job in stored}
+        self.dropped = 0 if own else document.version
         self.leadership = _leadership(document)
         if len({job.id for job in stored}) != len(stored):
             raise CorruptQueueError(self.key, "two jobs have the same id; remove one of them by hand")
@@ -316,4 +326,13 @@ def _state(document: _Document, stored: list[StoredJob], limits: Limits, key: st
         # document are forgotten, but there were fewer of them than milliseconds since 1970.
         moments = [document.version, *(r.created_ms for r in records), *(r.beat_ms or 0 for r in records)]
         counters = Counters(enqueued=len(records), sequence=len(records), tokens=max(moments))
-    return restored(key, records, counters, document.version, document.writers, document.requests, limits)
+    return restored(
+        key,
+        records,
+        counters,
+        document.version,
+        document.writers,
+        document.requests,
+        limits,
+        writers_forgotten=document.writers_forgotten,
+    )

@@ -28,6 +28,9 @@ class Owner(msgspec.Struct, frozen=True):
     address: str | None = None
 
 
+UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What decoding damaged bytes may raise. JSON nested a thousand deep ends in a RecursionError."""
+
 _decoder = msgspec.json.Decoder(Head)
 
 
@@ -39,7 +42,7 @@ def read_layout(key: str, body: bytes) -> Head:
     """
     try:
         head = _decoder.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except UNREADABLE as error:
         raise not_a_queue(key, error) from error
     check_format(key, head)
     return head

@@ -13,10 +13,10 @@ from typing import Any, get_args
 
 import msgspec
 
-from casque.codec.head import FORMAT, Head, Owner, check_format, check_layout, read_layout
+from casque.codec.head import FORMAT, UNREADABLE, Head, Owner, check_format, check_layout, read_layout
 from casque.errors import CorruptQueueError
 from casque.state import Counters, Event, RingView, State
-from casque.state.machine import Answered, Named
+from casque.state.machine import Answered, Named, kept_forgotten
 from casque.types import (
     ALL_OPEN,
     Finished,
@@ -148,6 +148,8 @@ class View(msgspec.Struct, frozen=True):
     """Of the zones that have any."""
     ring: RingView | None = None
     zone_leases: list[ZoneLease] = []
+    writers_forgotten: int | None = None
+    """None while the table of writers has room."""
 
     @classmethod
     def of(cls, state: State, tip: Tip) -> View:
@@ -167,6 +169,7 @@ class View(msgspec.Struct, frozen=True):
             dict(state.rules),
             state.ring,
             list(state.zone_leases.values()),
+            kept_forgotten(state.writers_forgotten, state.writers, state.limits),
         )
 
 
@@ -239,7 +242,7 @@ def decode_segment(body: bytes, *, queue_id: str, position: int, prev: str) -> S
         raise CorruptQueueError(key, f"its checksum does not match: it was cut short or changed. {REPAIR}")
     try:
         segment = _segment_decoder.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except UNREADABLE as error:
         if (kind := _unknown_kind(body)) is not None:
             raise CorruptQueueError(
                 key,
@@ -262,7 +265,7 @@ def _unknown_kind(body: bytes) -> str | None:
     """The first event that is of no kind that this release knows, if that is what is wrong with a segment."""
     try:
         events = _kinds_decoder.decode(body).events
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except UNREADABLE:
         return None
     names = [event[0] for event in events if event and isinstance(event[0], str)]
     return next((name for name in names if name not in _KINDS), None)
@@ -272,7 +275,7 @@ def previous(body: bytes) -> str:
     """What a segment says about the one before it, for whoever cannot know. Whether it is one is not asked here."""
     try:
         return _link_decoder.decode(body).prev
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except UNREADABLE:
         return START
 
 
@@ -307,7 +310,7 @@ def decode_head(key: str, body: bytes) -> LogHead:
     """
     try:
         head = _head_decoder.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except UNREADABLE as error:
         check_layout(read_layout(key, body), LAYOUT)
         raise CorruptQueueError(key, f"the head of the log cannot be read ({error}). {REPAIR}") from error
     check_format(key, head)

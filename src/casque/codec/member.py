@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from casque.codec.head import UNREADABLE
+
 FOLDER = "brokers/"
 
 
@@ -35,5 +37,5 @@ def decode_member(body: bytes) -> Member | None:
     """None for what is no member: somebody put another file there."""
     try:
         return _decoder.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except UNREADABLE:
         return None

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from casque.codec.head import KEY, RING, Head, check_format, not_a_queue
+from casque.codec.head import KEY, RING, UNREADABLE, Head, check_format, not_a_queue
 from casque.errors import CorruptQueueError
 from casque.state.ring import home
 
@@ -80,7 +80,7 @@ def decode_ring(body: bytes) -> RingHead:
     """
     try:
         head = _decoder.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except UNREADABLE as error:
         raise not_a_queue(KEY, error) from error
     check_format(KEY, head)
     sane = head.sizes and all(1 <= size <= SHARDS_MAX for size in head.sizes)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import msgspec
 
-from casque.codec.head import FORMAT
+from casque.codec.head import FORMAT, UNREADABLE
 from casque.codec.log import REPAIR, SnapshotRef, Tip, View, digest
 from casque.codec.stored import (
     StoredRequest,
@@ -69,6 +69,8 @@ class _Snapshot(msgspec.Struct):
     """The rules of those that have any."""
     ring: RingView | None = None
     zone_leases: list[ZoneLease] = []
+    writers_forgotten: int | None = None
+    """None if its table of writers had room, or if it was written by a release that kept no account of it."""
 
 
 class _PartBody(msgspec.Struct):
@@ -127,6 +129,8 @@ def encode_snapshot(queue_id: str, view: View, jobs: Sequence[bytes], parts: Seq
         listed += b'"zones": %b,\n' % _encode(view.rules)
     if view.ring is not None:
         listed += b'"ring": %b,\n' % _encode(view.ring)
+    if view.writers_forgotten is not None:
+        listed += b'"writers_forgotten": %d,\n' % view.writers_forgotten
     if view.zone_leases:
         listed += b'"zone_leases": %b,\n' % _encode(view.zone_leases)
     head = (
@@ -165,7 +169,7 @@ class Restoring:
         _check_digest(ref.key, body, ref.sha256, "the snapshot that the head names")
         try:
             self._snapshot = _snapshot_decoder.decode(body)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except UNREADABLE as error:
             raise _unreadable(ref.key, error) from error
         self._ref = ref
         self._queue_id = queue_id
@@ -193,7 +197,16 @@ class Restoring:
     def finished(self, limits: Limits) -> tuple[State, Tip]:
         """The state, and the end of the log that it stands for."""
         s = self._snapshot
-        state = restored(self._ref.key, self._records, s.counters, s.position, s.writers, s.requests, limits)
+        state = restored(
+            self._ref.key,
+            self._records,
+            s.counters,
+            s.position,
+            s.writers,
+            s.requests,
+            limits,
+            writers_forgotten=s.writers_forgotten,
+        )
         state.admissions, state.staged, state.gates = s.admissions, s.staged, s.gates
         state.schedules = {schedule.name: schedule for schedule in s.schedules}
         state.set_rules(s.zones)
@@ -213,7 +226,7 @@ def part_lines(ref: SnapshotRef, part: Part, body: bytes, *, queue_id: str) -> l
     _check_digest(part.key, body, part.sha256, f"the part that {ref.key} names")
     try:
         decoded = _part_decoder.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except UNREADABLE as error:
         raise _unreadable(part.key, error) from error
     _check_belongs(ref, part.key, decoded, queue_id)
     return decoded.jobs
@@ -247,14 +260,14 @@ def decode_snapshot(
 def _records(key: str, jobs: list[msgspec.Raw]) -> list[JobRecord]:
     try:
         return [record_of(decode_job(raw), 0) for raw in jobs]
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except UNREADABLE as error:
         raise _unreadable(key, error) from error
 
 
 def _finished(key: str, lines: list[msgspec.Raw]) -> list[Finished]:
     try:
         return [decode_finished(raw) for raw in lines]
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except UNREADABLE as error:
         raise _unreadable(key, error) from error
 
 

@@ -18,6 +18,7 @@ from casque import checks
 from casque.clock import Random, new_nonce
 from casque.codec.archive import hour_of
 from casque.codec.blobs import BLOBS
+from casque.codec.head import UNREADABLE
 from casque.errors import CorruptQueueError, InvalidInputError
 from casque.types import JobSpec, StagedPart
 
@@ -126,7 +127,7 @@ def decode_columns(part: StagedPart, body: bytes) -> StagedJobs:
         if raw.format > FORMAT:
             raise CorruptQueueError(part.key, f"written in format {raw.format} by a newer casque. Upgrade casque")
         jobs = _decoder.decode(raw.jobs)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except UNREADABLE as error:
         raise CorruptQueueError(part.key, f"these are no staged jobs ({error}). {RESTORE}") from error
     if len(jobs) != part.jobs or any(len(column) != len(jobs) for column in _lists(jobs)):
         raise CorruptQueueError(part.key, f"its columns are not of {part.jobs} jobs each. {RESTORE}")

@@ -6,16 +6,15 @@ The first seven fields of a job are jqueue's; the rest is left out where it says
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from enum import StrEnum
-from functools import lru_cache
 
 import msgspec
 
 from casque.errors import CorruptQueueError
 from casque.state import Counters, Limits, State
-from casque.state.machine import Answered
-from casque.types import Attempt, Finished, JobRecord, JobSpec, JobState, Progress
+from casque.state.machine import Answered, forgotten_before
+from casque.types import Attempt, Finished, JobRecord, JobSpec, JobState, Progress, from_ms
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -124,8 +123,12 @@ def restored(
     writers: dict[str, int],
     requests: Iterable[StoredRequest],
     limits: Limits,
+    *,
+    writers_forgotten: int | None,
 ) -> State:
     """A state as it was stored.
+
+    `writers_forgotten` None: it was stored by a release that kept no account of it. A full table has forgotten some.
 
     Raises:
         CorruptQueueError: the parts do not fit together.
@@ -133,6 +136,10 @@ def restored(
     state = State(limits)
     state.restore(records, counters, position)
     state.writers = dict(writers)
+    if writers_forgotten is not None:
+        state.writers_forgotten = writers_forgotten
+    elif len(writers) >= limits.writers_max:
+        state.writers_forgotten = forgotten_before(position, state.writers)
     state.requests = {r.request_id: Answered(r.at_ms, r.verb, r.jobs, r.count) for r in requests}
     if (problem := state.violation()) is not None:
         raise CorruptQueueError(
@@ -229,11 +236,6 @@ def record_of(job: StoredJob, index: int) -> JobRecord:
         job.crashes,
         job.progress,
     )
-
-
-@lru_cache(maxsize=1024)  # jobs of one commit share their times
-def from_ms(ms: int) -> datetime:
-    return EPOCH + timedelta(milliseconds=ms)
 
 
 def to_ms(moment: datetime) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
 from typing import Any
 
 from casque.clock import Clock, Random, new_nonce
@@ -156,7 +157,7 @@ class Committer:
             StorageError: the store failed; nothing was done.
         """
         await self.open()
-        losses, first = 0, self._batches + 1
+        losses, attempts = 0, _Attempts(self._batches + 1)
         # A batch that writes proves by winning that it was decided on the latest state. One that changes nothing
         # proves nothing, so it is decided on a state that was read after its callers asked.
         current = self._journal.sole
@@ -174,12 +175,13 @@ class Committer:
                 if current:
                     return
                 await (self._refresh_after_loss() if losses else self.refresh())
-                self._refuse_if_landed(first)
+                self._refuse_if_landed(attempts)
                 if self.known is state and state.position == position:
                     return
                 current = True
                 continue
             events = state.events
+            attempts.tried = attempts.tried or position + 1
             outcome = await self._append(state, now_ms, doubt=losses > 0 and not current)
             if isinstance(outcome, Landed):
                 self._take(Refreshed(outcome.state, events))
@@ -198,10 +200,15 @@ class Committer:
             if backs_off or outcome.refreshed is None:
                 current = await self._refresh_after_loss()
             self._shared_until_ms = self._clock.monotonic_ms() + SHARED_MS
-            if self._landed_since(first) and (current or await self._refresh_after_loss()):
-                if self._landed_since(self._batches):
+            if self._landed_since(attempts) is not False and (current or await self._refresh_after_loss()):
+                if self._landed_since(_Attempts(self._batches, attempts.tried)):
                     return  # it had landed after all: somebody below us asked twice
-                self._refuse_if_landed(first)
+                self._refuse_if_landed(attempts)
+                current = True
+            if current:
+                # Others' commits stand in all the slots that were tried: those attempts are settled, and what is
+                # forgotten of writers from now on says nothing about them.
+                attempts = _Attempts(self._batches + 1)
             if gives_up:
                 raise CASConflictError(
                     f"lost the race for the next commit {losses} times in a row: too many processes write this queue "
@@ -224,13 +231,21 @@ class Committer:
             self._begin_anew()
             raise
 
-    def _landed_since(self, number: int) -> bool:
-        """Whether this batch or a later one of ours is part of the state."""
-        return self.state.writers.get(self.writer, 0) >= number
+    def _landed_since(self, attempts: _Attempts) -> bool | None:
+        """Whether one of these attempts is part of the state; None if the state may have forgotten it."""
+        if not attempts.tried:
+            return False
+        return self.state.fate(self.writer, attempts.first, tried=attempts.tried)
 
-    def _refuse_if_landed(self, first: int) -> None:
+    def _refuse_if_landed(self, attempts: _Attempts) -> None:
         """Deciding it once more would do it twice, and what it answered then is no longer known."""
-        if self._landed_since(first):
+        landed = self._landed_since(attempts)
+        if landed is None:
+            raise UnknownOutcomeError(
+                "an attempt at this commit was thought lost, and so many other writers have committed since that the "
+                "queue no longer remembers whether it landed"
+            )
+        if landed:
             raise UnknownOutcomeError("an attempt at this commit was thought lost, and landed after all")
 
     async def _refresh_after_loss(self) -> bool:
@@ -328,6 +343,16 @@ async def _logged(work: Work) -> None:
     except CasqueError as error:
         # Commits do not depend on it, and the next occasion comes soon.
         log.warning("maintenance failed and is put off: %s", error)
+
+
+@dataclass
+class _Attempts:
+    """The attempts at one commit whose fate is not settled."""
+
+    first: int
+    """The number of the first of them."""
+    tried: int = 0
+    """The position at which it was tried; 0 if none was made yet."""
 
 
 class _Streak:

@@ -9,7 +9,6 @@ import msgspec
 
 from casque.clock import Clock, Random
 from casque.codec.log import Segment
-from casque.codec.stored import from_ms
 from casque.engine.pulse import Pulse
 from casque.journal.log.follower import Follower
 from casque.service import EventKind, QueueEvent
@@ -17,6 +16,7 @@ from casque.settings import QueueSettings, milliseconds
 from casque.state import Added, Admitted, Advanced, Event, Scheduled
 from casque.state.events import subject
 from casque.storage.port import Store
+from casque.types import from_ms
 
 
 async def follow(

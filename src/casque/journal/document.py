@@ -17,6 +17,7 @@ from casque.codec.archive import Range
 from casque.codec.document import LAYOUT, DocumentCodec, Leadership
 from casque.codec.head import KEY, Owner, check_layout, check_same_queue, gone, read_layout
 from casque.errors import (
+    CorruptQueueError,
     LeadershipLostError,
     QueueLedError,
     StorageError,
@@ -79,6 +80,8 @@ class DocumentJournal:
         """The lead of this process, while it has it."""
         self._lease_ms = 0
         self._seen_ms = 0
+        """When this leader last began to write something that then landed. What it reads confirms nothing for later: a
+        standby that has been patient for a lease may take over right after."""
 
     async def load(self, found: Stored | None = None) -> State:
         """`found` is the document, if somebody has just read it."""
@@ -87,10 +90,8 @@ class DocumentJournal:
         return await self._read(None) if found is None else self._adopt(found)
 
     async def refresh(self, state: State) -> Refreshed:
-        began_ms = self._clock.monotonic_ms()
         fresh = await self._read(state)
         self._check_lead()
-        self._seen_ms = began_ms
         return Refreshed(fresh)
 
     # --- Beside the commits: finished jobs, from the document to the archive ---
@@ -235,11 +236,11 @@ class DocumentJournal:
         assert self._mine is not None, "only a leader shows signs of life"
         began_ms = self._clock.monotonic_ms()
         landed = await self._sign(state, batch, msgspec.structs.replace(self._mine, heartbeat_ms=batch.at_ms))
-        if landed is None:
-            landed = await self._patience().insist(lambda: self._read(None))
+        fresh = landed if landed is not None else await self._patience().insist(lambda: self._read(None))
         self._check_lead()
-        self._seen_ms = began_ms
-        return Refreshed(landed)
+        if landed is not None:  # otherwise nobody was shown anything
+            self._seen_ms = began_ms
+        return Refreshed(fresh)
 
     async def resign(self, state: State, batch: Batch) -> None:
         if self._mine is not None:
@@ -275,10 +276,15 @@ class DocumentJournal:
     async def _append(self, state: State, batch: Batch) -> Appended:
         state.carry_out(batch.at_ms)
         self._touch(state)
-        writers = state.writers_with(batch.writer, batch.number)
+        writers, forgotten = state.writers_with(batch.writer, batch.number)
         archived, archiving = self._marks(state)
         body = self._codec.encode(
-            state, version=state.position + 1, writers=writers, archived=archived, archiving=archiving
+            state,
+            version=state.position + 1,
+            writers=writers,
+            writers_forgotten=forgotten,
+            archived=archived,
+            archiving=archiving,
         )
         tries = Tries(f"a write to {KEY}", self._patience)
         while True:
@@ -287,6 +293,8 @@ class DocumentJournal:
                     self._etag = etag
                     self._queue_id = self._codec.queue_id
                     state.commit(writer=batch.writer, batch=batch.number, at_ms=batch.at_ms)
+                    state.writers_forgotten = max(state.writers_forgotten, self._codec.dropped)
+                    self._codec.dropped = 0
                     self._marked(state, archived, archiving)
                     return Landed(state)
                 case Lost():
@@ -310,16 +318,16 @@ class DocumentJournal:
         """Somebody was first, and it may have been our own unanswered attempt."""
         try:
             fresh = await self._patience().insist(lambda: self._read(None))
-        except StorageError as error:
+        except (StorageError, CorruptQueueError) as error:
             raise tries.gave_up(error) from error
-        if fresh.writers.get(batch.writer) == batch.number:
+        landed = fresh.fate(batch.writer, batch.number, tried=state.position + 1)
+        if landed:
             return Landed(fresh)
-        moved = fresh.position - state.position
-        if batch.writer not in fresh.writers and (moved > self._limits.writers_max or self._queue_id is None):
-            # So many writers came by that our name may have been pushed out of the table, or jqueue dropped it.
+        if landed is None or (batch.writer not in fresh.writers and self._codec.dropped):
+            # Other writers have pushed our name out of the table, or jqueue dropped it.
             raise UnknownOutcomeError(
-                f"a write to {KEY} went unanswered, and the document has moved on by {moved} commits since: "
-                "it cannot be told whether the write landed"
+                f"a write to {KEY} went unanswered, and the document has moved on by "
+                f"{fresh.position - state.position} commits since: it cannot be told whether the write landed"
             )
         return Conflict(Refreshed(fresh))
 

@@ -9,7 +9,7 @@ from functools import partial
 import msgspec
 
 from casque.codec.document import LAYOUT as DOCUMENT
-from casque.codec.head import KEY, read_layout
+from casque.codec.head import KEY, UNREADABLE, read_layout
 from casque.codec.log import segment_key, snapshot_key
 from casque.journal.patience import Patience
 from casque.storage.port import Store, Stored
@@ -62,7 +62,7 @@ async def _fences(store: Store, patience: Callable[[], Patience], keys: list[str
 def _may_be_fence(body: bytes) -> bool:
     try:
         return not msgspec.json.decode(body, type=_Events).events
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except UNREADABLE:
         return True
 
 

@@ -18,6 +18,7 @@ import msgspec
 from casque.clock import Clock, Random, new_nonce
 from casque.codec.archive import hour_of
 from casque.codec.blobs import BLOBS, blob_hour
+from casque.codec.head import UNREADABLE
 from casque.codec.staged import STAGED, StagedJobs, staged_hour
 from casque.engine.blobs import Blobs
 from casque.engine.staging import Staging
@@ -62,6 +63,9 @@ class Batch(msgspec.Struct, frozen=True):
     """So many were added, once it is done."""
     skipped: int = 0
     """So many were passed over: until it is done, those that are in no share."""
+    refused: int = -1
+    """A later batch that was refused before it was begun. Attempts at it that are still under way find this version of
+    the book instead of the one that they read, and end as well."""
 
     def name(self, share: Share) -> str:
         """What this source is called in a shard. The same from batch to batch: shards remember only so many."""
@@ -214,5 +218,5 @@ def _encode(batch: Batch) -> bytes:
 def _decoded(key: str, body: bytes) -> Batch:
     try:
         return msgspec.json.decode(body, type=Batch)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except UNREADABLE as error:
         raise CorruptQueueError(key, f"this is no batch of a source ({error}). Restore it from a backup") from error

@@ -26,6 +26,7 @@ from casque.errors import (
     CorruptQueueError,
     InvalidInputError,
     QueueDrainingError,
+    StorageError,
     UnknownOutcomeError,
     ZoneMovedError,
 )
@@ -59,50 +60,109 @@ class Admitter:
         """
         Raises:
             InvalidInputError: a part is missing, changed or too old, or an id is known.
-            UnknownOutcomeError: some shards have their jobs, and others do not. The same batch again completes it.
+            UnknownOutcomeError: some shards have their jobs, and others do not, or another attempt at this batch is
+                under way. The same batch again completes it.
         """
+        # Before it waits for its turn: a refusal from now on is one of this attempt, too.
+        before = await self._books.read(source)
+        waits = self._one.locked()
         async with self._one:
+            found = await self._reread(source, batch) if waits else before
             for _ in range(ROUNDS_MAX):
-                found = await self._books.read(source)
-                if found is None or (found.batch.done and batch > found.batch.batch):
+                if found is not None and not found.batch.done:
+                    # Somebody has begun, this batch or the one before it, and it has to be completed first.
+                    done = await self._complete_or_say_so(found, skip_known)
+                elif found is None or batch > found.batch.batch:
+                    _check_not_refused(found, before, batch)
                     done = await self._begin(source, batch, tuple(parts), found, skip_known)
                     if done is not None:
                         return Admission(done.jobs, done.skipped)
-                elif found.batch.done:
+                else:
                     same = batch == found.batch.batch
                     return Admission(found.batch.jobs if same else 0, found.batch.skipped if same else 0, True)
-                else:  # somebody has begun, this batch or the one before it, and it has to be completed first
-                    await self._complete(found, skip_known)
-            raise CASConflictError("others keep admitting for this source, or the ring keeps changing. Try again")
+                found = await self._reread(source, batch)
+            raise UnknownOutcomeError(
+                f"others keep admitting for {source!r}, or the ring keeps changing: batch {batch} may be admitted or "
+                "not. Repeat it: nothing is added twice"
+            )
+
+    async def _reread(self, source: str, batch: int) -> Found | None:
+        try:
+            return await self._books.read(source)
+        except StorageError as error:
+            raise UnknownOutcomeError(
+                f"batch {batch} of {source!r} may be under way elsewhere, and the store does not say: {error}. Repeat "
+                "it: nothing is added twice"
+            ) from error
 
     async def _begin(
         self, source: str, batch: int, parts: tuple[StagedPart, ...], found: Found | None, skip_known: bool
     ) -> Batch | None:
-        columns = await self._books.columns(parts)
-        head = await self._shards.refresh()
-        known = await self._known(columns)
-        passed_over = _passed_over(columns, known, skip_known=skip_known)
-        targets = await self._targets(columns, head)
-        if targets is None:
+        """None if somebody else has changed the book, or the ring has changed: look again."""
+        try:
+            columns = await self._books.columns(parts)
+            head = await self._shards.refresh()
+            known = await self._known(columns)
+            passed_over = _passed_over(columns, known, skip_known=skip_known)
+            targets = await self._targets(columns, head)
+            if targets is None:
+                return None
+            assigned: list[list[int]] = []
+            for jobs, some in zip(columns, passed_over, strict=True):
+                assigned.append([NOWHERE if passed else targets(jobs, row) for row, passed in enumerate(some)])
+                await yield_once()
+            begun = Batch(
+                source,
+                batch,
+                parts=parts,
+                shares=tuple(Share(shard, shard, head.generation) for shard in _numbers(assigned)),
+                skipped=sum(map(sum, passed_over)),
+            )
+            begun = msgspec.structs.replace(begun, assigned=await self._books.assign(begun, assigned))
+            if not await self._books.write(begun, found):
+                return None
+        except UnknownOutcomeError:
+            raise
+        except CasqueError as error:
+            if await self._refuse(source, batch, found, error):
+                raise
             return None
-        assigned: list[list[int]] = []
-        for jobs, some in zip(columns, passed_over, strict=True):
-            assigned.append([NOWHERE if passed else targets(jobs, row) for row, passed in enumerate(some)])
-            await yield_once()
-        begun = Batch(
-            source,
-            batch,
-            parts=parts,
-            shares=tuple(Share(shard, shard, head.generation) for shard in _numbers(assigned)),
-            skipped=sum(map(sum, passed_over)),
-        )
-        begun = msgspec.structs.replace(begun, assigned=await self._books.assign(begun, assigned))
-        if not await self._books.write(begun, found):
-            return None
-        written = await self._books.read(source)
+        written = await self._reread(source, batch)
         if written is None or written.batch.assigned != begun.assigned:
             return None
-        return await self._complete(written, skip_known, columns=columns, assigned=assigned)
+        return await self._complete_or_say_so(written, skip_known, columns=columns, assigned=assigned)
+
+    async def _refuse(self, source: str, batch: int, found: Found | None, error: CasqueError) -> bool:
+        """Have the refusal of a batch be true: whoever else is about to begin it loses the race for the book, and ends
+        as well. False if somebody was faster: then the error may come from what that one has admitted.
+
+        Raises:
+            UnknownOutcomeError: nobody can tell whether another attempt goes on.
+        """
+        last = Batch(source, -1, done=True) if found is None else found.batch
+        try:
+            return await self._books.write(msgspec.structs.replace(last, refused=batch), found)
+        except CasqueError as trouble:
+            raise UnknownOutcomeError(
+                f"batch {batch} of {source!r} was not begun here ({error}), but another attempt at it may be under "
+                f"way, and the store does not say: {trouble}. Repeat it: nothing is added twice"
+            ) from error
+
+    async def _complete_or_say_so(
+        self,
+        found: Found,
+        skip_known: bool,
+        *,
+        columns: list[StagedJobs] | None = None,
+        assigned: list[list[int]] | None = None,
+    ) -> Batch | None:
+        """A batch that was begun is admitted in part, or will be: whatever fails now, it has not failed."""
+        try:
+            return await self._complete(found, skip_known, columns=columns, assigned=assigned)
+        except UnknownOutcomeError:
+            raise
+        except CasqueError as error:
+            raise _failed(found.batch, error) from error
 
     async def _complete(
         self,
@@ -137,7 +197,7 @@ class Admitter:
         failures = [answer for answer in answers if isinstance(answer, BaseException)]
         admitted = [answer for answer in answers if isinstance(answer, Admission)]
         if failures:
-            raise _failed(batch, failures[0], len(admitted))
+            raise _failed(batch, failures[0], len(admitted)) from failures[0]
         refused = [share for share, answer in zip(batch.shares, answers, strict=True) if answer is None]
         if refused:
             await self._share_out_anew(found, refused, columns, assigned)
@@ -350,11 +410,26 @@ def _distinct(column: list[T] | T) -> set[T]:
     return set(column) if isinstance(column, list) else {column}
 
 
-def _failed(batch: Batch, error: BaseException, admitted: int) -> BaseException:
+def _check_not_refused(found: Found | None, before: Found | None, batch: int) -> None:
+    """
+    Raises:
+        CASConflictError: this batch was refused through somebody else since this attempt began.
+    """
+    if found is None or found.batch.refused != batch:
+        return
+    if before is None or before.batch.writer != found.batch.writer:
+        raise CASConflictError(
+            f"batch {batch} of {found.batch.source!r} was refused through another process meanwhile; nothing was "
+            "admitted. Try again"
+        )
+
+
+def _failed(batch: Batch, error: BaseException, admitted: int | None = None) -> BaseException:
     """What to say to whoever asked. The batch is written down: it is completed, and not begun anew."""
     if not isinstance(error, CasqueError):
         return error
+    how_far = "under way" if admitted is None else f"admitted by {admitted} of {len(batch.shares)} shards"
     return UnknownOutcomeError(
-        f"batch {batch.batch} of {batch.source!r} is admitted by {admitted} of {len(batch.shares)} shards: {error}. "
-        "Repeat it: what is missing is added, and nothing twice"
+        f"batch {batch.batch} of {batch.source!r} is {how_far}: {error}. Repeat it: what is missing is added, and "
+        "nothing twice"
     )

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Protocol, cast
 
 from casque.clock import Clock, Random
+from casque.codec.ring import SHARDS_MAX
 from casque.errors import CasqueError, InvalidInputError, NoLeaderError
 from casque.ring.members import Members
 from casque.ring.service import RingService, summed
@@ -102,8 +103,10 @@ class RingBroker:
         """
         taken = self._seats.get(token)
         if taken is None:
-            if token >= self._shards:
-                raise InvalidInputError(f"there is no shard {token} that this broker knows of; it knows {self._shards}")
+            if token >= SHARDS_MAX:
+                raise InvalidInputError(f"there is no shard {token}: a ring has at most {SHARDS_MAX}")
+            # Of a shard that this broker has not heard of it can only say that it does not lead it now: it may not have
+            # read the ring yet, or not the newest one.
             raise NoLeaderError(f"this broker does not lead shard {token}")
         return cast(ShardService, taken.seat.service())  # what this broker's seats serve are shards
 
@@ -196,7 +199,7 @@ class RingBroker:
         now_ms, before_ms = self._clock.monotonic_ms(), self._beat_ms
         await self._members.beat(self.led())
         self._beat_ms = now_ms
-        if before_ms is not None and now_ms - before_ms > milliseconds(self._settings.lease) / 2:
+        if before_ms is not None and now_ms - before_ms > self._members.late_ms:
             # The others may have taken this broker for dead, and its shards.
             for taken in self._seats.values():
                 taken.seat.doubt()

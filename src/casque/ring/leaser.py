@@ -6,16 +6,15 @@ over the ring. A zone is in one shard at most, and stays there while somebody ha
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 import msgspec
 
-from casque.clock import Random
+from casque.clock import Clock, Random
 from casque.errors import ZoneLeaseLostError
 from casque.ring.numbers import inner, lease_of, record_of
-from casque.ring.shards import Shard, Shards
+from casque.ring.shards import Shard, Shards, in_time
 from casque.ring.walker import Asked
 from casque.types import JobRecord, PeekedZone, ZoneLease
 
@@ -25,35 +24,61 @@ R = TypeVar("R")
 class Leaser:
     """Goes round the ring for those who lease zones."""
 
-    def __init__(self, shards: Shards, *, rng: Random) -> None:
+    def __init__(self, shards: Shards, *, clock: Clock, rng: Random) -> None:
         self._shards = shards
+        self._clock = clock
         self._turn = rng.getrandbits(32)
 
     async def peek(
         self, entrypoints: tuple[str, ...] | None, names: frozenset[str] | None, limit: int
     ) -> list[PeekedZone]:
-        """From the next shard; if it has not enough, from all others too, in their order."""
+        """From the next shard; if it has not enough, from all others too, in their order. One that has no leader just
+        now, or hangs, is passed over, unless it is the only one: those who scan have the zones of the others."""
 
         def peeked(shard: Shard) -> Awaitable[list[PeekedZone]]:
-            return shard.service.peek_zones(entrypoints=entrypoints, names=names, limit=limit)
+            return shard.at_once(lambda one: one.peek_zones(entrypoints=entrypoints, names=names, limit=limit))
 
         first, *others = await self._from_next()
-        found = await peeked(first)
-        if sum(one.due for one in found) < limit and others:
-            more = [one for some in await asyncio.gather(*map(peeked, others)) for one in some]
+        if not others:
+            return await first.service.peek_zones(entrypoints=entrypoints, names=names, limit=limit)
+        found = await self._in_time([first], peeked)
+        if sum(one.due for one in found) < limit:
+            more = await self._in_time(others, peeked)
             # What is due comes before what is not, wherever it is.
             found = sorted([*found, *more], key=lambda one: not one.due)[:limit]
         return sorted(found, key=lambda one: (one.next_ms, one.zone))
+
+    async def _in_time(
+        self, shards: Sequence[Shard], ask: Callable[[Shard], Awaitable[list[PeekedZone]]]
+    ) -> list[PeekedZone]:
+        found: list[PeekedZone] = []
+        for shard, answer in zip(shards, await in_time(map(ask, shards), clock=self._clock), strict=True):
+            if not answer.done():
+                answer.cancel()
+            elif (error := answer.exception()) is None:
+                found += answer.result()
+            elif not shard.is_away(error):
+                raise error
+        return found
 
     async def lease(
         self, zone: str, *, lease_ms: int | None, worker: str | None, request_id: str | None
     ) -> ZoneLease | None:
         """At whichever of its homes it is: only a shard that has jobs of it gives a lease."""
-        for shard in await self._shards.several(self._shards.recent().homes(zone)):
+        for shard in await self._homes(zone, request_id):
             lease = await shard.service.lease_zone(zone, lease_ms=lease_ms, worker=worker, request_id=request_id)
             if lease is not None:
                 return lease_of(lease, shard.token)
         return None
+
+    async def _homes(self, zone: str, request_id: str | None) -> list[Shard]:
+        """The shards that may have the zone. One that remembers the request is the only one to be asked: the zone may
+        have moved since, and the request must not get a second lease there."""
+        homes = await self._shards.several(self._shards.recent().homes(zone))
+        if request_id is None or len(homes) == 1:
+            return homes
+        known = await self._shards.known(homes, (), request_id)
+        return [shard for shard, knows in zip(homes, known, strict=True) if knows.request] or homes
 
     async def heartbeat(self, zone: str, token: int) -> ZoneLease:
         async def beat(shard: Shard, own: int) -> ZoneLease:

@@ -49,7 +49,7 @@ class LocalShard(EmbeddedService):
             return Known(
                 frozenset([job_id for job_id in job_ids if job_id in state.jobs]),
                 request_id is not None and request_id in state.requests,
-                frozenset([place for place in places if place[1] in (held.zones if place[0] else held.keys)]),
+                frozenset([(is_zone, name) for is_zone, name in places if held.holds(name, is_zone=is_zone)]),
                 frozenset([name for is_zone, name in places if is_zone and state.is_fifo(name)]),
                 None if admission is None else state.admitted(*admission),
             )

@@ -21,15 +21,28 @@ FORGOTTEN_LEASES = 20
 """After so many leases of silence the object of a dead broker is removed, by whoever notices."""
 
 
+LATE_BEATS = 1.5
+"""Nobody looks or beats on time to the millisecond: what comes within this many heartbeats is not late."""
+
+
 class _Seen:
-    """Somebody else, as last seen."""
+    """Another broker, as last seen."""
 
     def __init__(self, member: Member, etag: str, now_ms: int, *, moves: bool) -> None:
         self.member = member
         self.etag = etag
-        self.changed_ms = now_ms
         self.moves = moves
         """Whether it has changed under this process's eyes."""
+        self.silent_ms = 0
+        """How long it is known not to have changed. Only a change brings this back to 0."""
+        self._counted_ms = now_ms
+
+    def stay_silent(self, now_ms: int, *, late_ms: int, late_counts_ms: int) -> None:
+        """It has not changed since it was looked at last. If that was long ago, the store or this process was away, and
+        the other may have been cut off, too: then the time counts for little."""
+        passed_ms = now_ms - self._counted_ms
+        self.silent_ms += passed_ms if passed_ms <= late_ms else late_counts_ms
+        self._counted_ms = now_ms
 
 
 class Members:
@@ -40,12 +53,13 @@ class Members:
         self._store = store
         self._address = address
         self._lease_ms = milliseconds(settings.lease)
+        self.late_ms = max(self._lease_ms // 2, int(milliseconds(settings.heartbeat) * LATE_BEATS))
+        """More than this between two looks, or two heartbeats, is out of the ordinary."""
         self._clock = clock
         self._rng = rng
         self._etag: str | None = None
         self._beats = 0
         self._seen: dict[str, _Seen] = {}
-        self._looked_ms = clock.monotonic_ms()
 
     # --- Oneself ---
 
@@ -89,14 +103,11 @@ class Members:
         now_ms = self._clock.monotonic_ms()
         keys = [key async for key in self._store.list(FOLDER) if key != member_key(self.id)]
         found = await asyncio.gather(*map(self._read, keys))
-        self._seen = {seen.member.id: seen for seen in found if seen is not None}
-        if now_ms - self._looked_ms >= self._lease_ms / 2:
-            # Whoever has not looked has not seen that nothing changes: the store or this process was away for long.
-            for seen in self._seen.values():
-                seen.changed_ms = now_ms
-        self._looked_ms = now_ms
+        before, self._seen = self._seen, {seen.member.id: seen for seen in found if seen is not None}
         for name, seen in list(self._seen.items()):
-            if self._silent_ms(seen) >= FORGOTTEN_LEASES * self._lease_ms:
+            if before.get(name) is seen:
+                seen.stay_silent(now_ms, late_ms=self.late_ms, late_counts_ms=self._lease_ms // 4)
+            if seen.silent_ms >= FORGOTTEN_LEASES * self._lease_ms:
                 await self._forget(name)
 
     async def _read(self, key: str) -> _Seen | None:
@@ -127,19 +138,16 @@ class Members:
 
     def alive(self) -> dict[str, Member]:
         """Those that have shown a sign of life within a lease. This one is not among them."""
-        return {name: seen.member for name, seen in self._seen.items() if self._silent_ms(seen) < self._lease_ms}
+        return {name: seen.member for name, seen in self._seen.items() if seen.silent_ms < self._lease_ms}
 
     def is_gone(self, member_id: str) -> bool:
         """Whether it is there, and has not changed for a lease. One whose object is missing may be about to leave."""
         seen = self._seen.get(member_id)
-        return seen is not None and self._silent_ms(seen) >= self._lease_ms
+        return seen is not None and seen.silent_ms >= self._lease_ms
 
     def has_twin(self) -> bool:
         """Whether another broker lives under this one's address. One that died there is ordinary: it was this one."""
         return any(seen.moves and seen.member.address == self._address for seen in self._seen.values())
-
-    def _silent_ms(self, seen: _Seen) -> int:
-        return self._looked_ms - seen.changed_ms
 
 
 async def addresses(store: Store) -> list[str]:

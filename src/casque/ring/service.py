@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Sequence
 from contextlib import aclosing, suppress
 from datetime import datetime
 from itertools import islice
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import msgspec
 
@@ -19,6 +19,7 @@ from casque.errors import (
     InvalidInputError,
     JobNotFoundError,
     LeaseLostError,
+    NoLeaderError,
     RingError,
     UnknownOutcomeError,
 )
@@ -29,7 +30,7 @@ from casque.ring.enqueuer import Enqueuer
 from casque.ring.feeds import Begin, merged_feed
 from casque.ring.leaser import Leaser
 from casque.ring.numbers import after_of, error_of, inner, lease_of, record_of
-from casque.ring.shards import Shard, Shards, together, worst
+from casque.ring.shards import Shard, Shards, cut_off, in_time, together, worst
 from casque.ring.walker import Asked, Walker
 from casque.service import ArchivedJob, Lease, Outcome, QueueEvent, QueueService, Stats
 from casque.types import (
@@ -53,6 +54,8 @@ from casque.types import (
 
 R = TypeVar("R")
 
+STRAGGLING_S = 10.0
+"""A heartbeat that was not answered in time may still arrive within this; by then it has been sent again."""
 SCHEDULES_AT = 0
 """The shard that has the schedules: it is there whatever the size, so that no resize moves them."""
 
@@ -72,7 +75,9 @@ class RingService:
         self._admitter = Admitter(shards, books)
         self._enqueuer = Enqueuer(shards, rng=rng)
         self._walker = Walker(shards, clock=clock, rng=rng)
-        self._leaser = Leaser(shards, rng=rng)
+        self._leaser = Leaser(shards, clock=clock, rng=rng)
+        self._late: set[asyncio.Future[None]] = set()
+        """Heartbeats that a shard has not answered in time: they may still arrive."""
 
     async def start(self) -> None:
         await self._shards.start()
@@ -82,6 +87,8 @@ class RingService:
         return await self._shards.refresh()
 
     async def stop(self) -> None:
+        for call in self._late:
+            call.cancel()
         await self._walker.close()
         await self._shards.stop()
 
@@ -182,6 +189,8 @@ class RingService:
         return answers
 
     async def heartbeats(self, leases: Sequence[Lease]) -> list[JobRecord | CasqueError]:
+        """Each shard by itself, and none for long: whoever keeps leases in several must not lose those in healthy ones
+        because of one that has no leader. A lease whose shard has not answered in time is told NoLeaderError."""
         by_shard = await self._by_shard([-1 if lease.token is None else lease.token for lease in leases])
         answers: list[JobRecord | CasqueError | None] = [None] * len(leases)
 
@@ -189,27 +198,54 @@ class RingService:
             shard = await self._shards.shard(number)
             own = [msgspec.structs.replace(leases[row], token=inner(leases[row].token or 0)[0]) for row in rows]
             for row, answer in zip(rows, await shard.service.heartbeats(own), strict=True):
-                if not isinstance(answer, JobNotFoundError):
-                    answers[row] = _beat_of(answer, number)
+                answers[row] = _beat_of(answer, number)
 
         async def looked_for(row: int) -> None:
             lease = leases[row]
-            try:
-                shard, own = await self._holder(lease.job_id, lease.token, None)
-                [answer] = await shard.service.heartbeats([msgspec.structs.replace(lease, token=own)])
-            except CasqueError as error:
-                answers[row] = error
-                return
-            if isinstance(answer, JobNotFoundError) and lease.token is not None:
-                there = await self._present([lease.job_id])
-                answers[row] = LeaseLostError(lease.job_id, lease.token) if there else answer
-            else:
-                answers[row] = _beat_of(answer, shard.token)
+            shard, own = await self._holder(lease.job_id, None, None)
+            [answer] = await shard.service.heartbeats([msgspec.structs.replace(lease, token=own)])
+            answers[row] = _beat_of(answer, shard.token)
 
-        await asyncio.gather(*(beaten(number, rows) for number, rows in by_shard.items()))
-        # Without a token, or with one that is none of its shard's.
-        await asyncio.gather(*(looked_for(row) for row, answer in enumerate(answers) if answer is None))
-        return [answer for answer in answers if answer is not None]
+        async def looked_at_again(row: int) -> None:
+            """With a token that is none of its shard's: it is lost, if the job is elsewhere."""
+            lease = leases[row]
+            if lease.token is not None and await self._present([lease.job_id]):
+                answers[row] = LeaseLostError(lease.job_id, lease.token)
+
+        of_a_shard = {row for rows in by_shard.values() for row in rows}
+        blind = [row for row, lease in enumerate(leases) if lease.token is None]
+        for row, lease in enumerate(leases):
+            if row not in of_a_shard and lease.token is not None:
+                answers[row] = JobNotFoundError(lease.job_id)  # there is no such shard
+        asked = [(rows, beaten(number, rows)) for number, rows in by_shard.items()]
+        await self._in_time([*asked, *(([row], looked_for(row)) for row in blind)], answers)
+        missing = [row for row, answer in enumerate(answers) if isinstance(answer, JobNotFoundError)]
+        await self._in_time([([row], looked_at_again(row)) for row in missing], list(answers))
+        return [NoLeaderError("its shard did not answer in time") if one is None else one for one in answers]
+
+    async def _in_time(
+        self,
+        calls: Sequence[tuple[list[int], Coroutine[Any, Any, None]]],
+        answers: list[JobRecord | CasqueError | None],
+    ) -> None:
+        """What fails is the answer of the rows that it is for. What takes long goes on for a while."""
+        for (rows, _), call in zip(calls, await in_time((one for _, one in calls), clock=self._clock), strict=True):
+            if not call.done():
+                self._late.add(call)
+                self._clock.call_later(STRAGGLING_S, call.cancel)
+                call.add_done_callback(self._heard_late)
+                continue
+            error = cut_off() if call.cancelled() else call.exception()
+            if error is not None:
+                if not isinstance(error, CasqueError):
+                    raise error
+                for row in rows:
+                    answers[row] = error
+
+    def _heard_late(self, call: asyncio.Future[None]) -> None:
+        self._late.discard(call)
+        if not call.cancelled():
+            call.exception()
 
     async def give_back(self, job_id: str, *, token: int) -> None:
         own, number = inner(token)

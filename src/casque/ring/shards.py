@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from casque.clock import Clock
 from casque.codec.head import KEY
@@ -17,6 +17,7 @@ from casque.ring.numbers import inner
 from casque.ring.root import Root
 from casque.service import Known, ShardService
 from casque.state import RingView, State
+from casque.tasks import joined
 from casque.telemetry import logger
 from casque.types import JobRecord
 
@@ -24,6 +25,9 @@ R = TypeVar("R")
 
 log = logger("ring")
 
+ANSWER_S = 3.0
+"""How long those who can do without one shard wait for it. Well below every sensible lease."""
+CLOSED = "the queue is not open; use it inside `async with`"
 LOOK_MS = 1_000
 """How often whoever takes jobs looks whether the ring has changed: new shards have jobs as well."""
 
@@ -186,12 +190,12 @@ class Shards:
             QueueLedError: a broker leads it.
         """
         if self._closed:
-            raise QueueClosedError("the queue is not open; use it inside `async with`")
+            raise QueueClosedError(CLOSED)
         opening = self._opening.get(token)
         if opening is None or (opening.done() and _failed(opening)):
             opening = self._opening[token] = asyncio.create_task(self._open(token), name=f"casque shard {token}")
         # Others may wait for it as well: whoever leaves must not take it along.
-        return opening.result() if opening.done() else await asyncio.shield(opening)
+        return opening.result() if opening.done() else await joined(opening, QueueClosedError(CLOSED))
 
     async def several(self, tokens: Iterable[int]) -> list[Shard]:
         return await asyncio.gather(*(self.shard(token) for token in tokens))
@@ -238,8 +242,32 @@ def _failed(opening: asyncio.Task[Shard]) -> bool:
 
 
 async def together(calls: Iterable[Awaitable[R]]) -> list[R | BaseException]:
-    """All of them to their end, whatever becomes of some."""
-    return await asyncio.gather(*calls, return_exceptions=True)
+    """All of them to their end, whatever becomes of some. One that was cancelled may have been carried out."""
+    answers = await asyncio.gather(*calls, return_exceptions=True)
+    return [cut_off() if isinstance(answer, asyncio.CancelledError) else answer for answer in answers]
+
+
+def cut_off() -> UnknownOutcomeError:
+    return UnknownOutcomeError("a call to a shard was cancelled while it was under way; it may have been carried out")
+
+
+async def in_time(calls: Iterable[Awaitable[R]], *, clock: Clock, seconds: float = ANSWER_S) -> list[asyncio.Future[R]]:
+    """Ask several shards, and wait until all have answered or this time is over: one that hangs must not keep the
+    answers of the others. Those that are not done are for the caller to call off, or to leave alone."""
+    asked: list[asyncio.Future[R]] = [asyncio.ensure_future(call) for call in calls]
+    if not asked:
+        return []
+    everything = asyncio.gather(*asked, return_exceptions=True)
+    limit = asyncio.ensure_future(clock.sleep(seconds))
+    try:
+        both: tuple[asyncio.Future[Any], ...] = (everything, limit)
+        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+    except asyncio.CancelledError:
+        everything.cancel()
+        raise
+    finally:
+        limit.cancel()
+    return asked
 
 
 def worst(failures: Sequence[BaseException]) -> BaseException:

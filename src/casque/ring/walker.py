@@ -16,7 +16,7 @@ import msgspec
 from casque.clock import Clock, Random
 from casque.errors import CasqueError
 from casque.ring.numbers import record_of
-from casque.ring.shards import LOOK_MS, Shard, Shards, together
+from casque.ring.shards import LOOK_MS, Shard, Shards, in_time
 from casque.service import QueueService
 from casque.telemetry import logger
 from casque.types import JobRecord
@@ -135,14 +135,17 @@ class Walker:
             shards, lambda shard: shard.at_once(lambda one: one.has_due(asked.entrypoints, asked.zones))
         )
 
-    @staticmethod
-    async def _of_those_there(shards: Sequence[Shard], ask: Callable[[Shard], Awaitable[bool]]) -> list[Shard]:
+    async def _of_those_there(self, shards: Sequence[Shard], ask: Callable[[Shard], Awaitable[bool]]) -> list[Shard]:
         """Those that say yes, of those that can be asked just now."""
-        answers = await together(map(ask, shards))
-        for shard, answer in zip(shards, answers, strict=True):
-            if isinstance(answer, BaseException) and not shard.is_away(answer):
-                raise answer
-        return [shard for shard, answer in zip(shards, answers, strict=True) if answer is True]
+        there: list[Shard] = []
+        for shard, answer in zip(shards, await in_time(map(ask, shards), clock=self._clock), strict=True):
+            if not answer.done():
+                answer.cancel()  # it hangs; nothing is changed by a question
+            elif (error := answer.exception()) is None:
+                there += [shard] if answer.result() else []
+            elif not shard.is_away(error):
+                raise error
+        return there
 
     async def _at(
         self, shard: Shard, asked: Asked, limit: int, wait_s: float = 0.0, of: QueueService | None = None

@@ -19,7 +19,6 @@ from casque.codec.document import DocumentCodec
 from casque.codec.head import KEY
 from casque.codec.log import Segment, decode_segment, previous, segment_key
 from casque.codec.ring import shard_prefix
-from casque.codec.stored import from_ms
 from casque.errors import HistoryGoneError, StorageError
 from casque.journal.log.past import Past
 from casque.settings import QueueSettings
@@ -32,6 +31,7 @@ from casque.spark.tables import TABLES
 from casque.state import Limits, State
 from casque.storage.below import StoreBelow
 from casque.storage.port import Store
+from casque.types import from_ms
 
 ROWS_MAX = 250_000
 """How many rows a task gathers before it writes a file."""

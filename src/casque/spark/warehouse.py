@@ -20,12 +20,12 @@ import msgspec
 import pyarrow as pa
 
 from casque.clock import Clock, SystemClock, new_nonce, system_random
-from casque.codec.stored import from_ms
 from casque.errors import CASConflictError, CorruptQueueError, InvalidInputError
 from casque.spark.arrow_types import arrow_schema
 from casque.spark.parquet import FILES_DDL, PARTITION, File, Reader, Writer, grouped, read
 from casque.spark.place import Place, body_of, create_new, get, swap
 from casque.storage.port import Store, Stored
+from casque.types import from_ms
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -205,6 +205,8 @@ class State:
         self.requests: dict[str, Answered] = {}
         self.writers: dict[str, int] = {}
         """The last batch of each recent writer that landed: how a writer learns the fate of an unanswered write."""
+        self.writers_forgotten = 0
+        """No batch of a writer that was dropped from the table landed at a higher position; see `fate`."""
         self.admissions: dict[str, LastBatch] = {}
         """The last batch of each recent source, the one heard of longest ago first."""
         self.schedules: dict[str, Schedule] = {}
@@ -329,7 +331,7 @@ class State:
         self._zone_leases_before = None
         self._ring_before = None
         self._saved = None
-        self._with_writer(self.writers, writer, batch)
+        self.writers_forgotten = self._with_writer(self.writers, writer, batch, self.position)
         if self.requests:
             self._trim_requests(at_ms)
         self.check()
@@ -1063,6 +1065,11 @@ class State:
 
     def _set_schedule(self, c: SetSchedule, now_ms: int) -> Schedule | None:
         spec, old = c.spec, self.schedules.get(c.spec.name)
+        if self.ring is not None and (self.ring.token or spec.job.zone is not None or spec.job.key is not None):
+            raise InvalidInputError(
+                "schedules of a ring are in its first shard, and their jobs have no zone and no unique key: open the "
+                "ring by its own URL, and let the job enqueue, when it runs, what has one"
+            )
         if old is None:
             if len(self.schedules) >= self.limits.schedules_max:
                 raise InvalidInputError(
@@ -1099,6 +1106,8 @@ class State:
         # Its id tells the tick: one that is there is this very job, of a schedule that was dropped and set again. And
         # with a unique key there is none while the one before it is unfinished. Nor while nothing may be added.
         free = job is not None and job.id not in self.jobs and (job.key is None or job.key not in self.keys)
+        if job is not None and self.ring is not None:
+            free = free and self.places.may_tick(self.ring, job)
         if job is not None and free and not self.gates.drains(job.entrypoint):
             self._add(job, now_ms)
             added = True
@@ -1546,16 +1555,30 @@ class State:
 
     # --- What is kept beside the jobs, trimmed at commits so that every replica trims alike ---
 
-    def writers_with(self, writer: str, batch: int) -> dict[str, int]:
-        """The table of writers after this batch, the one that has been silent longest first."""
-        return self._with_writer(dict(self.writers), writer, batch)
+    def fate(self, writer: str, batch: int, *, tried: int) -> bool | None:
+        """Whether this batch of a writer, or a later one, has landed; None if that may have been forgotten.
 
-    def _with_writer(self, writers: dict[str, int], writer: str, batch: int) -> dict[str, int]:
+        `tried` is the first position at which it was tried: had it landed there or later, and were its writer not in
+        the table, then that position would be among the forgotten ones.
+        """
+        last = self.writers.get(writer)
+        if last is not None:
+            return last >= batch
+        return None if self.writers_forgotten >= tried else False
+
+    def writers_with(self, writer: str, batch: int) -> tuple[dict[str, int], int]:
+        """The table of writers after this batch, the one that has been silent longest first, and what it forgot."""
+        writers = dict(self.writers)
+        return writers, self._with_writer(writers, writer, batch, self.position + 1)
+
+    def _with_writer(self, writers: dict[str, int], writer: str, batch: int, position: int) -> int:
+        """Adds to the table; returns up to which position its writers may have been forgotten."""
         writers.pop(writer, None)  # whoever writes goes to the end
-        if len(writers) >= self.limits.writers_max:
+        full = len(writers) >= self.limits.writers_max
+        if full:
             del writers[next(iter(writers))]
         writers[writer] = batch
-        return writers
+        return max(self.writers_forgotten, forgotten_before(position, writers)) if full else self.writers_forgotten
 
     def _trim_requests(self, at_ms: int) -> None:
         surplus = len(self.requests) - self.limits.requests_max
@@ -1568,6 +1591,16 @@ class State:
             old.append(request_id)
         for request_id in old:
             del self.requests[request_id]
+
+
+def forgotten_before(position: int, writers: dict[str, int]) -> int:
+    """The highest position that a writer dropped from this table can have: each of those in it wrote later."""
+    return max(position - len(writers), 0)
+
+
+def kept_forgotten(forgotten: int, writers: dict[str, int], limits: Limits) -> int | None:
+    """What is stored of it; None while the table has room, so that a table which never was full is stored as ever."""
+    return forgotten if forgotten or len(writers) >= limits.writers_max else None
 
 
 def _is_ahead(schedule: Schedule, next_ms: int) -> bool:

@@ -80,13 +80,24 @@ class Places:
             if place is None:
                 if ring.token >= ring.size:
                     raise ZoneMovedError(None, ring.generation)
-            elif (zone is not None and self.has(zone)) or (key is not None and key in self.keys):
+            elif (zone is not None or key is not None) and self.holds(place, is_zone=zone is not None):
                 continue
             elif generation != ring.generation or not is_home(ring, place):
                 raise ZoneMovedError(zone, ring.generation)
 
-    def has(self, zone: str) -> bool:
-        return zone in self.zones or zone in self.leased
+    def holds(self, name: str, *, is_zone: bool) -> bool:
+        """Whether a zone, or a unique key outside all zones, is here. The only answer to that question: a zone that is
+        leased is here although it has no jobs, for those who add jobs, admit them and look alike."""
+        return name in self.zones or name in self.leased if is_zone else name in self.keys
+
+    def may_tick(self, ring: RingView, spec: JobSpec) -> bool:
+        """Whether a schedule of this shard may add its job. What could belong to another shard is added only where it
+        is already: a tick does not ask the other homes."""
+        if spec.zone is not None:
+            return self.holds(spec.zone, is_zone=True)
+        if spec.key is not None:
+            return self.holds(spec.key, is_zone=False)
+        return ring.token < max(ring.size, 1)  # the first shard is part of every ring, also of one it has not heard of
 
     def misplaced(self, ring: RingView, jobs: int) -> int:
         """How many zones and keys would be elsewhere if they were made now; of a shard that is no part of the ring any

@@ -1,17 +1,22 @@
 """Files that survive a crash: written beside their name, synced, and only then given it.
 
+A file keeps a second, hidden name until the directory is synced. So the link count says, to every process and without
+a further call, whether a name is known to be on disk: with more than one link the reader syncs the directory itself
+before it believes the name (docs/decisions/0044).
+
 Everything here blocks and knows nothing of etags or event loops. An `OSError` says that a step failed; which
 steps came before it decides what the caller may conclude.
 """
 
 # Paths are joined once and stay text: pathlib costs more than the calls it wraps.
-# ruff: noqa: PTH104, PTH108, PTH110
+# ruff: noqa: PTH104, PTH108, PTH110, PTH116
 
 from __future__ import annotations
 
 import errno
 import fcntl
 import os
+import stat
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
@@ -52,6 +57,77 @@ class Identity(NamedTuple):
         return cls(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
 
 
+class Modes(NamedTuple):
+    """Who may use a store's files: the owner alone, unless its root was opened to others on purpose."""
+
+    directory: int = 0o700
+    file: int = 0o600
+
+    @classmethod
+    def of(cls, root: str) -> Modes:
+        """A root that its group (or everyone) may write to is shared: new files and directories are, too.
+
+        A sticky directory like /tmp is open to everyone for another reason and does not count.
+        """
+        try:
+            mode = os.stat(root).st_mode
+        except OSError:
+            return cls()
+        if mode & stat.S_ISVTX or not mode & 0o022:
+            return cls()
+        shared = mode & (0o070 if mode & 0o020 else 0) | mode & (0o007 if mode & 0o002 else 0)
+        return cls(0o700 | shared | mode & stat.S_ISGID, 0o600 | shared & 0o066)
+
+
+def check_regular(path: str, status: os.stat_result) -> None:
+    """
+    Raises:
+        IsADirectoryError: a directory, which is no object.
+        NotRegularError: a symbolic link, a FIFO, a device or a socket. Nothing was read.
+    """
+    if stat.S_ISREG(status.st_mode):
+        return
+    if stat.S_ISDIR(status.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+    raise NotRegularError(path, _kind(status.st_mode))
+
+
+class NotRegularError(OSError):
+    """A queue consists of regular files and directories. Anything else was put there by another program."""
+
+    def __init__(self, path: str, kind: str) -> None:
+        super().__init__(
+            errno.EPERM, f"{path} is {kind}, not a regular file; remove it, or keep the queue in another directory"
+        )
+
+    def __str__(self) -> str:
+        return str(self.args[1])
+
+
+def _kind(mode: int) -> str:
+    if stat.S_ISLNK(mode):
+        return "a symbolic link"
+    if stat.S_ISFIFO(mode):
+        return "a FIFO"
+    return "a socket" if stat.S_ISSOCK(mode) else "a device"
+
+
+def open_regular(path: str) -> int:
+    """Open a file for reading; never a link, and never anything whose opening could block."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENXIO, errno.EMLINK):
+            check_regular(path, os.lstat(path))
+        raise
+    try:
+        check_regular(path, os.fstat(fd))
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
+
+
 class Temp:
     """A file under a hidden, unique name that is gone after the `with`, unless it was given a real one.
 
@@ -59,10 +135,13 @@ class Temp:
     `remove_stale` clears it away.
     """
 
-    def __init__(self, directory: str) -> None:
+    def __init__(self, directory: str, mode: int = Modes().file) -> None:
         self.path = f"{directory}/{_TEMP}{new_nonce(system_random())}"
-        self.fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        self.fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
         self._named = True
+        if mode & 0o077:
+            # The root is shared on purpose, which no umask may undo.
+            os.fchmod(self.fd, mode)
 
     def __enter__(self) -> Self:
         return self
@@ -89,11 +168,34 @@ class Temp:
         os.fsync(self.fd)
 
     def link_to(self, path: str) -> None:
-        os.link(self.path, path)
+        """Give the file its name. From now on the hidden one is the mark of a name that is not synced yet."""
+        try:
+            os.link(self.path, path)
+        except FileExistsError:
+            raise
+        except OSError as error:
+            self._named = error.errno in NOT_DONE
+            raise
+        self._named = False
 
     def rename_to(self, path: str) -> None:
-        os.rename(self.path, path)
+        """Put the file in the place of the one that has the name; the hidden name stays as after `link_to`."""
+        second = f"{self.path}+"
+        os.link(self.path, second)
+        try:
+            os.rename(second, path)
+        except OSError as error:
+            if error.errno in NOT_DONE:
+                with suppress(OSError):
+                    os.unlink(second)
+            else:
+                self._named = False
+            raise
         self._named = False
+
+    def settle(self) -> None:
+        """Take the mark away: the directory is synced."""
+        settle(self.path)
 
     def take_fd(self) -> int:
         """The descriptor, which the caller closes from now on."""
@@ -144,9 +246,15 @@ class Spares:
                 self._made.popitem()[1].add_done_callback(_discard)
 
 
-def make(promised: Future[Temp], directory: str) -> None:
+def settle(mark: str) -> None:
+    # If this fails readers sync once more than they need to.
+    with suppress(OSError):
+        os.unlink(mark)
+
+
+def make(promised: Future[Temp], directory: str, mode: int) -> None:
     try:
-        promised.set_result(Temp(directory))
+        promised.set_result(Temp(directory, mode))
     except BaseException as error:  # noqa: BLE001  whoever waits for it makes one itself and sees
         promised.set_exception(error)
 
@@ -181,7 +289,7 @@ def read_from_memory(fd: int, size: int) -> bytes | None:
 
 
 @contextmanager
-def locked(path: str) -> Iterator[None]:
+def locked(path: str, mode: int = Modes().file) -> Iterator[None]:
     """Hold an exclusive lock between processes and between threads.
 
     The file is opened anew each time, because a flock belongs to the open file description. It is never
@@ -190,8 +298,11 @@ def locked(path: str) -> Iterator[None]:
     Raises:
         StorageError: somebody has held it for half a minute, most likely a stopped process.
     """
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, mode)
     try:
+        if mode & 0o077:
+            with suppress(PermissionError):  # another user made it, and gave it this mode
+                os.fchmod(fd, mode)
         _lock(fd, path)
         yield
     finally:
@@ -214,21 +325,58 @@ def _lock(fd: int, path: str) -> None:
         pause = min(pause * 2, 0.004)
 
 
+_failures: dict[str, int] = {}
+"""How often the sync of a directory has failed since it last worked, in this process."""
+_failures_lock = threading.Lock()
+
+
+def is_in_doubt(directory: str) -> bool:
+    """Whether the last sync of this directory failed here: what it shows may not be on disk."""
+    return directory in _failures
+
+
 def sync_directory(path: str) -> None:
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    """Make names durable: those given and those taken away, by any process.
+
+    Raises:
+        OSError: it failed. Nothing in this directory may be believed until it works, see `is_in_doubt`.
+        FileNotFoundError: there is no such directory.
+    """
+    before = _failures.get(path, 0)
+    if before:
+        # The kernel may have marked as clean what it could not write, and a sync with nothing to do succeeds. A change
+        # gives it something to do: a file system whose journal still takes it has not lost what came before.
+        with suppress(PermissionError):
+            os.utime(path)
     try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+    except (FileNotFoundError, NotADirectoryError):
+        raise
+    except OSError:
+        with _failures_lock:
+            _failures[path] = _failures.get(path, 0) + 1
+        raise
+    if before:
+        with _failures_lock:
+            # One that failed meanwhile, in another thread, stays.
+            if _failures.get(path) == before:
+                del _failures[path]
 
 
-def make_durable(directory: Path, *, root: Path) -> None:
+def make_durable(directory: Path, *, root: Path, modes: Modes) -> None:
     """Create a directory below (or at) `root` so that it survives a crash.
 
     Its parents are synced even if they were there: whoever made them a moment ago may not have come to it.
     """
     oldest = _nearest_existing(root)
-    directory.mkdir(parents=True, exist_ok=True)
+    root.parent.mkdir(parents=True, exist_ok=True)
+    for step in (*reversed(directory.parents), directory):
+        if step.is_relative_to(root):
+            make_directory(step, modes)
     top = root.parent if oldest == root else oldest
     for parent in directory.parents:
         try:
@@ -239,6 +387,15 @@ def make_durable(directory: Path, *, root: Path) -> None:
                 raise
         if parent == top:
             return
+
+
+def make_directory(path: Path, modes: Modes) -> None:
+    try:
+        path.mkdir(modes.directory)
+    except FileExistsError:
+        return  # a file or a link of this name is noticed by those who use it
+    if modes.directory & 0o077:
+        path.chmod(modes.directory)
 
 
 def _nearest_existing(path: Path) -> Path:
@@ -252,13 +409,20 @@ def remove_stale(directory: str) -> None:
     cleanly.
     """
     born_before_ns = (_CLOCK.wall_ms() - _STALE_MS) * 1_000_000
+    synced = False
     with os.scandir(directory) as entries:
         for entry in entries:
             if not entry.name.startswith(_TEMP):
                 continue
             with suppress(OSError):  # another process is clearing too, or it is another user's
-                if entry.stat(follow_symlinks=False).st_mtime_ns < born_before_ns:
-                    os.unlink(entry.path)
+                status = entry.stat(follow_symlinks=False)
+                if status.st_mtime_ns >= born_before_ns:
+                    continue
+                if status.st_nlink > 1 and not synced:
+                    # The mark of a name that was not synced, as far as its writer knew. If this fails it stays.
+                    sync_directory(directory)
+                    synced = True
+                os.unlink(entry.path)
 
 
 def walk(root: str, prefix: str, after: str | None) -> Iterator[str]:
@@ -278,6 +442,7 @@ def _walk(root: str, folder: str, prefix: str, after: str) -> Iterator[str]:
                 f"{folder}{entry.name}/" if entry.is_dir(follow_symlinks=False) else folder + entry.name
                 for entry in entries
                 if not entry.name.startswith(HIDDEN)
+                and (entry.is_dir(follow_symlinks=False) or entry.is_file(follow_symlinks=False))
             )
     except (FileNotFoundError, NotADirectoryError):
         return

@@ -2,12 +2,16 @@
 
 A new object is written and synced under a hidden name, then linked to its own, which fails if that is taken.
 A new version is written the same way and renamed over the old one under a lock. So whatever is killed, full
-or broken in between, a key holds a whole version or none. Not for network file systems, whose locks and links
-promise less.
+or broken in between, a key holds a whole version or none. What is read is on disk, too: a name that its writer has not
+synced, or could not sync, is synced by the reader, and not believed if that fails. Not for network file systems, whose
+locks and links promise less.
+
+Files and directories belong to their owner alone (0600 and 0700) unless the root is shared with a group on purpose.
+Below the root no symbolic link is followed and only regular files are read.
 """
 
 # Paths are joined once and stay text: pathlib costs more than the calls it wraps.
-# ruff: noqa: PTH108, PTH112, PTH113, PTH116, PTH120
+# ruff: noqa: PTH108, PTH113, PTH116, PTH120
 
 from __future__ import annotations
 
@@ -15,6 +19,7 @@ import asyncio
 import hashlib
 import itertools
 import os
+import stat
 import threading
 import zlib
 from collections import OrderedDict
@@ -30,15 +35,22 @@ from casque.storage.files import (
     NOT_DONE,
     REFUSED,
     Identity,
+    Modes,
+    NotRegularError,
     Spares,
     Temp,
+    check_regular,
+    is_in_doubt,
     is_reserved,
     locked,
     make,
+    make_directory,
     make_durable,
+    open_regular,
     read_all,
     read_from_memory,
     remove_stale,
+    settle,
     sync_directory,
     walk,
 )
@@ -81,6 +93,8 @@ class LocalStore:
     async def get(self, key: str, *, unless: str | None = None) -> Read:
         path = self._path(key)
         parts = self._own_parts()
+        if is_in_doubt(os.path.dirname(path)):
+            return await self._run(parts, lambda: self._get(parts, key, path, unless))
         # One stat is cheaper than handing it to a thread, and nothing is read.
         if unless is not None and parts.held.etag_of(path) == unless:
             return UNCHANGED
@@ -92,7 +106,7 @@ class LocalStore:
     async def create(self, key: str, body: bytes) -> Outcome:
         path = self._path(key)
         parts = self._own_parts()
-        if os.path.isfile(path):  # noqa: ASYNC240
+        if _is_durable(path):
             return LOST  # that much can be seen without a thread
         answer: Future[Outcome] = Future()
         parts.threads.submit(self._answer_create, answer, parts, key, path, body)
@@ -113,6 +127,7 @@ class LocalStore:
         await self._run(parts, lambda: self._delete(parts, key, path))
 
     async def list(self, prefix: str = "", *, after: str | None = None) -> AsyncIterator[str]:
+        self._check_folders(prefix)
         keys = walk(str(self._root), prefix, after)
         while page := await self._run(self._own_parts(), lambda: _page(prefix, keys)):
             for key in page:
@@ -138,10 +153,12 @@ class LocalStore:
         """What is small and in memory, or not there: looking costs a tenth of what a thread would. None if it has to
         be waited for, or anything is unusual."""
         try:
-            file = _Open(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+            file = _Open(open_regular(path))
         except (FileNotFoundError, NotADirectoryError):
             return MISSING
         except OSError:
+            return None
+        if not file.settled:
             return None
         body = read_from_memory(file.fd, file.identity.size) if file.identity.size <= _AT_ONCE_MAX else None
         if body is None or Identity.of(os.fstat(file.fd)) != file.identity:
@@ -155,15 +172,13 @@ class LocalStore:
 
     def _get(self, parts: _Parts, key: str, path: str, unless: str | None) -> Read:
         try:
-            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        except (FileNotFoundError, NotADirectoryError):
-            return MISSING
-        except OSError as error:
-            raise _failed("read", key, error) from error
-        file = _Open(fd)
-        try:
+            if is_in_doubt(os.path.dirname(path)):
+                self._sync(parts, path)
+            file = _Open(open_regular(path))
+            if not file.settled:
+                self._sync(parts, path)
             body, etag = self._read(parts, path, file)
-        except IsADirectoryError:
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
             return MISSING
         except OSError as error:
             raise _failed("read", key, error) from error
@@ -193,31 +208,66 @@ class LocalStore:
         spare = parts.spares.promise(directory) if more and isinstance(outcome, Won) else None
         answer.set_result(outcome)
         if spare is not None:
-            make(spare, directory)
+            make(spare, directory, parts.modes.file)
 
     def _create(self, parts: _Parts, key: str, path: str, directory: str, body: bytes) -> Outcome:
-        # Losing needs no temporary file, and most losers find out here.
-        if os.path.lexists(path):
-            if not os.path.isdir(path):
-                return LOST
-            raise StorageError(f"{key!r} cannot be created: {path} is a directory")
         try:
+            # Losing needs no temporary file, and most losers find out here.
+            if os.path.lexists(path):
+                return self._lost(parts, path)
             with parts.spares.take(directory) or self._temp(parts, path) as temp:
                 temp.write(body)
                 try:
                     temp.link_to(path)
                 except FileExistsError:
-                    return LOST
+                    return self._lost(parts, path)
                 except OSError as error:
-                    return _naming_failed("create", key, error)
+                    return self._naming_failed(parts, "create", key, path, temp, error)
+                return self._settled(parts, path, temp) or Won(_etag(body))
+        except IsADirectoryError as error:
+            raise StoreAccessError(f"{key!r} cannot be created: {path} is a directory", error) from error
         except OSError as error:
             raise _failed("create", key, error) from error
+
+    def _lost(self, parts: _Parts, path: str) -> Outcome:
+        """Another version has the name, and surely keeps it; unknown if that cannot be made sure."""
         try:
-            sync_directory(directory)
+            status = os.lstat(path)
+            check_regular(path, status)
+            if status.st_nlink > 1 or is_in_doubt(os.path.dirname(path)):
+                self._sync(parts, path)
+        except (FileNotFoundError, NotADirectoryError):
+            pass  # it was deleted meanwhile
+        except (IsADirectoryError, NotRegularError):
+            raise
         except OSError as error:
-            # Readers see the object already; whether it survives a crash nobody can say.
             return Unknown(error)
-        return Won(_etag(body))
+        return LOST
+
+    def _settled(self, parts: _Parts, path: str, temp: Temp) -> Unknown | None:
+        """The file has its name; now make that durable. None if it is."""
+        parts.marks[path] = temp.path
+        try:
+            self._sync(parts, path)
+        except OSError as error:
+            # Readers see the new version already; whether it survives a crash is open.
+            return Unknown(error)
+        return None
+
+    def _sync(self, parts: _Parts, path: str) -> None:
+        """Sync the directory of `path`, and take away the mark if this process has left one there."""
+        mark = parts.marks.get(path)
+        sync_directory(os.path.dirname(path))
+        if mark is not None:
+            settle(mark)
+            if parts.marks.get(path) == mark:
+                parts.marks.pop(path, None)
+
+    def _naming_failed(self, parts: _Parts, verb: str, key: str, path: str, temp: Temp, error: OSError) -> Outcome:
+        if error.errno in NOT_DONE:
+            raise _failed(verb, key, error) from error
+        parts.marks[path] = temp.path
+        return Unknown(error)
 
     def _replace(
         self, parts: _Parts, key: str, path: str, body: bytes, expected: str, etag: Callable[[], str]
@@ -225,11 +275,13 @@ class LocalStore:
         try:
             # Most losers find out here and leave the lock to those who can still win.
             if self._current(parts, path) != expected:
-                return LOST
-            with locked(self._lock_file(parts, key)):
+                return self._lost(parts, path)
+            with locked(self._lock_file(parts, key), parts.modes.file):
                 if self._current(parts, path) != expected:
-                    return LOST
+                    return self._lost(parts, path)
                 return self._swap(parts, key, path, body, etag)
+        except IsADirectoryError:
+            return LOST
         except OSError as error:
             raise _failed("replace", key, error) from error
 
@@ -241,22 +293,19 @@ class LocalStore:
             try:
                 temp.rename_to(path)
             except OSError as error:
-                return _naming_failed("replace", key, error)
-            try:
-                parts.held.hold(path, _Open(temp.take_fd()), new)
-                sync_directory(os.path.dirname(path))
-            except OSError as error:
-                return Unknown(error)
-        return Won(new)
+                return self._naming_failed(parts, "replace", key, path, temp, error)
+            # Before the sync, which leaves time to let go of the version before; the mark keeps it from being believed.
+            parts.held.hold(path, _Open(temp.take_fd()), new)
+            return self._settled(parts, path, temp) or Won(new)
 
     def _delete(self, parts: _Parts, key: str, path: str) -> None:
         # Locked, so that no replace finds its version, sees it deleted, and brings the key back.
         try:
-            if not os.path.lexists(path):
-                return
-            with locked(self._lock_file(parts, key)):
-                os.unlink(path)
-            sync_directory(os.path.dirname(path))
+            if os.path.lexists(path):
+                with locked(self._lock_file(parts, key), parts.modes.file):
+                    os.unlink(path)
+            # Also if there is none: it may have been deleted by someone whose sync failed.
+            self._sync(parts, path)
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
             return
         except OSError as error:
@@ -268,7 +317,7 @@ class LocalStore:
         if known is not None:
             return known
         try:
-            file = _Open(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+            file = _Open(open_regular(path))
             etag = _etag(read_all(file.fd))
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
             return None
@@ -279,29 +328,52 @@ class LocalStore:
 
     def _path(self, key: str) -> str:
         check_key(key)
+        self._check_folders(key)
         return f"{self._root}/{key}"
+
+    def _check_folders(self, key: str) -> None:
+        """Refuse a way that leads through a symbolic link: it may leave the root, or meet itself.
+
+        Raises:
+            StoreAccessError: one of the directories above `key` is a link.
+        """
+        end = key.find("/")
+        while end >= 0:
+            path = f"{self._root}/{key[:end]}"
+            try:
+                mode = os.lstat(path).st_mode
+            except OSError:
+                return  # not there yet, or for the operation itself to report
+            if stat.S_ISLNK(mode):
+                error = NotRegularError(path, "a symbolic link")
+                raise StoreAccessError(f"could not use {key!r}: {error}", error)
+            end = key.find("/", end + 1)
 
     def _temp(self, parts: _Parts, path: str) -> Temp:
         directory = os.path.dirname(path)
         self._prepare(parts, directory)
         try:
-            return Temp(directory)
+            return Temp(directory, parts.modes.file)
         except FileNotFoundError:
-            # Somebody removed the directory since we made it.
+            # The directory was removed since we made it.
             parts.prepared.discard(directory)
             self._prepare(parts, directory)
-            return Temp(directory)
+            return Temp(directory, parts.modes.file)
 
     def _prepare(self, parts: _Parts, directory: str) -> None:
         if directory not in parts.prepared:
-            make_durable(Path(directory), root=self._root)
+            parts.modes = Modes.of(str(self._root))
+            make_durable(Path(directory), root=self._root, modes=parts.modes)
             remove_stale(directory)
             parts.prepared.add(directory)
 
     def _lock_file(self, parts: _Parts, key: str) -> str:
         directory = self._root / HIDDEN / "locks"
         if parts.lock_directory is None or not directory.is_dir():
-            directory.mkdir(parents=True, exist_ok=True)
+            parts.modes = Modes.of(str(self._root))
+            make_directory(directory.parent, parts.modes)
+            make_directory(directory, parts.modes)
+            self._check_folders(f"{HIDDEN}/locks/")
             parts.lock_directory = str(directory)
         # crc32, because every process has to pick the same file; hash() differs between them.
         return f"{parts.lock_directory}/{zlib.crc32(key.encode(errors='surrogateescape')) % _LOCKS:02d}"
@@ -326,7 +398,10 @@ class _Open:
 
     def __init__(self, fd: int) -> None:
         self.fd = fd
-        self.identity = Identity.of(os.fstat(fd))
+        status = os.fstat(fd)
+        self.identity = Identity.of(status)
+        self.settled = status.st_nlink <= 1
+        """Whether its name is known to be on disk."""
         self.etag = ""
 
     def __del__(self, close: Callable[[int], None] = os.close) -> None:
@@ -390,6 +465,9 @@ class _Parts:
         self.held = _Held(self.threads)
         self.spares = Spares()
         self.prepared: set[str] = set()
+        self.modes = Modes()
+        self.marks: dict[str, str] = {}
+        """The hidden names, by path, of versions that this process has given a name and not been able to sync."""
         self.lock_directory: str | None = None
 
 
@@ -408,10 +486,21 @@ def check_key(key: str) -> None:
 
 
 def _identity_at(path: str) -> Identity | None:
+    """None if there is no file, or none whose name is known to be on disk."""
     try:
-        return Identity.of(os.stat(path))
+        status = os.lstat(path)
     except OSError:
         return None
+    return Identity.of(status) if status.st_nlink <= 1 else None
+
+
+def _is_durable(path: str) -> bool:
+    """Whether there surely is an object, also after a crash. False if that takes more than a look."""
+    try:
+        status = os.lstat(path)
+    except OSError:
+        return False
+    return stat.S_ISREG(status.st_mode) and status.st_nlink <= 1 and not is_in_doubt(os.path.dirname(path))
 
 
 def _etag(body: bytes) -> str:
@@ -423,12 +512,6 @@ def _page(prefix: str, keys: Iterator[str]) -> list[str]:
         return list(itertools.islice(keys, _LIST_PAGE))
     except OSError as error:
         raise _failed("list", prefix, error) from error
-
-
-def _naming_failed(verb: str, key: str, error: OSError) -> Outcome:
-    if error.errno in NOT_DONE:
-        raise _failed(verb, key, error) from error
-    return Unknown(error)
 
 
 def _failed(verb: str, key: str, error: OSError) -> StorageError:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AsyncExitStack
+from contextlib import AbstractContextManager, AsyncExitStack
 from typing import ClassVar, TypeAlias
 
 import msgspec
@@ -29,6 +29,7 @@ from casque.testing.contender import contend, read_tally
 from casque.testing.lossy import Fault, LossyStore, by_chance, scripted
 
 MakeStore: TypeAlias = Callable[[], Store]
+BreakSyncs: TypeAlias = Callable[[], AbstractContextManager[None]]
 
 
 class StoreSuite:
@@ -54,6 +55,12 @@ class StoreSuite:
     @pytest.fixture
     def spawn_options(self) -> Mapping[str, str]:
         return {}
+
+    @pytest.fixture
+    def break_syncs(self) -> BreakSyncs | None:
+        """For a store that makes its writes durable itself: a context in which the system refuses to, below the
+        adapter. None for a store whose server answers for that."""
+        return None
 
     # --- What the tests use ---
 
@@ -290,6 +297,71 @@ class StoreSuite:
 
         assert isinstance(found, Stored)
         assert found.body in (b"old" * 100_000, b"new" * 100_000)
+
+    # --- Syncs that fail ---
+
+    async def test_a_create_that_could_not_be_synced_is_not_believed_until_it_is(
+        self, new_client: MakeStore, root: str, break_syncs: BreakSyncs | None
+    ) -> None:
+        if break_syncs is None:
+            pytest.skip("the server of this store answers for that")
+        one, other = new_client(), new_client()
+        await created(one, f"{root}/before", b"body")
+        with break_syncs():
+            assert isinstance(await one.create(f"{root}/key", b"nonce-1"), Unknown)
+
+            for client in (one, other):
+                # Neither that it landed nor that it was lost to itself, not even by another client.
+                assert isinstance(await client.create(f"{root}/key", b"nonce-1"), Unknown)
+                with pytest.raises(StorageError):
+                    await client.get(f"{root}/key")
+                with pytest.raises(StorageError):
+                    await client.get(f"{root}/key", unless="some-etag")
+
+        for client in (one, other):
+            found = await client.get(f"{root}/key")
+            assert isinstance(found, Stored)
+            assert found.body == b"nonce-1"
+            assert await client.create(f"{root}/key", b"nonce-1") == LOST
+
+    async def test_a_replace_that_could_not_be_synced_is_not_believed_until_it_is(
+        self, new_client: MakeStore, root: str, break_syncs: BreakSyncs | None
+    ) -> None:
+        if break_syncs is None:
+            pytest.skip("the server of this store answers for that")
+        one, other = new_client(), new_client()
+        etag = await created(one, f"{root}/key", b"first")
+        with break_syncs():
+            assert isinstance(await one.replace(f"{root}/key", b"second", expected=etag), Unknown)
+
+            for client in (one, other):
+                assert isinstance(await client.replace(f"{root}/key", b"second", expected=etag), Unknown)
+                with pytest.raises(StorageError):
+                    await client.get(f"{root}/key", unless=etag)
+
+        for client in (one, other):
+            found = await client.get(f"{root}/key", unless=etag)
+            assert isinstance(found, Stored)
+            assert found.body == b"second"
+            assert await client.get(f"{root}/key", unless=found.etag) == UNCHANGED
+        assert await one.replace(f"{root}/key", b"third", expected=etag) == LOST
+
+    async def test_a_delete_that_could_not_be_synced_is_not_believed_until_it_is(
+        self, new_client: MakeStore, root: str, break_syncs: BreakSyncs | None
+    ) -> None:
+        if break_syncs is None:
+            pytest.skip("the server of this store answers for that")
+        one, other = new_client(), new_client()
+        await created(one, f"{root}/key", b"first")
+        with break_syncs():
+            for client in (one, other, one):
+                with pytest.raises(StorageError):
+                    await client.delete(f"{root}/key")
+            with pytest.raises(StorageError):
+                await one.get(f"{root}/key")
+
+        await one.delete(f"{root}/key")
+        assert await one.get(f"{root}/key") == MISSING
 
     # --- Lost replies ---
 

@@ -26,6 +26,7 @@ class Claim:
         "left",
         "over",
         "started_ms",
+        "stopping",
         "task",
         "told",
         "trace",
@@ -56,6 +57,8 @@ class Claim:
         self.why: str | None = None
         """The error of an attempt that failed."""
         self.trace: Handling | None = None
+        self.stopping = False
+        """Whether the worker stops and has asked its handler to end: however it ends then, the job goes back."""
         self.left = False
         """Whether nobody will say what became of it: its lease is lost, or is left to run out."""
 

@@ -41,8 +41,8 @@ class Cancel(msgspec.Struct, frozen=True):
 
 
 class LeaseLost:
-    """A flag that is raised when the job is no longer this worker's: somebody cancelled it, or it has gone to another
-    worker. May be looked at from any thread."""
+    """A flag that is raised when the handler should stop: the job was cancelled, has gone to another worker, or goes
+    back to the queue because this worker stops and the time of `drain` is up. May be looked at from any thread."""
 
     __slots__ = ("_lost",)
 
@@ -86,8 +86,8 @@ class JobContext:
         """Of the lease. It rises with every claim, so that whatever is written with it can tell an older attempt."""
         self.headers: Mapping[str, str] = headers or {}
         self.lease_lost = LeaseLost()
-        """Raised when the job is no longer this worker's. A coroutine is cancelled then; a function in a thread cannot
-        be, and should look at this now and then."""
+        """Raised when the handler should stop: what it still does does not count. A coroutine is cancelled then; a
+        function in a thread cannot be, and should look at this now and then."""
         self.last_progress: Progress | None = None
         """What `progress` was told last."""
         self._tell = tell

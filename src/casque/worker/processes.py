@@ -132,7 +132,7 @@ class Processes:
             TimeoutError: it took too long, and was killed.
         """
         line = self._idle.pop() if self._idle else await self._made()
-        if claim.left:  # meanwhile
+        if claim.left or claim.stopping:  # meanwhile
             self._idle.append(line)
             raise NoProcessError("it was lost before it began")
         self._busy[claim] = line
@@ -158,6 +158,16 @@ class Processes:
             return ended
         finally:
             del self._busy[claim]
+
+    def ask_to_end(self, claim: Claim) -> None:
+        """Raise the flag that its handler may look at."""
+        if (line := self._busy.get(claim)) is not None:
+            line.tell(Lost(claim.job.token))
+
+    def kill(self, claim: Claim) -> None:
+        """End its process, if it still has one."""
+        if (line := self._busy.get(claim)) is not None and line.token == claim.job.token:
+            line.kill()
 
     def lose(self, claim: Claim) -> None:
         """Its handler should stop, and is stopped if it does not."""

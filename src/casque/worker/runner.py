@@ -29,7 +29,7 @@ class Told(Protocol):
     def add(self, claim: Claim, outcome: Outcome) -> None: ...
 
 
-LEVELS = {"failed": logging.WARNING, "crashed": logging.WARNING, "lost": logging.DEBUG}
+LEVELS = {"failed": logging.WARNING, "crashed": logging.WARNING, "lost": logging.DEBUG, "returned": logging.INFO}
 
 
 class Runner:
@@ -78,6 +78,20 @@ class Runner:
             claim.task.cancel()
         elif self._processes is not None:
             self._processes.lose(claim)
+
+    def stop(self, claim: Claim) -> None:
+        """The worker stops and has waited long enough: its handler should end, and then the job can go back."""
+        claim.stopping = True
+        claim.context.lease_lost.set()
+        if claim.task is not None and claim.handler.executor == "async":
+            claim.task.cancel()
+        elif self._processes is not None:
+            self._processes.ask_to_end(claim)
+
+    def kill(self, claim: Claim) -> None:
+        """End what can be killed: a process. A thread cannot be, nor a coroutine that ignores its cancellation."""
+        if self._processes is not None:
+            self._processes.kill(claim)
 
     async def close(self) -> None:
         self._threads.close()
@@ -168,9 +182,9 @@ class Runner:
         self, claim: Claim, returned: object, *, encode: Callable[[object], bytes | None] | None = None
     ) -> None:
         job = claim.job
-        if claim.left:
-            self._over(claim, "lost", None)
-        elif isinstance(returned, Snooze):
+        if self._does_not_count(claim):
+            return
+        if isinstance(returned, Snooze):
             delay_ms = int(returned.seconds * 1000)
             self._over(claim, "snoozed", Outcome(job.id, job.token, delay_ms=delay_ms, snoozed=True))
         elif isinstance(returned, Cancel):
@@ -191,9 +205,16 @@ class Runner:
         final = isinstance(error, InvalidPayloadError)
         self._failed_with(claim, str(error) if final else described(error, caller=__file__), final=final)
 
+    def _does_not_count(self, claim: Claim) -> bool:
+        """Whether the handler ended because it was asked to. Nobody can tell then whether its work is complete, also
+        if it says so: a function that looks at `lease_lost` simply returns."""
+        if claim.left or claim.stopping:
+            self._over(claim, "lost" if claim.left else "returned", None)
+            return True
+        return False
+
     def _failed_with(self, claim: Claim, text: str, *, final: bool = False) -> None:
-        if claim.left:
-            self._over(claim, "lost", None)
+        if self._does_not_count(claim):
             return
         job = claim.job
         delay_ms = claim.handler.retry.delay_ms(job.attempts, self._rng.random())
@@ -202,8 +223,7 @@ class Runner:
         self._over(claim, "failed", outcome, text.partition("\n")[0])
 
     def _crashed(self, claim: Claim, text: str) -> None:
-        if claim.left:
-            self._over(claim, "lost", None)
+        if self._does_not_count(claim):
             return
         claim.why = text
         self._over(claim, "crashed", crashed(claim.job, claim.handler, text, self._rng), text)

@@ -21,9 +21,10 @@ class Summary:
     lost: int = 0
     """Cancelled by somebody, or gone to another worker: whatever their handlers did does not count."""
     given_back: int = 0
-    """Claimed and not started."""
+    """Claimed and not started, or stopped because the worker did: they wait again, and it was no attempt."""
     left: int = 0
-    """Still running when the time to stop was up. They come back when their leases run out."""
+    """Handlers that did not stop when they were asked to. `casque worker` gives their jobs back when its process is
+    replaced; in a program of your own their leases run out."""
 
     def count(self, how: str) -> None:
         """One more that is `done`, `failed`, `crashed`, `snoozed` or `cancelled`, and durably so."""

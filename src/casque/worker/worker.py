@@ -13,6 +13,7 @@ from casque import checks
 from casque.client.queue import Queue
 from casque.clock import SystemClock, new_nonce, system_random, yield_once
 from casque.errors import CasqueError
+from casque.service import Lease
 from casque.telemetry import logger
 from casque.worker.claims import Claim, Claims
 from casque.worker.consumer import Consumer, ConsumerOptions
@@ -36,6 +37,10 @@ AHEAD_S = 0.2
 AHEAD_MAX = 1_000
 STALE_MS = 2_000
 """A job that was claimed ahead and has not been started for so long was claimed too early, and goes back."""
+STOP_S = 2.0
+"""How long a handler may take to notice that it should stop, after the time of `drain`."""
+LEAVE_S = 5.0
+"""What giving jobs back may take when `run` was cancelled."""
 
 
 class Worker:
@@ -106,6 +111,9 @@ class Worker:
         self._opening = {**found[1], **(opening or {})}
         self.name = f"{socket.gethostname()[:60]}-{new_nonce(system_random())}"
         self.summary = Summary()
+        self.unstopped: list[Lease] = []
+        """Leases of handlers that still run in this process after `run`: a thread, or a coroutine that ignores its
+        cancellation. They can be given back when this process has ended, and not before."""
         self._stopping = asyncio.Event()
 
     @property
@@ -122,9 +130,14 @@ class Worker:
         """What the app wants done before the first job, if anything."""
         return getattr(self._app, "prepare", None)
 
+    @property
+    def place(self) -> tuple[Any, dict[str, Any]]:
+        """The URL of its queue, and what else `Queue.open` is given."""
+        return self._url, dict(self._opening)
+
     def stop(self) -> None:
-        """Claim nothing more, give back what was not started, and let what runs come to its end within `drain`. To be
-        called on the loop that `run` runs on."""
+        """Claim nothing more, give back what was not started, let what runs come to its end within `drain`, and then
+        stop it and give it back. To be called on the loop that `run` runs on."""
         self._stopping.set()
 
     async def run(self) -> Summary:
@@ -193,6 +206,7 @@ class _Shift:
         self._guard = guard
         self._processes = processes
         self._summary = worker.summary
+        self._unstopped = worker.unstopped
         self._preparing = worker.preparing
         self._clock, self._rng = SystemClock(), system_random()
         self._claims = Claims(None if guard is None else guard.gone)
@@ -240,6 +254,11 @@ class _Shift:
             claiming.cancel()
             await asyncio.gather(claiming, return_exceptions=True)
             await self._drain(settling)
+        except asyncio.CancelledError:
+            claiming.cancel()
+            # Cancelled and not stopped: its jobs go back all the same.
+            await asyncio.wait({asyncio.ensure_future(self._hand_back(claiming))}, timeout=LEAVE_S)
+            raise
         finally:
             for part in parts:
                 part.cancel()
@@ -394,7 +413,7 @@ class _Shift:
         if tasks:
             log.info("%d jobs have %g s to come to an end", len(tasks), self._options.drain_s)
             await asyncio.wait(tasks, timeout=self._options.drain_s)
-        await self._leave()
+        await self._end_running()
         if self._behind:
             await asyncio.wait(self._behind, timeout=self._options.lease_s)
         idle = asyncio.create_task(self._settler.wait_idle())
@@ -405,32 +424,57 @@ class _Shift:
         finally:
             idle.cancel()
 
-    async def _leave(self) -> None:
-        """What does not come to an end is left: its lease runs out, and another worker has it."""
-        left = list(self._claims.running)
+    async def _hand_back(self, claiming: asyncio.Task[None]) -> None:
+        await asyncio.gather(claiming, return_exceptions=True)
+        await self._give_back()
+        await self._end_running()
+
+    async def _end_running(self) -> None:
+        """Stop what did not come to its end, and give it back: this worker stops, which is no fault of the job.
+
+        A lease is given back only when its handler can no longer act. So one that does not stop keeps it."""
+        left = [claim for claim in self._claims.running if not claim.over and not claim.left]
         for claim in left:
-            if not claim.over:
-                self._summary.left += 1
-                log.warning("job %s still runs: it comes back when its lease runs out", claim.job.id)
+            self._runner.stop(claim)
+        running = await self._ended_within(left, STOP_S)
+        for claim in running:
+            self._runner.kill(claim)
+        if any(claim.handler.executor == "process" for claim in running):
+            # Killed, or not started before it was asked to stop, and then it is not: it can no longer act.
+            await self._ended_within(running, STOP_S)
+            running = [claim for claim in running if claim.handler.executor != "process"]
+        for claim in running:
+            self._summary.left += 1
+            log.warning("job %s still runs and cannot be stopped: its lease is kept from others", claim.job.id)
+            self._unstopped.append(Lease(claim.job.id, claim.job.token))
             self._runner.lose(claim)
-        tasks = [claim.task for claim in left if claim.task is not None and claim.handler.executor == "async"]
-        if tasks:
-            await asyncio.wait(tasks, timeout=1.0)  # one that does not let itself be cancelled is left as well
+        await self._return([claim for claim in left if not claim.left])
+
+    async def _ended_within(self, claims: list[Claim], seconds: float) -> list[Claim]:
+        """Those whose handlers still run after so long."""
+        if tasks := [claim.task for claim in claims if claim.task is not None]:
+            await asyncio.wait(tasks, timeout=seconds)
+        return [claim for claim in claims if claim.task is not None and not claim.task.done()]
 
     async def _give_back(self) -> None:
         """What was claimed and not started."""
         waiting = [claim for claim in self._claims.waiting if not claim.left]
         self._claims.waiting.clear()
-        if not waiting:
+        await self._return(waiting)
+
+    async def _return(self, claims: list[Claim]) -> None:
+        """Nobody works on these: they wait again, and it was no attempt."""
+        if not claims:
             return
-        self._summary.given_back += len(waiting)
-        for claim in waiting:
+        for claim in claims:
             claim.left = True
         try:
-            answers = await self._queue.give_back([claim.job for claim in waiting])
+            answers = await self._queue.give_back([claim.job for claim in claims])
         except CasqueError as error:
-            answers = [error] * len(waiting)
-        if refused := [answer for answer in answers if answer is not None]:
+            answers = [error] * len(claims)
+        refused = [answer for answer in answers if answer is not None]
+        self._summary.given_back += len(claims) - len(refused)
+        if refused:
             log.warning("%d jobs could not be given back; their leases run out: %s", len(refused), refused[0])
-        for claim in waiting:
+        for claim in claims:
             self._claims.drop(claim)

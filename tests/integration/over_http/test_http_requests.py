@@ -94,10 +94,11 @@ async def test_what_is_left_out_is_filled_in_from_the_brokers_settings(server: H
 async def test_bodies_may_be_left_out_where_nothing_has_to_be_said(server: HttpServer) -> None:
     await ask(server, "POST", "/v1/jobs", {"entrypoint": "a", "id": "a"})
 
-    assert (await ask(server, "POST", "/v1/jobs/claim")).json["jobs"][0]["id"] == "a"
-    assert (await ask(server, "POST", "/v1/jobs/a/heartbeat")).json["id"] == "a"
-    assert (await ask(server, "POST", "/v1/jobs/a/ack")).status == 204
-    assert (await ask(server, "POST", "/v1/purge")).json == {"purged": 0}
+    says = {"Content-Type": "application/json"}
+    assert (await ask(server, "POST", "/v1/jobs/claim", headers=says)).json["jobs"][0]["id"] == "a"
+    assert (await ask(server, "POST", "/v1/jobs/a/heartbeat", headers=says)).json["id"] == "a"
+    assert (await ask(server, "POST", "/v1/jobs/a/ack", headers=says)).status == 204
+    assert (await ask(server, "POST", "/v1/purge", headers=says)).json == {"purged": 0}
 
 
 async def test_a_listing_goes_page_by_page(server: HttpServer) -> None:
@@ -237,7 +238,7 @@ async def test_a_body_that_is_announced_as_too_large_is_not_even_sent(queue: Que
     async with serving(Leading(queue), body_max=1000) as server:
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
         writer.write(
-            b"POST /v1/jobs HTTP/1.1\r\nHost: a\r\nContent-Length: 99999999999\r\nExpect: 100-continue\r\n"
+            b"POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999999\r\nExpect: 100-continue\r\n"
             b"Content-Type: application/json\r\n\r\n"
         )
         line = await reader.readline()
@@ -251,7 +252,7 @@ async def test_a_client_that_hangs_up_does_not_keep_the_job(server: HttpServer, 
     _, writer = await asyncio.open_connection("127.0.0.1", server.port)
     body = b'{"wait": 600}'
     writer.write(
-        b"POST /v1/jobs/claim HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+        b"POST /v1/jobs/claim HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         b"Content-Length: %d\r\n\r\n%s" % (len(body), body)
     )
     waiting = Numbers(server.metrics).waiting

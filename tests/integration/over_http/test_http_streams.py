@@ -49,7 +49,7 @@ async def following(
     """The frames and comments of a feed, read from a plain socket."""
     reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
     resume = f"Last-Event-ID: {last_event_id}\r\n" if last_event_id is not None else ""
-    writer.write(f"GET {path} HTTP/1.1\r\nHost: a\r\n{resume}\r\n".encode())
+    writer.write(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n{resume}\r\n".encode())
     head = await reader.readuntil(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 200 "), head
     assert b"content-type: text/event-stream" in head.lower()
@@ -107,7 +107,7 @@ async def test_a_reader_that_saw_nothing_yet_knows_where_it_stands(queue: QueueS
     await queue.enqueue([JobSpec("a", "send", b"")])
     async with serving(Leading(queue)) as server:
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
-        writer.write(b"GET /v1/events HTTP/1.1\r\nHost: a\r\n\r\n")
+        writer.write(b"GET /v1/events HTTP/1.1\r\nHost: localhost\r\n\r\n")
         await reader.readuntil(b"\r\n\r\n")
         await reader.readline()
 

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -14,6 +13,7 @@ import pyarrow.compute as pc
 from casque.client.scan.json_columns import JsonColumns
 from casque.client.scan.splits import ArchiveObject, ArchiveSplit
 from casque.client.scan.tables import Table, arrow_schema, arrow_type
+from casque.codec.head import UNREADABLE
 from casque.codec.stored import to_ms
 from casque.errors import CorruptQueueError
 
@@ -132,7 +132,7 @@ class Lines:
     def _headers(self) -> Any:
         try:
             return self._fields.headers()
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except UNREADABLE as error:
             raise _no_archive(self._one.key, error) from error
 
 

@@ -14,7 +14,7 @@ import msgspec
 from casque.client.scan.splits import ArchiveObject, Extent
 from casque.clock import Clock, Random, yield_once
 from casque.codec.archive import ARCHIVE, hour_of, parse_key
-from casque.codec.head import KEY, Head, check_same_queue, check_single, not_a_queue, read_layout
+from casque.codec.head import KEY, UNREADABLE, Head, check_same_queue, check_single, not_a_queue, read_layout
 from casque.codec.log import LAYOUT, LogHead, previous, segment_key
 from casque.errors import HistoryGoneError, InvalidInputError, NoHistoryError
 from casque.journal.log.reader import READ_AHEAD, Bodies, Placed, Reader, linked, lost
@@ -90,7 +90,7 @@ class Bucket:
             return Extent(head.queue_id, LAYOUT, head.floor, await self.end(head), head.archived_to)
         try:
             marks = _marks_decoder.decode(found.body)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except UNREADABLE as error:
             raise not_a_queue(KEY, error) from error
         # A document that says nothing about it has nothing to be archived.
         archived = marks.version if marks.archived is None else marks.archived
@@ -221,7 +221,7 @@ def _handfuls(bodies: list[bytes]) -> Iterator[list[bytes]]:
 def _time(position: int, body: bytes) -> int:
     try:
         return _when_decoder.decode(body).at
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except UNREADABLE as error:
         raise not_a_queue(segment_key(position), error) from error
 
 

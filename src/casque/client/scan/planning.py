@@ -27,11 +27,11 @@ from casque.codec.document import DocumentCodec
 from casque.codec.head import KEY, check_single, read_layout
 from casque.codec.log import LAYOUT, START, LogHead, SnapshotRef
 from casque.codec.snapshot import Part, Restoring
-from casque.codec.stored import from_ms
 from casque.errors import HistoryGoneError, InvalidInputError, NoHistoryError, StorageError
 from casque.journal.log.past import READS_MAX, oldest_of, refs_of
 from casque.state import Limits
 from casque.storage.port import Stored
+from casque.types import from_ms
 
 T = TypeVar("T")
 

@@ -173,13 +173,20 @@ class LogJournal(Replica):
         return head.floor < position
 
     async def _overslept(self, state: State, batch: Batch) -> Appended:
-        """The slot had been collected: what this batch did there, nobody will ever read."""
+        """The slot had been collected: nobody will ever read what lies there now. An attempt that the answer was
+        slept over may be the very segment that was collected, so the table of writers decides."""
         self.undo(state)
         try:
             fresh = await self._patience().insist(self.load)
         except (StorageError, CorruptQueueError) as error:
             raise _unconfirmed(state.position + 1, error) from error
-        return Landed(fresh) if fresh.writers.get(batch.writer) == batch.number else Conflict(Refreshed(fresh))
+        landed = fresh.fate(batch.writer, batch.number, tried=state.position + 1)
+        if landed is None:
+            raise UnknownOutcomeError(
+                f"the answer to commit {state.position + 1} was slept over while other writers committed and the log "
+                "was collected: the queue no longer remembers whether it landed"
+            )
+        return Landed(fresh) if landed else Conflict(Refreshed(fresh))
 
     async def _lost(self, state: State, others: Tail) -> Conflict:
         self.undo(state)
@@ -346,8 +353,10 @@ class LogJournal(Replica):
         began_ms = self._clock.monotonic_ms()
         head = await self._head.read()
         self._heed(head)
+        if not await self._head.replace(head.next(batch.writer)):
+            # A successor's claim was faster, or upkeep of this leader. The latter is a sign of life as well.
+            self._heed(await self._head.read())
         self._seen_ms = began_ms
-        await self._head.replace(head.next(batch.writer))
         return Refreshed(state)
 
     async def resign(self, state: State, batch: Batch) -> None:  # noqa: ARG002  one port for all layouts

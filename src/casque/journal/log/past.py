@@ -11,7 +11,6 @@ from casque.clock import Clock, Random
 from casque.codec.admission import Staged
 from casque.codec.head import KEY, check_single, read_layout
 from casque.codec.log import LAYOUT, LogHead, SnapshotRef, Tip, replay
-from casque.codec.stored import from_ms
 from casque.errors import HistoryGoneError, InvalidInputError, NoHistoryError, StorageError
 from casque.journal.log.reader import READ_AHEAD, Bodies, Placed, Reader, linked, lost
 from casque.journal.log.register import HeadRegister
@@ -19,6 +18,7 @@ from casque.journal.patience import Patience
 from casque.settings import QueueSettings
 from casque.state import Limits, State
 from casque.storage.port import Store, Stored
+from casque.types import from_ms
 
 READS_MAX = 20
 """How often reading starts again because the log was collected under its eyes."""

@@ -50,7 +50,8 @@ class Replica:
         self._verified = 0
         """Up to where the state is known to be the history."""
         self._seen_ms = 0
-        """When the head, or a slot that only a leader wins, last confirmed where this process stands."""
+        """When this leader last began to write something that then landed: the head, or a slot. What it reads confirms
+        nothing for later: a standby that has been patient for a lease may claim the head right after."""
 
     async def load(self, found: Stored | None = None) -> State:
         """`found` is the head, if somebody has just read it."""
@@ -95,7 +96,7 @@ class Replica:
         if self._head.known is None and await self._head.find() is None:
             return Refreshed(state)
         # What was applied without a look at the head is not certain yet.
-        base, began_ms = self._verified, self._clock.monotonic_ms()
+        base = self._verified
         tail = await self._reader.tail(self._head.queue_id, state.position, self._tip.chain)
         # The head comes last: only it can tell whether the slots just read are still the ones that were written first.
         head = await self._head.read()
@@ -104,7 +105,6 @@ class Replica:
             return Refreshed(await self.load())
         events = self._apply(state, tail.found)
         self._verified = state.position
-        self._seen_ms = began_ms
         state.shed(head.archived_to)
         state.unname(head.floor)
         return Refreshed(state, events)

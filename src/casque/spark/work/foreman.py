@@ -215,7 +215,7 @@ class Foreman:
             self._told()
 
     async def _carried_out(self, jobs: list[Job[bytes]], leases: keeping) -> list[Delivery] | None:
-        """What became of them; None if it took too long, and they are left to their leases."""
+        """What became of them; None if it took too long, and they are left to their leases or went back."""
         trip = _Trip(f"casque-{new_nonce(self._rng)}")
         began_ms = self._clock.monotonic_ms()
 
@@ -225,9 +225,16 @@ class Foreman:
             self._threads.submit(self._courier.interrupt, trip.tag)
 
         timer = self._clock.call_later(self._options.timeout_ms / 1000, overdue)
+        stopping = asyncio.create_task(self._end_when_stopped(trip), name="casque spark stop")
         try:
             deliveries = await self._delivered(jobs, trip)
         except SparkFailedError as error:
+            if trip.stopped:
+                # Spark has given up on the tasks, and their processes are killed a moment later.
+                await self._clock.sleep(self._options.killed_ms / 1000)
+                log.info("%d jobs did not end within the time to stop and go back", len(jobs))
+                await self._give_back(jobs)
+                return None
             if not trip.overdue:
                 raise
             took_s = self._since(began_ms)
@@ -237,11 +244,19 @@ class Foreman:
             return None
         finally:
             timer.cancel()
+            stopping.cancel()
         took_s = self._since(began_ms)
         payload_bytes = sum(len(job.record.spec.payload) for job in jobs) if self._pace.learns else 0
         self._pace.learn(jobs=len(jobs), payload_bytes=payload_bytes, seconds=took_s)
         self._count(batches=1, run_s=took_s)
         return deliveries
+
+    async def _end_when_stopped(self, trip: _Trip) -> None:
+        await self._stop.wait()
+        await self._clock.sleep(self._options.drain_ms / 1000)
+        if not trip.overdue:
+            trip.stopped = True
+            await self._in_thread(lambda: self._courier.interrupt(trip.tag))
 
     async def _delivered(self, jobs: Sequence[Job[bytes]], trip: _Trip) -> list[Delivery]:
         """The outcomes. A batch that kills its process is tried again in pieces, until it is known which job does it.
@@ -251,7 +266,7 @@ class Foreman:
         try:
             return [await self._in_thread(lambda: self._courier.carry(jobs, trip.tag))]
         except SparkFailedError as error:
-            if trip.overdue:
+            if trip.overdue or trip.stopped:
                 raise
             # If a trip without any job fails too, Spark or the machine is to blame, and no job may be.
             await self._in_thread(lambda: self._courier.probe(trip.tag))
@@ -317,4 +332,7 @@ class _Trip:
     def __init__(self, tag: str) -> None:
         self.tag = tag
         self.overdue = False
+        """It took longer than a batch may."""
+        self.stopped = False
+        """It was interrupted, because the run is to stop."""
         self.culprits = 0

@@ -14,6 +14,10 @@ from casque.settings import milliseconds
 
 LEASE = timedelta(seconds=60)
 TIMEOUT = timedelta(hours=1)
+DRAIN = timedelta(seconds=30)
+KILLED_MS = 6_000
+"""After Spark has cancelled a task it waits up to two seconds before it notices, and two more
+(`spark.task.reaper`, `spark.python.task.killTimeout`) before it kills the Python process that runs it."""
 BATCH_MAX = 200_000
 
 E = TypeVar("E", bound=StrEnum)
@@ -45,6 +49,10 @@ class WorkOptions:
     """Jobs claimed at a time; None finds out by itself."""
     lease_ms: int = milliseconds(LEASE)
     timeout_ms: int = milliseconds(TIMEOUT)
+    drain_ms: int = milliseconds(DRAIN)
+    """How long batches may run on when it is to stop."""
+    killed_ms: int = KILLED_MS
+    """How long their leases are kept after they were interrupted."""
     until: Until = Until.DUE
     follow: bool = False
     limit: int | None = None
@@ -61,6 +69,7 @@ def checked(
     batch: Any,
     lease: float | timedelta,
     timeout: float | timedelta,
+    drain: float | timedelta,
     until: Any,
     follow: Any,
     limit: Any,
@@ -80,6 +89,7 @@ def checked(
         batch=None if batch is None else checks.whole("batch", batch, 1, BATCH_MAX),
         lease_ms=_span("lease", lease),
         timeout_ms=_span("timeout", timeout),
+        drain_ms=checks.span_ms("drain", drain),
         until=choice(Until, "until", until),
         follow=checks.flag("follow", follow),
         limit=checks.limit(limit),

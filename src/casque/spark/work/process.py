@@ -20,7 +20,7 @@ from casque.spark.work.calling import Calling, Loading, by_name
 from casque.spark.work.courier import Courier
 from casque.spark.work.foreman import Foreman
 from casque.spark.work.functions import Functions, functions_of
-from casque.spark.work.options import LEASE, TIMEOUT, Kind, Until, WorkOptions, checked, choice
+from casque.spark.work.options import DRAIN, LEASE, TIMEOUT, Kind, Until, WorkOptions, checked, choice
 from casque.spark.work.results import ResultsTable
 from casque.spark.work.summary import Summary
 from casque.spark.work.turns import short_turns
@@ -49,6 +49,7 @@ def process(
     batch: int | None = None,
     lease: float | timedelta = LEASE,
     timeout: float | timedelta = TIMEOUT,
+    drain: float | timedelta = DRAIN,
     until: str | Until = Until.DUE,
     follow: bool = False,
     limit: int | None = None,
@@ -78,7 +79,8 @@ def process(
     has, with its own time limit, attempts and back-off, as a worker of the app does. Without a `url` its own queue is
     worked off. Nobody on an executor hears of a lost lease, of progress, or through a hook.
 
-    Ends when nothing is due, with `until="empty"` when nothing is left, with `follow=True` when `stop` is set. `batch`
+    Ends when nothing is due, with `until="empty"` when nothing is left, with `follow=True` when `stop` is set. What
+    runs then may take `drain` longer; what does not end is interrupted, and goes back without an attempt. `batch`
     jobs are claimed at a time, by default as many as take a few seconds. `lease` is how soon jobs come back if this
     driver dies; leases are kept alive while executors work, for a batch up to `timeout`.
 
@@ -96,6 +98,7 @@ def process(
         batch=batch,
         lease=lease,
         timeout=timeout,
+        drain=drain,
         until=until,
         follow=follow,
         limit=limit,

@@ -1,12 +1,14 @@
 """Real processes that are killed, stopped and woken up by the second, and the account they are held to afterwards.
 
-`python -m casque.testing.chaos --minutes 5` runs brokers (`casque serve`), workers and producers on one queue. All of
-them write down in a diary of their own what they were told. When the faults are over and the queue is empty, the
-diaries, the log and the archive are compared: nothing that was acknowledged may be lost, nothing may be there twice,
-and nobody may have finished a job whose lease was somebody else's.
+`python -m casque.testing.chaos --minutes 5` runs producers, workers and operators on one queue: behind brokers
+(`casque serve`), without any, and on a ring of shards. They record every call, its start, its end and its answer. When
+the faults are over and the queue is empty, the record alone is checked (`casque.testing.history`), and the log is
+compared with the archive.
 
-- `fleet.py`: the processes. `diary.py`: what they write down. `producer.py`, `worker.py`, `broker.py`: what they run.
+- `fleet.py`: the processes. `caller.py`: their recorded calls. `producer.py`, `worker.py`, `operator.py`, `broker.py`:
+  what they run. `shifted_clock.py`: wall clocks that are wrong and step.
 - `tormentor.py`: the faults, by a seed. `chronicle.py`: follows the log and checks it as it grows.
-- `verdict.py`: the comparison. `run.py`: all of it in order. `display.py`: for people.
+- `ledger.py`: figures while it runs. `verdict.py`: log against archive. `run.py`: all of it in order. `display.py`: for
+  people.
 - `failover.py`: how long it takes until the next leader answers.
 """

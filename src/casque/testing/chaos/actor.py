@@ -1,4 +1,4 @@
-"""What producers and workers have in common: how they are told what to do, and how they end."""
+"""What producers, workers and operators have in common: how they start, what they are to do, and how they end."""
 
 from __future__ import annotations
 
@@ -10,36 +10,45 @@ import sys
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from casque.client.queue import Queue
 from casque.clock import Random
-from casque.errors import CasqueError
-from casque.testing.chaos.diary import NO, Diary
+from casque.journal.log import pace
+from casque.testing.chaos.caller import Caller
+from casque.testing.chaos.shifted_clock import shift_clock
+from casque.testing.history import Outcome, Recorder
+from casque.testing.history.recorder import read_record
 
 _PR_SET_PDEATHSIG = 1
-ENTRYPOINT = "work"
+SNAPSHOT_SEGMENTS = 48
 
 
 class Orders(msgspec.Struct, frozen=True):
-    """What one process is told to do."""
+    """What one process is to do."""
 
     name: str
-    diary: str
+    record: str
     seed: str
     url: str
-    """Of the store, to be asked who leads; or the addresses of the brokers."""
+    """Of the store, or the addresses of the brokers."""
     via: str | None
+    """`broker`: the store says who leads. None: the queue is in this process, or `url` names brokers."""
     options: dict[str, str] = {}
+    settings: dict[str, float] = {}
+    """Of a queue in this process, in seconds."""
     lanes: int = 2
     """Callers at the same time."""
     per_second: float = 10.0
     """Jobs, for each lane of a producer."""
     job_lease_s: float = 2.0
+    earlier: str | None = None
+    """The record of the process that was here before, if it was killed or left."""
 
 
-Lane = Callable[[Queue[bytes], Diary, Orders, Random, str], Awaitable[None]]
+Lane = Callable[[Caller, Orders, Random, str], Awaitable[None]]
 
 
 def die_with_parent() -> None:
@@ -50,39 +59,47 @@ def die_with_parent() -> None:
             os._exit(1)
 
 
+def keep_busy() -> None:
+    """Take snapshots, and so collect the log, far more often than in peace."""
+    pace.SNAPSHOT_SEGMENTS = SNAPSHOT_SEGMENTS
+
+
 def run(lane: Lane) -> None:
     """Run this process's lanes until SIGTERM."""
     die_with_parent()
+    keep_busy()
+    shift_clock()
     orders = msgspec.json.decode(sys.argv[1], type=Orders)
     asyncio.run(_run(orders, lane))
 
 
 async def _run(orders: Orders, lane: Lane) -> None:
     stopping = stop_asked()
-    queue = open_queue(orders.url, orders.via, orders.options, worker=orders.name)
-    diary = Diary(Path(orders.diary))
+    queue = open_queue(orders.url, orders.via, orders.options, worker=orders.name, settings=orders.settings)
+    caller = Caller(queue, Recorder(Path(orders.record)))
     async with queue:
+        if orders.earlier is not None:
+            await _ask_again(caller, Path(orders.earlier))
         names = [f"{orders.name}.{number}" for number in range(orders.lanes)]
         lanes = [
-            asyncio.create_task(_until(stopping, lane, queue, diary, orders, Random(f"{orders.seed}/{name}"), name))
+            asyncio.create_task(_until(stopping, lane, caller, orders, Random(f"{orders.seed}/{name}"), name))
             for name in names
         ]
         await asyncio.gather(*lanes)
 
 
-async def _until(
-    stopping: asyncio.Event,
-    lane: Lane,
-    queue: Queue[bytes],
-    diary: Diary,
-    orders: Orders,
-    rng: Random,
-    name: str,
-) -> None:
+async def _ask_again(caller: Caller, earlier: Path) -> None:
+    """A careful caller that was killed asks again for what it never heard of, under the same request id."""
+    for call in read_record(earlier):
+        if call.verb == "enqueue" and call.asked.request is not None and call.outcome is Outcome.UNKNOWN:
+            await caller.enqueue(call.asked.wishes, request=call.asked.request)
+
+
+async def _until(stopping: asyncio.Event, lane: Lane, caller: Caller, orders: Orders, rng: Random, name: str) -> None:
     number = 0
     while not stopping.is_set():
         number += 1
-        await lane(queue, diary, orders, rng, f"{name}/{number}")
+        await lane(caller, orders, rng, f"{name}/{orders.seed}/{number}")
 
 
 def stop_asked() -> asyncio.Event:
@@ -92,22 +109,16 @@ def stop_asked() -> asyncio.Event:
     return stopping
 
 
-def open_queue(url: str, via: str | None, options: Mapping[str, str], *, worker: str | None = None) -> Queue[bytes]:
-    """A queue that follows the leader for as long as an operator would want it to."""
-    return Queue.open(
-        url,
-        via=via,
-        options=dict(options) if via is not None else None,
-        worker=worker,
-        storage_patience=timedelta(seconds=60),
-    )
-
-
-async def told(diary: Diary, verb: str, call: Awaitable[None]) -> bool:
-    """Whether it succeeded; what was said otherwise is written down."""
-    try:
-        await call
-    except CasqueError as error:
-        diary.write(NO, verb, error=type(error).__name__)
-        return False
-    return True
+def open_queue(
+    url: str,
+    via: str | None,
+    options: Mapping[str, str],
+    *,
+    worker: str | None = None,
+    settings: Mapping[str, float] | None = None,
+) -> Queue[bytes]:
+    """A queue that keeps trying for as long as an operator would want it to."""
+    spans = {name: timedelta(seconds=seconds) for name, seconds in (settings or {}).items()}
+    changes: Any = {"storage_patience": timedelta(seconds=60), **spans}
+    for_store = None if url.startswith("grpc") else dict(options)
+    return Queue.open(url, via=via, options=for_store, worker=worker, **changes)

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import runpy
 
-from casque.journal.log import pace
-from casque.testing.chaos.actor import die_with_parent
-
-SNAPSHOT_SEGMENTS = 48
+from casque.testing.chaos.actor import die_with_parent, keep_busy
+from casque.testing.chaos.shifted_clock import shift_clock
 
 if __name__ == "__main__":
     die_with_parent()
-    pace.SNAPSHOT_SEGMENTS = SNAPSHOT_SEGMENTS
+    keep_busy()
+    shift_clock()
     runpy.run_module("casque.cli", run_name="__main__", alter_sys=True)

@@ -64,6 +64,9 @@ class Chronicle:
 
     def _go_on(self, life: Life, event: QueueEvent) -> None:
         token = event.fields.get("token")
+        if event.kind is EventKind.CANCELLED:
+            life.held, life.finished = False, event.position
+            return
         if event.kind is EventKind.CLAIMED:
             if life.held:
                 self._wrong(event, f"is still claimed with token {life.token}")

@@ -17,10 +17,13 @@ from rich.live import Live
 from casque.clock import system_random
 from casque.testing.chaos.display import picture, show
 from casque.testing.chaos.failover import Rehearsal, rehearse, show_times
-from casque.testing.chaos.run import Chaos, Plan
+from casque.testing.chaos.run import Chaos, Plan, Way
 from casque.testing.servers import seaweedfs
 
 STORES = ("file", "s3")
+TRUE, SHIFTED = "true", "shifted"
+RUNS = ((Way.BROKERS, TRUE), (Way.BROKERS, SHIFTED), (Way.EMBEDDED, SHIFTED), (Way.RING, SHIFTED))
+"""With true clocks the log can be followed from beginning to end, beside the record."""
 
 
 class Place(NamedTuple):
@@ -36,25 +39,31 @@ def main() -> int:
     folder = Path(tempfile.mkdtemp(prefix="casque-chaos-"))
     failed = False
     for store in STORES if args.store == "all" else (args.store,):
-        with place(store, folder) as where:
-            if args.failovers:
+        if args.failovers:
+            with place(store, folder / f"{store}-failover") as where:
                 failed |= _rehearse(args, where, folder / f"{store}-failover", console)
-            else:
-                failed |= _chaos(args, where, folder / store, console)
+            continue
+        for way, clocks in RUNS:
+            if args.way in (way.value, "all") and args.clocks in (clocks, "all"):
+                runs = folder / f"{store}-{way.value}-{clocks}"
+                with place(store, runs) as where:
+                    failed |= _chaos(args, where, way, clocks, runs, console)
     if failed:
-        console.print(f"diaries and outputs are in {folder}", soft_wrap=True)
+        console.print(f"records and outputs are in {folder}", soft_wrap=True)
     else:
         shutil.rmtree(folder, ignore_errors=True)
     return int(failed)
 
 
-def _chaos(args: argparse.Namespace, where: Place, folder: Path, console: Console) -> bool:
+def _chaos(args: argparse.Namespace, where: Place, way: Way, clocks: str, folder: Path, console: Console) -> bool:
     seed = args.seed if args.seed is not None else system_random().randrange(1_000_000)
     plan = Plan(
         url=where.url,
         options=where.options,
         folder=folder,
+        way=way,
         layout=args.layout,
+        clocks=clocks == SHIFTED,
         seconds=args.minutes * 60,
         brokers=args.brokers,
         workers=args.workers,
@@ -65,7 +74,9 @@ def _chaos(args: argparse.Namespace, where: Place, folder: Path, console: Consol
         lease_s=args.lease,
         seed=seed,
     )
-    console.print(f"seed {seed}, {plan.url}, diaries in {folder}", soft_wrap=True, highlight=False)
+    console.print(
+        f"seed {seed}, {plan.url}, {way.value}, {clocks} clocks, records in {folder}", soft_wrap=True, highlight=False
+    )
     chaos = Chaos(plan)
     with Live(console=console, auto_refresh=False, transient=True) as live:
         report = asyncio.run(chaos.run(lambda now: live.update(picture(now), refresh=True)))
@@ -105,6 +116,15 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument("--minutes", type=float, default=1.0, help="how long the faults last")
     parser.add_argument("--store", choices=(*STORES, "all"), default="all")
+    parser.add_argument(
+        "--way", choices=(*(way.value for way in Way), "all"), default="all", help="how processes reach the queue"
+    )
+    parser.add_argument(
+        "--clocks",
+        choices=(TRUE, SHIFTED, "all"),
+        default="all",
+        help="whether the processes' wall clocks differ by up to 40 minutes, and step",
+    )
     parser.add_argument("--layout", choices=("log", "document"), default="log")
     parser.add_argument("--brokers", type=int, default=3)
     parser.add_argument("--workers", type=int, default=6)

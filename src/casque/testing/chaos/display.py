@@ -33,7 +33,7 @@ def picture(chaos: Chaos) -> Group:
     facts.add_row(
         "jobs", f"{added:,} enqueued, {acked:,} done, {added - acked:,} left, position {chronicle.position:,}"
     )
-    facts.add_row("acknowledged", f"{ledger.told['enqueue']:,} enqueues, {len(ledger.acks):,} acks")
+    facts.add_row("acknowledged", f"{ledger.succeeded['enqueue']:,} enqueues, {ledger.succeeded['ack']:,} acks")
     facts.add_row("faults", ", ".join(f"{n} x {what}" for what, n in sorted(chaos.tormentor.counts.items())) or "none")
     facts.add_row("silence", f"{ledger.longest_silence_ms / 1000:.2f} s at most")
     if problems := chaos.report.problems + chronicle.problems:
@@ -56,7 +56,9 @@ def show(report: Report, console: Console) -> None:
     """What came of it."""
     plan = report.plan
     table = Table(
-        title=f"chaos on {plan.url.partition(':')[0]}, seed {plan.seed}", show_header=False, title_justify="left"
+        title=f"chaos on {plan.url.partition(':')[0]}, {plan.way.value}, seed {plan.seed}",
+        show_header=False,
+        title_justify="left",
     )
     for what, count in sorted(report.faults.items()):
         table.add_row(what, f"{count:,}")
@@ -64,11 +66,12 @@ def show(report: Report, console: Console) -> None:
     table.add_row("leaderships", f"{report.leaderships:,}")
     table.add_row("longest unavailability", f"{report.longest_silence_s:.2f} s without an answer to any producer")
     table.add_row("longest call", f"{report.longest_call_s:.2f} s")
+    table.add_row("calls", f"{report.calls:,} recorded and checked, {report.unknown:,} of them without a known outcome")
     table.add_row("jobs", f"{report.jobs:,} in {report.commits:,} commits")
     table.add_row("rate", f"{report.jobs / max(report.seconds, 1):,.0f} jobs/s for {report.seconds:.0f} s")
     table.add_row("at rest", f"{report.calm_s:.1f} s after the last fault")
     events = ", ".join(f"{count:,} {kind}" for kind, count in sorted(report.events.items()))
-    table.add_row("events", events or "none: a document has no history")
+    table.add_row("events", events or "none: there is no single log to follow")
     refusals = ", ".join(f"{count:,} x {what}" for what, count in sorted(report.refused.items()))
     table.add_row("refused", refusals or "nothing")
     console.print(table)
@@ -77,4 +80,6 @@ def show(report: Report, console: Console) -> None:
     if report.problems:
         console.print(f"[bold red]{len(report.problems)} violations[/], see {plan.folder}", soft_wrap=True)
     else:
-        console.print("[bold green]held[/]: every acknowledged job was finished exactly once, and no stale ack counted")
+        console.print(
+            "[bold green]held[/]: one order explains every job's calls; nothing acknowledged was lost or done twice"
+        )

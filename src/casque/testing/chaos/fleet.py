@@ -8,7 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 
@@ -16,6 +16,8 @@ import msgspec
 
 from casque.clock import SystemClock, system_random
 from casque.testing.chaos.actor import Orders
+from casque.testing.chaos.shifted_clock import RANGE_S, VARIABLE
+from casque.testing.history.recorder import SUFFIX
 
 _CLOCK = SystemClock()
 LOOK_S = 0.02
@@ -26,6 +28,7 @@ class Kind(StrEnum):
     BROKER = "broker"
     WORKER = "worker"
     PRODUCER = "producer"
+    OPERATOR = "operator"
 
 
 class Health(StrEnum):
@@ -48,6 +51,8 @@ class Member:
         self.health = Health.DOWN
         self.starts = 0
         self.said = folder / f"{name}.out"
+        self.clock_s: int | None = None
+        """How far ahead its wall clock is to be when it starts next; None leaves it alone."""
         self._folder = folder
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -65,6 +70,8 @@ class Member:
         assert self._process is None or self._process.poll() is not None, f"{self.name} still lives"
         self.starts += 1
         environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+        if self.clock_s is not None:
+            environment[VARIABLE] = str(self.clock_s)
         with self.said.open("ab") as out:
             self._process = subprocess.Popen(
                 [sys.executable, *self._command()], stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=environment
@@ -97,6 +104,17 @@ class Member:
     def wake(self) -> None:
         self.signal(signal.SIGCONT)
         self.health = Health.UP
+
+    def step_clock(self) -> None:
+        """To another time of day, up to twenty minutes away."""
+        if self.clock_s is not None:
+            self.signal(signal.SIGUSR1)
+
+    def settle_clock(self) -> None:
+        """To the latest time any clock of the run has shown, so that nothing waits for its delay any longer."""
+        if self.clock_s is not None:
+            self.clock_s = RANGE_S
+            self.signal(signal.SIGUSR2)
 
     def ask_to_leave(self) -> None:
         self.health = Health.LEAVING
@@ -146,26 +164,29 @@ class BrokerMember(Member):
 
 
 class ActorMember(Member):
-    """A producer or a worker."""
+    """A producer, a worker or an operator."""
 
     def __init__(self, kind: Kind, orders: Orders, folder: Path) -> None:
         super().__init__(kind, orders.name, folder)
         self._orders = orders
 
     def _command(self) -> list[str]:
+        earlier = self._record_of(self.starts - 1)
         orders = msgspec.structs.replace(
-            self._orders, diary=str(self._diary), seed=f"{self._orders.seed}/{self.starts}"
+            self._orders,
+            record=str(self._record_of(self.starts)),
+            seed=f"{self._orders.seed}/{self.starts}",
+            earlier=str(earlier) if earlier.exists() else None,
         )
         return ["-m", f"casque.testing.chaos.{self.kind.value}", msgspec.json.encode(orders).decode()]
 
-    @property
-    def _diary(self) -> Path:
+    def _record_of(self, start: int) -> Path:
         # A new one for each start: the last line of the old one may have been cut short.
-        return self._folder / f"{self.name}-{self.starts}.diary"
+        return self._folder / f"{self.name}-{start}{SUFFIX}"
 
     async def ready(self) -> None:
-        """Until it has begun its diary. Before that it does not know how to leave in an orderly way."""
-        while not self._diary.exists() and self.exit_code is None:
+        """Until it has begun its record. Before that it does not know how to leave in an orderly way."""
+        while not self._record_of(self.starts).exists() and self.exit_code is None:
             await _CLOCK.sleep(LOOK_S)
         if self.health is Health.STARTING:
             self.health = Health.UP
@@ -174,11 +195,16 @@ class ActorMember(Member):
 class Fleet:
     """All members. On leaving, none of them is left."""
 
-    def __init__(self, members: list[Member]) -> None:
+    def __init__(self, members: Sequence[Member]) -> None:
         self.members = members
 
     def of(self, kind: Kind) -> list[Member]:
         return [member for member in self.members if member.kind is kind]
+
+    @property
+    def actors(self) -> list[Member]:
+        """Everyone who calls."""
+        return [member for member in self.members if member.kind is not Kind.BROKER]
 
     @property
     def brokers(self) -> list[BrokerMember]:
@@ -206,11 +232,13 @@ def serve_arguments(
     *,
     heartbeat_s: float,
     lease_s: float,
-    layout: str = "log",
+    layout: str | None = "log",
     settings: Mapping[str, float] | None = None,
 ) -> list[str]:
     """What every broker of a fleet is started with."""
-    arguments = [url, "--layout", layout, "--heartbeat", str(heartbeat_s), "--lease", str(lease_s)]
+    arguments = [url, "--heartbeat", str(heartbeat_s), "--lease", str(lease_s)]
+    if layout is not None:
+        arguments += ["--layout", layout]
     for name, value in options.items():
         arguments += ["-o", f"{name}={value}"]
     for name, number in (settings or {}).items():

@@ -1,38 +1,57 @@
-"""`python -m casque.testing.chaos.producer ORDERS`: enqueues at a steady pace, and writes down what is acknowledged."""
+"""`python -m casque.testing.chaos.producer ORDERS`: enqueues at a steady pace: plain jobs, several in one commit, jobs
+with keys, jobs of zones and of FIFO zones, and requests that are asked again when no answer came."""
 
 from __future__ import annotations
 
-from casque.client.queue import NewJob, Queue
 from casque.clock import Random, SystemClock
-from casque.testing.chaos.actor import ENTRYPOINT, Orders, run, told
-from casque.testing.chaos.diary import OK, TRY, Diary
+from casque.testing.chaos.actor import Orders, run
+from casque.testing.chaos.caller import Caller
+from casque.testing.history.call import Wish
 
 BULK_SHARE = 0.2
 BULK_MAX = 8
-ATTEMPTS = 1_000
-"""Workers are killed often: no job is to die of that here, or its end would be another one than was asked for."""
+KEYS = 4
+ZONES = 6
+FIFO_ZONES = 2
+REPEATED_SHARE = 0.2
+ASKED_AGAIN_MAX = 20
+PAUSE_S = 0.2
 
 _CLOCK = SystemClock()
 
 
-async def produce(queue: Queue[bytes], diary: Diary, orders: Orders, rng: Random, name: str) -> None:
-    """One call: a job, or a few in one commit. Then a pause, unless the call took so long that there is none due."""
+async def produce(caller: Caller, orders: Orders, rng: Random, name: str) -> None:
+    """One call, then a pause, unless the call took so long that there is none due."""
     count = rng.randint(2, BULK_MAX) if rng.random() < BULK_SHARE else 1
-    payloads = [f"{name}/{number}" for number in range(count)]
-    began_ms = diary.now_ms()
-    for payload in payloads:
-        diary.write(TRY, "enqueue", payload=payload)
-    await told(diary, "enqueue", _enqueue(queue, diary, payloads, began_ms))
-    left_s = count / orders.per_second - (diary.now_ms() - began_ms) / 1000
+    wishes = [_wish(rng, f"{name}/{number}") for number in range(count)]
+    began_ms = _CLOCK.monotonic_ms()
+    if rng.random() < REPEATED_SHARE:
+        await _insist(caller, wishes, name)
+    else:
+        await caller.enqueue(wishes)
+    left_s = count / orders.per_second - (_CLOCK.monotonic_ms() - began_ms) / 1000
     if left_s > 0:
         await _CLOCK.sleep(left_s)
 
 
-async def _enqueue(queue: Queue[bytes], diary: Diary, payloads: list[str], began_ms: int) -> None:
-    new = [NewJob(ENTRYPOINT, payload.encode(), max_attempts=ATTEMPTS) for payload in payloads]
-    jobs = await queue.enqueue_many(new)
-    for job in jobs:
-        diary.write(OK, "enqueue", payload=job.payload.decode(), job=job.id, took_ms=diary.now_ms() - began_ms)
+async def _insist(caller: Caller, wishes: list[Wish], request: str) -> None:
+    """Ask until there is an answer; and once more, because a careful caller may."""
+    for _ in range(ASKED_AGAIN_MAX):
+        if await caller.enqueue(wishes, request=request) is not None:
+            await caller.enqueue(wishes, request=request)
+            return
+        await _CLOCK.sleep(PAUSE_S)
+
+
+def _wish(rng: Random, tag: str) -> Wish:
+    chance = rng.random()
+    if chance < 0.1:
+        return Wish(tag, key=f"key-{rng.randrange(KEYS)}")
+    if chance < 0.2:
+        return Wish(tag, zone=f"fifo-{rng.randrange(FIFO_ZONES)}", fifo=True)
+    if chance < 0.5:
+        return Wish(tag, zone=f"zone-{rng.randrange(ZONES)}")
+    return Wish(tag)
 
 
 if __name__ == "__main__":

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
 import msgspec
 
-from casque.client.queue import Queue
+from casque.client.opening import Parts
+from casque.client.queue import DEFAULTS, NewJob, Queue
 from casque.clock import Random, SystemClock, system_random
 from casque.codec.head import KEY, Owner
 from casque.errors import CasqueError, NoLeaderError, QueueLedError
@@ -21,11 +22,14 @@ from casque.settings import QueueSettings
 from casque.storage.port import Store, Stored
 from casque.storage.url import open_store
 from casque.testing.chaos.actor import Orders, open_queue
+from casque.testing.chaos.caller import ATTEMPTS, ENTRYPOINT, claim_of
 from casque.testing.chaos.chronicle import Chronicle
-from casque.testing.chaos.diary import Ledger
 from casque.testing.chaos.fleet import ActorMember, BrokerMember, Fleet, Health, Kind, Member, serve_arguments
+from casque.testing.chaos.ledger import Ledger
+from casque.testing.chaos.shifted_clock import RANGE_S
 from casque.testing.chaos.tormentor import Tormentor
 from casque.testing.chaos.verdict import judge
+from casque.testing.history import Recorder, check
 from casque.transport.grpc.client import GrpcService
 
 _CLOCK = SystemClock()
@@ -37,6 +41,18 @@ CALM_S = 90.0
 TICK_S = 0.25
 LANES = 6
 """Callers at the same time in each producer and worker."""
+SHARDS = 4
+SCHEDULE = "every-minute"
+
+
+class Way(StrEnum):
+    """How the processes of a run reach the queue."""
+
+    BROKERS = "brokers"
+    EMBEDDED = "embedded"
+    """Each has the queue in itself, and no broker leads."""
+    RING = "ring"
+    """Brokers share the shards of a ring."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,9 +61,12 @@ class Plan:
 
     url: str
     folder: Path
-    """Where diaries and outputs go."""
+    """Where records and outputs go."""
     options: Mapping[str, str] = field(default_factory=dict)
+    way: Way = Way.BROKERS
     layout: str = "log"
+    clocks: bool = True
+    """Whether the processes' wall clocks differ, and step."""
     seconds: float = 20.0
     brokers: int = 3
     workers: int = 6
@@ -60,6 +79,11 @@ class Plan:
     lease_s: float = 1.2
     job_lease_s: float = 2.0
     seed: int = 1
+
+    @property
+    def has_history(self) -> bool:
+        """Whether there is one log, kept for long enough to be followed: a clock that is ahead ends its retention."""
+        return self.way is not Way.RING and self.layout == "log" and not self.clocks
 
 
 class Phase(StrEnum):
@@ -101,6 +125,9 @@ class Report:
     longest_call_s: float = 0.0
     refused: dict[str, int] = field(default_factory=dict)
     events: dict[str, int] = field(default_factory=dict)
+    calls: int = 0
+    unknown: int = 0
+    """Calls whose callers never learned what became of them."""
 
 
 class Chaos:
@@ -119,7 +146,7 @@ class Chaos:
             self.fleet,
             self.rng,
             every_s=plan.every_s,
-            lease_s=plan.lease_s,
+            stop_s=max(plan.lease_s, plan.job_lease_s),
             leader=lambda: self.head.leader,
         )
 
@@ -136,7 +163,8 @@ class Chaos:
                     report.seconds = (_CLOCK.monotonic_ms() - self.phase_ms) / 1000
                     self._enter(Phase.RESTING)
                     await self._come_to_rest()
-                    await self._one_leads()
+                    if plan.way is Way.BROKERS:
+                        await self._one_leads()
                     self._enter(Phase.LEAVING)
                     await self._leave(store)
             self._enter(Phase.JUDGING)
@@ -152,28 +180,45 @@ class Chaos:
     # --- Acts ---
 
     async def _start(self, store: Store) -> None:
+        if self.plan.way is Way.RING:
+            await Parts(store, DEFAULTS).builder().create(SHARDS)
         for broker in self.fleet.brokers:
             broker.start()
         for broker in self.fleet.brokers:
             await broker.ready()
-        while (await self._look(store)).leader is None:
-            self._check_deserters()
-            if self.report.problems:
-                raise RuntimeError("\n".join(self.report.problems))
-            await _CLOCK.sleep(TICK_S)
-        for member in [*self.fleet.of(Kind.WORKER), *self.fleet.of(Kind.PRODUCER)]:
+        async with self._queue() as queue:
+            while await self._stats(queue) is None:
+                self._check_deserters()
+                if self.report.problems:
+                    raise RuntimeError("\n".join(self.report.problems))
+                await _CLOCK.sleep(TICK_S)
+            # The job of a tick says which it is; clocks that step make many ticks due, and none may come twice.
+            await queue.set_schedule(
+                SCHEDULE, "* * * * *", NewJob(ENTRYPOINT, b"", max_attempts=ATTEMPTS), missed="all"
+            )
+        for member in self.fleet.actors:
             member.start()
             await member.ready()
+
+    def _queue(self) -> Queue[bytes]:
+        """For the run itself, by the way its processes go."""
+        via = None if self.plan.way is Way.EMBEDDED else "broker"
+        return open_queue(self.plan.url, via, self.plan.options, settings=_settings(self.plan))
 
     async def _come_to_rest(self) -> None:
         """No more faults, no more jobs: what is there has to be finished."""
         began_ms = _CLOCK.monotonic_ms()
-        for producer in self.fleet.of(Kind.PRODUCER):
-            producer.ask_to_leave()
-        for producer in self.fleet.of(Kind.PRODUCER):
-            await self._has_left(producer, CALM_S)
+        callers = [*self.fleet.of(Kind.PRODUCER), *self.fleet.of(Kind.OPERATOR)]
+        for caller in callers:
+            caller.ask_to_leave()
+        for caller in callers:
+            await self._has_left(caller, CALM_S)
         self.ledger.read_on()
-        async with open_queue(self.plan.url, "broker", self.plan.options) as queue:
+        async with self._queue() as queue:
+            await queue.drop_schedule(SCHEDULE)
+            for member in self.fleet.members:
+                if member not in callers:
+                    member.settle_clock()
             while (stats := await self._stats(queue)) is None or _unfinished(stats):
                 if _CLOCK.monotonic_ms() - began_ms > CALM_S * 1000:
                     self.report.problems.append(f"not at rest after {CALM_S:.0f} s: {stats}")
@@ -209,6 +254,8 @@ class Chaos:
                 member.ask_to_leave()
             for member in self.fleet.of(kind):
                 await self._has_left(member, 40)
+        if self.plan.way is Way.RING:
+            return
         if (leader := (await self._look(store)).leader) is not None:
             self.report.problems.append(f"all brokers have left, and {leader} is still said to lead")
 
@@ -221,28 +268,40 @@ class Chaos:
 
     async def _judge(self, store: Store) -> None:
         plan, report = self.plan, self.report
-        has_history = plan.layout == "log"
         queue = Queue.open(store)
-        if has_history:
+        if plan.has_history:
             events = queue.events(from_position=max(self.chronicle.position - 1, 0), follow=False)
             await self.chronicle.follow(events)
         self.ledger.read_on()
         archive: list[ArchivedJob] = [job async for job in queue.archive()]
-        report.problems += judge(self.ledger, self.chronicle if has_history else None, archive)
+        report.problems += judge(self.chronicle if plan.has_history else None, archive)
+        await self._check_the_record(store, archive)
         report.problems += self.tormentor.problems
         report.problems += [f"{m.name} stumbled: {m.last_words()}" for m in self.fleet.members if _stumbled(m)]
-        verifier = Verifier(store, settings=QueueSettings(), clock=_CLOCK, rng=system_random())
-        try:
-            await verifier.verify()
-        except CasqueError as error:
-            report.problems.append(f"the queue is not whole: {error}")
+        if plan.way is not Way.RING:
+            verifier = Verifier(store, settings=QueueSettings(), clock=_CLOCK, rng=system_random())
+            try:
+                await verifier.verify()
+            except CasqueError as error:
+                report.problems.append(f"the queue is not whole: {error}")
         report.faults = dict(self.tormentor.counts)
         report.leaders_hit = self.tormentor.leaders_hit
         report.leaderships = self.head.epoch
         report.longest_silence_s = self.ledger.longest_silence_ms / 1000
         report.longest_call_s = self.ledger.longest_call_ms / 1000
-        report.refused = dict(self.ledger.refused)
+        report.refused = dict(self.ledger.errors)
         report.events = {kind.value: count for kind, count in self.chronicle.kinds.items()}
+
+    async def _check_the_record(self, store: Store, archive: Sequence[ArchivedJob]) -> None:
+        """Hold what callers were answered against what a fresh reader finds, by the record alone."""
+        async with Queue.open(store) as queue:
+            left = [claim_of(job) for job in await queue.jobs()]
+        verdict = check(self.ledger.calls(), [*left, *(claim_of(job) for job in archive)], ended_ms=Recorder.now_ms())
+        self.report.problems += verdict.problems
+        self.report.problems += [f"job {job} is too tangled to decide" for job in verdict.undecided]
+        self.report.calls, self.report.unknown = verdict.calls, verdict.unknown
+        if self.plan.way is Way.RING:
+            self.report.jobs = verdict.jobs
 
     # --- Watching ---
 
@@ -260,7 +319,7 @@ class Chaos:
             await self.chronicle.follow(Queue.open(store).events(from_position=0))
 
         watchers = [asyncio.create_task(look())]
-        if self.plan.layout == "log":
+        if self.plan.has_history:
             watchers.append(asyncio.create_task(follow()))
         try:
             yield
@@ -284,42 +343,59 @@ class Chaos:
             self.report.problems.append(f"{member.name} ended by itself with {member.exit_code}: {member.last_words()}")
 
 
+def _settings(plan: Plan) -> dict[str, float]:
+    """Of whoever has the queue in its own process."""
+    return {"retention": RETENTION_S, "archive_interval": ARCHIVE_S} if plan.way is Way.EMBEDDED else {}
+
+
 def _members(plan: Plan) -> list[Member]:
-    settings = {"retention": RETENTION_S, "archive_interval": ARCHIVE_S}
+    brokers = _brokers(plan)
+    addresses = "grpc://" + ",".join(broker.address for broker in brokers)
+    rng = Random(f"{plan.seed}/clocks")
+
+    def actor(kind: Kind, number: int) -> ActorMember:
+        url, via = plan.url, None
+        if brokers:
+            # Half of them know the brokers, the other half ask the bucket.
+            url, via = (addresses, None) if number % 2 else (plan.url, "broker")
+        orders = Orders(
+            f"{kind.value}-{number}",
+            record="",
+            seed=str(plan.seed),
+            url=url,
+            via=via,
+            options=dict(plan.options),
+            settings=_settings(plan),
+            lanes=1 if kind is Kind.OPERATOR else LANES,
+            per_second=plan.rate / plan.producers / LANES,
+            job_lease_s=plan.job_lease_s,
+        )
+        return ActorMember(kind, orders, plan.folder)
+
+    members = [
+        *brokers,
+        *(actor(Kind.WORKER, number) for number in range(plan.workers)),
+        *(actor(Kind.PRODUCER, number) for number in range(plan.producers)),
+        actor(Kind.OPERATOR, 0),
+    ]
+    if plan.clocks:
+        for member in members:
+            member.clock_s = rng.randint(-RANGE_S, RANGE_S)
+    return members
+
+
+def _brokers(plan: Plan) -> list[BrokerMember]:
+    if plan.way is Way.EMBEDDED:
+        return []
     arguments = serve_arguments(
         plan.url,
         plan.options,
         heartbeat_s=plan.heartbeat_s,
         lease_s=plan.lease_s,
-        layout=plan.layout,
-        settings=settings,
+        layout=None if plan.way is Way.RING else plan.layout,
+        settings={"retention": RETENTION_S, "archive_interval": ARCHIVE_S},
     )
-    brokers = [BrokerMember(f"broker-{number}", plan.folder, arguments) for number in range(plan.brokers)]
-    addresses = "grpc://" + ",".join(broker.address for broker in brokers)
-
-    per_lane = plan.rate / plan.producers / LANES
-
-    def actor(kind: Kind, number: int) -> ActorMember:
-        # Half of them know the brokers, the other half ask the bucket.
-        url, via = (addresses, None) if number % 2 else (plan.url, "broker")
-        orders = Orders(
-            f"{kind.value}-{number}",
-            diary="",
-            seed=str(plan.seed),
-            url=url,
-            via=via,
-            options=dict(plan.options),
-            lanes=LANES,
-            per_second=per_lane,
-            job_lease_s=plan.job_lease_s,
-        )
-        return ActorMember(kind, orders, plan.folder)
-
-    return [
-        *brokers,
-        *(actor(Kind.WORKER, number) for number in range(plan.workers)),
-        *(actor(Kind.PRODUCER, number) for number in range(plan.producers)),
-    ]
+    return [BrokerMember(f"broker-{number}", plan.folder, arguments) for number in range(plan.brokers)]
 
 
 def _unfinished(stats: Stats) -> bool:

@@ -9,37 +9,42 @@ from enum import StrEnum
 
 from casque.clock import Random, SystemClock
 from casque.testing.chaos.fleet import Fleet, Health, Kind, Member
+from casque.testing.chaos.shifted_clock import RANGE_S
 
 _CLOCK = SystemClock()
 BROKERS_SHARE = 0.6
 LEADER_SHARE = 0.6
+PRODUCERS_SHARE = 0.25
 REMEMBERED = 8
 
 
 class Fault(StrEnum):
     KILL = "kill -9"
     STOP = "SIGSTOP"
-    """Longer than the lease of the brokers, then SIGCONT."""
+    """Longer than a lease, then SIGCONT."""
     LEAVE = "SIGTERM"
+    CLOCK = "clock step"
+    """By up to twenty minutes."""
 
 
 FAULTS = {
-    Kind.BROKER: (Fault.KILL, Fault.KILL, Fault.STOP, Fault.STOP, Fault.LEAVE),
-    Kind.WORKER: (Fault.KILL, Fault.KILL, Fault.STOP),
+    Kind.BROKER: (Fault.KILL, Fault.KILL, Fault.STOP, Fault.STOP, Fault.LEAVE, Fault.LEAVE, Fault.CLOCK),
+    Kind.WORKER: (Fault.KILL, Fault.KILL, Fault.STOP, Fault.LEAVE, Fault.CLOCK),
+    Kind.PRODUCER: (Fault.KILL, Fault.STOP, Fault.LEAVE),
 }
 
 
 class Tormentor:
-    """Hits a broker or a worker every now and then. One broker at least is always left alone: what is to be proved is
-    that the others' work goes on there, and nothing goes on where nobody is."""
+    """Hits a broker, a worker or a producer every now and then. One of each kind at least is always left alone: what
+    is to be proved is that work goes on there."""
 
     def __init__(
-        self, fleet: Fleet, rng: Random, *, every_s: float, lease_s: float, leader: Callable[[], str | None]
+        self, fleet: Fleet, rng: Random, *, every_s: float, stop_s: float, leader: Callable[[], str | None]
     ) -> None:
         self._fleet = fleet
         self._rng = rng
         self._every_s = every_s
-        self._lease_s = lease_s
+        self._stop_s = stop_s
         self._leader = leader
         self.counts: Counter[str] = Counter()
         """By kind and fault: `broker kill -9`."""
@@ -61,14 +66,17 @@ class Tormentor:
     def _choose(self) -> Member:
         brokers = [broker for broker in self._fleet.brokers if broker.health is Health.UP]
         workers = [worker for worker in self._fleet.of(Kind.WORKER) if worker.health is Health.UP]
+        producers = [producer for producer in self._fleet.of(Kind.PRODUCER) if producer.health is Health.UP]
         wants_broker, wants_leader = self._rng.random() < BROKERS_SHARE, self._rng.random() < LEADER_SHARE
         if len(brokers) < 2 or (workers and not wants_broker):
+            if len(producers) > 1 and self._rng.random() < PRODUCERS_SHARE:
+                return self._rng.choice(producers)
             return self._rng.choice(workers or self._fleet.of(Kind.WORKER))
         leader = [broker for broker in brokers if broker.address == self._leader()]
         return self._rng.choice(leader if leader and wants_leader else brokers)
 
     def _remember(self, victim: Member, fault: Fault) -> None:
-        leads = getattr(victim, "address", None) == self._leader()
+        leads = victim.kind is Kind.BROKER and getattr(victim, "address", None) == self._leader()
         self.leaders_hit += leads
         self.counts[f"{victim.kind.value} {fault.value}"] += 1
         self.recent.append(f"{fault.value} {victim.name}{' (leader)' if leads else ''}")
@@ -79,8 +87,11 @@ class Tormentor:
         match fault:
             case Fault.STOP:
                 victim.stop()
-                await _CLOCK.sleep(self._lease_s * (1.2 + 1.3 * chance))
+                await _CLOCK.sleep(self._stop_s * (1.2 + 1.3 * chance))
                 victim.wake()
+                return
+            case Fault.CLOCK:
+                victim.step_clock()
                 return
             case Fault.KILL:
                 victim.kill()
@@ -91,5 +102,7 @@ class Tormentor:
                     self.problems.append(f"{victim.name} was asked to leave and ended with {code}")
                     victim.kill()
         await _CLOCK.sleep(chance)
+        if victim.clock_s is not None:
+            victim.clock_s = self._rng.randint(-RANGE_S, RANGE_S)
         victim.start()
         await victim.ready()

@@ -1,54 +1,62 @@
 """`python -m casque.testing.chaos.worker ORDERS`: claims and finishes jobs, most of them as it should.
 
-Some are failed on purpose, and some are kept so long that their lease runs out before they are finished: an ack that
-comes too late must be refused.
+Some are failed on purpose, some are given back, and some are kept so long that their lease runs out before they are
+finished: an ack that comes too late must be refused. Now and then a whole zone is leased, and its jobs are claimed
+under that lease.
 """
 
 from __future__ import annotations
 
 from casque.client.job import Job
-from casque.client.queue import Queue
 from casque.clock import Random, SystemClock
-from casque.testing.chaos.actor import ENTRYPOINT, Orders, run, told
-from casque.testing.chaos.diary import OK, TRY, Diary
+from casque.testing.chaos.actor import Orders, run
+from casque.testing.chaos.caller import Caller
 
 WAIT_S = 2.0
 BATCH_MAX = 4
 WORK_S = 0.005
 DAWDLES = 0.003
 FAILS = 0.03
+GIVES_BACK = 0.03
 SHOWS_LIFE = 0.05
+LEASES_A_ZONE = 0.1
 
 _CLOCK = SystemClock()
 
 
-async def work(queue: Queue[bytes], diary: Diary, orders: Orders, rng: Random, _name: str) -> None:
+async def work(caller: Caller, orders: Orders, rng: Random, _name: str) -> None:
     """One batch."""
-    held: list[Job[bytes]] = []
-    diary.write(TRY, "dequeue")
-    batch_size = rng.randint(1, BATCH_MAX)
-    if not await told(diary, "dequeue", _claim(queue, diary, orders, batch_size, held)):
+    if rng.random() < LEASES_A_ZONE:
+        await _consume_a_zone(caller, orders, rng)
         return
-    for job in held:
-        await _finish(job, diary, orders, rng)
+    batch_size = rng.randint(1, BATCH_MAX)
+    for job in await caller.dequeue(batch_size=batch_size, wait_s=WAIT_S, lease_s=orders.job_lease_s):
+        await _finish(caller, job, orders, rng)
 
 
-async def _claim(queue: Queue[bytes], diary: Diary, orders: Orders, batch_size: int, held: list[Job[bytes]]) -> None:
-    jobs = await queue.dequeue(ENTRYPOINT, batch_size=batch_size, wait=WAIT_S, lease=orders.job_lease_s)
+async def _consume_a_zone(caller: Caller, orders: Orders, rng: Random) -> None:
+    lease = await caller.lease_zone(orders.job_lease_s)
+    if lease is None:
+        return
+    jobs = await caller.dequeue(batch_size=BATCH_MAX, wait_s=0, lease_s=orders.job_lease_s, zone_lease=lease)
     for job in jobs:
-        diary.write(OK, "dequeue", job=job.id, token=job.token)
-    held += jobs
+        await _finish(caller, job, orders, rng)
+    await caller.heartbeat_zone(lease)
+    await caller.release_zone(lease)
 
 
-async def _finish(job: Job[bytes], diary: Diary, orders: Orders, rng: Random) -> None:
+async def _finish(caller: Caller, job: Job[bytes], orders: Orders, rng: Random) -> None:
     chance = rng.random()
     await _CLOCK.sleep(orders.job_lease_s * 1.5 if chance < DAWDLES else rng.expovariate(1 / WORK_S))
     if chance > 1 - SHOWS_LIFE:
-        await told(diary, "heartbeat", job.heartbeat())
-    verb = "nack" if rng.random() < FAILS else "ack"
-    diary.write(TRY, verb, job=job.id, token=job.token)
-    if await told(diary, verb, job.nack(delay=0.1) if verb == "nack" else job.ack()):
-        diary.write(OK, verb, job=job.id, token=job.token)
+        await caller.heartbeat(job)
+    end = rng.random()
+    if end < FAILS:
+        await caller.nack(job)
+    elif end < FAILS + GIVES_BACK:
+        await caller.give_back(job)
+    else:
+        await caller.ack(job)
 
 
 if __name__ == "__main__":

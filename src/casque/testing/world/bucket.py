@@ -6,7 +6,8 @@ import hashlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeAlias
 
-from casque.storage.port import LOST, MISSING, UNCHANGED, Outcome, Read, Stored, Won
+from casque.clock import Random
+from casque.storage.port import LOST, MISSING, UNCHANGED, Outcome, Read, Stored, Unknown, Won
 
 if TYPE_CHECKING:
     from casque.testing.world.life import Life
@@ -20,6 +21,8 @@ class Bucket:
 
     def __init__(self, on_landed: OnChanged, on_deleted: OnChanged) -> None:
         self.objects: dict[str, Stored] = {}
+        self.unsynced: dict[str, tuple[bytes, Life]] = {}
+        """What was written and could not be synced: the next request for the key tries again, before anything else."""
         self._on_landed = on_landed
         self._on_deleted = on_deleted
 
@@ -29,18 +32,37 @@ class Bucket:
             return MISSING
         return UNCHANGED if stored.etag == unless else stored
 
-    def create(self, key: str, body: bytes, sender: Life) -> Outcome:
-        return LOST if key in self.objects else self._write(key, body, sender)
+    def create(self, key: str, body: bytes, sender: Life, *, synced: bool = True) -> Outcome:
+        if key in self.objects:
+            return LOST
+        return self._write(key, body, sender) if synced else self._leave(key, body, sender)
 
-    def replace(self, key: str, body: bytes, expected: str, sender: Life) -> Outcome:
+    def replace(self, key: str, body: bytes, expected: str, sender: Life, *, synced: bool = True) -> Outcome:
         current = self.objects.get(key)
         if current is None or current.etag != expected:
             return LOST
-        return self._write(key, body, sender)
+        return self._write(key, body, sender) if synced else self._leave(key, body, sender)
 
     def delete(self, key: str, sender: Life) -> None:
         if self.objects.pop(key, None) is not None:
             self._on_deleted(key, sender)
+
+    def _leave(self, key: str, body: bytes, sender: Life) -> Outcome:
+        """Visible and not on disk. It lands with the next sync that works, see `settle`."""
+        self.unsynced[key] = body, sender
+        return Unknown(OSError("the sync failed"))
+
+    def settle(self, key: str) -> None:
+        """A sync that works."""
+        if (pending := self.unsynced.pop(key, None)) is not None:
+            self._write(key, *pending)
+
+    def lose(self, rng: Random) -> None:
+        """The power fails: what was not synced may be on disk all the same."""
+        for key in list(self.unsynced):
+            if rng.random() < 0.5:
+                self.settle(key)
+        self.unsynced.clear()
 
     def list(self, prefix: str, after: str | None, limit: int) -> list[str]:
         """One page of keys."""

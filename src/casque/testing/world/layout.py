@@ -16,13 +16,13 @@ from casque.codec.head import KEY, Owner
 from casque.codec.log import START, Mode, Segment, decode_head, decode_segment, digest, replay, segment_key
 from casque.codec.snapshot import decode_snapshot
 from casque.errors import CorruptQueueError
-from casque.state import Limits, State
+from casque.state import State
 from casque.storage.port import Stored
 from casque.testing.world import calendar
 from casque.testing.world.history import History
+from casque.testing.world.limits import LIMITS, WRITERS_MAX, scaled
 from casque.testing.world.onlooker import DocumentOnlooker, LogOnlooker, Onlooker, staged_among
 
-LIMITS = Limits(finished=True)
 TRIES_MAX = 3
 SETTLED_MS = 4_000
 """Stands in the place of the quarter of an hour for which request ids are remembered."""
@@ -39,6 +39,8 @@ class Layout:
     """Knows what such a bucket may look like, and what may be done to it."""
     leader: Callable[[bytes], tuple[int, Owner | None]]
     """The epoch, and who leads, as the head has it."""
+    collected: Callable[[Mapping[str, Stored]], int]
+    """Up to which position commits can no longer be read one by one."""
     parts: Mapping[str, Any] = field(default_factory=dict)
     """What `Parts` has to be told to make queues of this layout."""
     led: bool = False
@@ -106,7 +108,7 @@ def _part(objects: Mapping[str, Stored], key: str) -> bytes:
 
 def _document_leader(body: bytes) -> tuple[int, Owner | None]:
     codec = DocumentCodec(KEY, "")
-    codec.decode(body, Limits())
+    codec.decode(body, LIMITS)
     return codec.leadership.epoch, codec.leadership.owner
 
 
@@ -115,23 +117,53 @@ def _log_leader(body: bytes) -> tuple[int, Owner | None]:
     return head.epoch, head.owner if head.mode is Mode.LED else None
 
 
+def _document_collected(objects: Mapping[str, Stored]) -> int:
+    """All but the last few: those of the writers that a document remembers."""
+    return max(_recover_document(objects).position - 2 * WRITERS_MAX, 0)
+
+
+def _log_collected(objects: Mapping[str, Stored]) -> int:
+    return decode_head(KEY, objects[KEY].body).floor if KEY in objects else 0
+
+
+def _ring_collected(objects: Mapping[str, Stored]) -> int:  # noqa: ARG001
+    return 0  # every shard has its own log: whoever sleeps does so for long
+
+
 DOCUMENT = Layout(
-    "document", _recover_document, DocumentOnlooker, _document_leader, {"layout": "document"}, followed=False
+    "document",
+    _recover_document,
+    DocumentOnlooker,
+    _document_leader,
+    _document_collected,
+    {"layout": "document"},
+    followed=False,
 )
-LOG = Layout("log", _recover_log, LogOnlooker, _log_leader, {"layout": "log"})
-LED = Layout("led", _recover_log, LogOnlooker, _log_leader, {"layout": "log"}, led=True, duration_s=16.0)
+LOG = Layout("log", _recover_log, LogOnlooker, _log_leader, _log_collected, {"layout": "log"})
+LED = Layout(
+    "led", _recover_log, LogOnlooker, _log_leader, _log_collected, {"layout": "log"}, led=True, duration_s=16.0
+)
 LED_DOCUMENT = Layout(
     "led-document",
     _recover_document,
     DocumentOnlooker,
     _document_leader,
+    _document_collected,
     {"layout": "document"},
     led=True,
     followed=False,
     duration_s=16.0,
 )
 SERVED = Layout(
-    "served", _recover_log, LogOnlooker, _log_leader, {"layout": "log"}, led=True, served=True, duration_s=14.0
+    "served",
+    _recover_log,
+    LogOnlooker,
+    _log_leader,
+    _log_collected,
+    {"layout": "log"},
+    led=True,
+    served=True,
+    duration_s=14.0,
 )
 """The whole program: real sessions and clients, and brokers that are stopped cleanly again and again."""
 RING = Layout(
@@ -139,6 +171,7 @@ RING = Layout(
     _recover_log,
     LogOnlooker,
     _log_leader,
+    _ring_collected,
     {"layout": "log"},
     followed=False,
     ring=True,
@@ -158,6 +191,7 @@ LED_RING = Layout(
     _recover_log,
     LogOnlooker,
     _log_leader,
+    _ring_collected,
     {"layout": "log"},
     led=True,
     served=True,
@@ -169,6 +203,8 @@ LED_RING = Layout(
 )
 """Brokers share the shards of a ring, and pass requests on to each other."""
 HURRIED: dict[str, Any] = {
+    "casque.journal.document.Limits": scaled,
+    "casque.journal.log.replica.Limits": scaled,
     "casque.journal.archive.ARCHIVE_JOBS": 8,
     "casque.journal.document.ARCHIVE_JOBS": 8,
     "casque.journal.log.archiver.RANGE_JOBS": 5,

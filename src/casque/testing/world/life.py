@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
 FOLLOWED = 0.5
 """The share of processes in which somebody follows the log."""
+SLEEP_MAX_S = 12.0
 CURRENT: ContextVar[Life | None] = ContextVar("life", default=None)
 """Whose code is running: every task that it makes dies with it."""
 
@@ -118,6 +119,7 @@ class Life:
         self.tasks: dict[asyncio.Task[Any], None] = {}
         self.clock = LifeClock(node.clock, self, world.loop)
         self._stopped = False
+        self._sleepy = False
         self._held: list[Callable[[], object]] = []
         self.line = Line(world.bucket, self, Random(f"{world.seed}/{self.name}/line"))
         self.queue = Queue(_WatchedParts(self, self.line, "queue", self.name), BytesCodec(), worker=self.name)
@@ -300,6 +302,23 @@ class Life:
     def stopped(self) -> bool:
         return self._stopped
 
+    def sleep_over_a_write(self) -> None:
+        """The process is stopped when its next write has arrived, before it hears of that."""
+        self._sleepy = True
+
+    def arrived(self) -> None:
+        """A write has reached the store."""
+        if self._sleepy and not self._stopped:
+            self._sleepy = False
+            self.stop()
+            self._sleep_on(self.world.history.position, self.world.loop.time() + SLEEP_MAX_S)
+
+    def _sleep_on(self, position: int, until: float) -> None:
+        if self.world.loop.time() >= until or self.world.layout.collected(self.world.bucket.objects) > position:
+            self.go_on()
+        else:
+            self.world.loop.call_later(0.25, self._sleep_on, position, until)
+
     def stop(self) -> None:
         """As by SIGSTOP."""
         self._stopped = True
@@ -322,6 +341,7 @@ class Life:
         hold = committer.hold
 
         async def watched_commit(decide: Decide) -> None:
+            landed = history.position
             try:
                 await commit(decide)
             except CasqueError as error:
@@ -330,7 +350,8 @@ class Life:
                     raise
                 self.in_doubt.add((committer.writer, committer._batches))  # noqa: SLF001  the one it tried last
                 raise
-            self._accepted(history, committer.state)
+            # Also if nothing was written: a leader that answers from memory knows all that had landed.
+            self._accepted(history, committer.state, landed)
 
         async def watched_refresh() -> None:
             landed = history.position

@@ -31,19 +31,36 @@ class Line:
 
     async def create(self, key: str, body: bytes) -> Outcome:
         self.life.stop_if_dead()
-        return await _Write(self, "create", lambda: self._bucket.create(key, body, self.life)).sent()
+        attempt = partial(self._bucket.create, key, body, self.life)
+        return await _Write(self, "create", lambda synced: self._settled(key) or attempt(synced=synced)).sent()
 
     async def replace(self, key: str, body: bytes, *, expected: str) -> Outcome:
         self.life.stop_if_dead()
-        return await _Write(self, "replace", lambda: self._bucket.replace(key, body, expected, self.life)).sent()
+        attempt = partial(self._bucket.replace, key, body, expected, self.life)
+        return await _Write(self, "replace", lambda synced: self._settled(key) or attempt(synced=synced)).sent()
 
     async def get(self, key: str, *, unless: str | None = None) -> Read:
         self.life.stop_if_dead()
-        return await _Fetch(self, lambda: self._bucket.get(key, unless)).sent()
+        read = await _Fetch(self, lambda: self._settled(key) or self._bucket.get(key, unless)).sent()
+        if isinstance(read, Unknown):
+            raise StorageError("the sync failed", read.cause)
+        return read
 
     async def delete(self, key: str) -> None:
         self.life.stop_if_dead()
-        await _Delete(self, "delete", lambda: self._bucket.delete(key, self.life)).sent()
+        await _Delete(self, "delete", lambda _synced: self._delete(key)).sent()
+
+    def _delete(self, key: str) -> None:
+        self._bucket.settle(key)
+        self._bucket.delete(key, self.life)
+
+    def _settled(self, key: str) -> Unknown | None:
+        """Nothing is believed of a key whose last write could not be synced, until a sync works. None if it is."""
+        if key in self._bucket.unsynced:
+            if not self.life.world.healed and self.rng.random() < 0.5:
+                return Unknown(OSError("the sync failed"))
+            self._bucket.settle(key)
+        return None
 
     async def list(self, prefix: str = "", *, after: str | None = None) -> AsyncIterator[str]:
         """Page by page: what changes in between is seen or not, and any page may fail."""
@@ -122,7 +139,7 @@ class _Fetch(Generic[R]):
 class _Change(Generic[R]):
     """One request under way that changes the bucket, now, later, twice or never."""
 
-    def __init__(self, line: Line, verb: str, attempt: Callable[[], R]) -> None:
+    def __init__(self, line: Line, verb: str, attempt: Callable[[bool], R]) -> None:
         self._line = line
         self._life = line.life
         self._world = line.life.world
@@ -177,10 +194,11 @@ class _Change(Generic[R]):
         if self._life.dead and not self._survives:
             self._world.trace.note(self._life.name, f"{self._verb} died with its sender")
             return
-        outcome = self._attempt()
+        outcome = self._attempt(self._fault is not Fault.UNSYNCED)
         self._world.trace.note(
             self._life.name, f"{self._verb} arrived, {type(outcome).__name__.lower()} {self._fault or ''}"
         )
+        self._life.arrived()
         if self._deadly and self._deadly_late:
             self._crash()
         elif tell:

@@ -31,11 +31,12 @@ from casque.codec.log import (
 from casque.codec.snapshot import decode_snapshot, snapshot_of
 from casque.codec.staged import STAGED, decode_staged, missing_part
 from casque.errors import CorruptQueueError
-from casque.state import Limits, State
+from casque.state import State
 from casque.state.events import subject
 from casque.storage.port import Stored
 from casque.testing.world.history import History
 from casque.testing.world.invariants import Invariant
+from casque.testing.world.limits import LIMITS
 from casque.testing.world.shelves import Shelves
 from casque.testing.world.stories import Stories, go_on
 from casque.types import Finished, JobState
@@ -164,7 +165,7 @@ class LogOnlooker:
     def __init__(self, history: History) -> None:
         self._h = history
         self._head: LogHead | None = None
-        self._full = State(Limits(finished=True))
+        self._full = State(LIMITS)
         self._shelves = Shelves(history)
         self._stories = Stories()
         self._tip = Tip()
@@ -206,6 +207,7 @@ class LogOnlooker:
                 state.jobs,
                 state.counters,
                 state.writers,
+                state.writers_forgotten,
                 state.requests,
                 state.admissions,
                 state.schedules,
@@ -219,6 +221,7 @@ class LogOnlooker:
                 full.jobs,
                 full.counters,
                 full.writers,
+                full.writers_forgotten,
                 full.requests,
                 full.admissions,
                 full.schedules,
@@ -336,7 +339,7 @@ class LogOnlooker:
             lambda: f"the floor is {new.floor}, and the oldest snapshot {oldest}",
         )
         _, tip = decode_snapshot(
-            ref, objects[ref.key].body, queue_id=new.queue_id, limits=Limits(), read=lambda key: objects[key].body
+            ref, objects[ref.key].body, queue_id=new.queue_id, limits=LIMITS, read=lambda key: objects[key].body
         )
         h.demand(
             tip.fences == [position for position in self._tip.fences if position <= ref.position],

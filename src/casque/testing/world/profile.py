@@ -23,6 +23,9 @@ class Fault(StrEnum):
     """Arrives twice; the sender hears of the first, the second meets its condition again."""
     HIDDEN = "hidden retry"
     """Sent twice by a client library, which tells its caller only of the second: one's own success looks lost."""
+    UNSYNCED = "sync failed"
+    """Written and not made durable: unknown to its sender. It lands when a later request for the key makes it durable,
+    and is gone if the power fails before."""
     THROTTLED = "throttled"
     """Refused by the store: surely nothing was written."""
     SLOW = "slow"
@@ -32,12 +35,16 @@ class Fault(StrEnum):
     CRASH_IN_WRITE = "crash in write"
     CLOSE = "close"
     PAUSE = "pause"
+    SLEEP = "sleep over a write"
+    """Stopped with the answer to a write under way, until the log is collected beyond it."""
     PARTITION = "partition"
     OUTAGE = "outage"
     """For a while the store refuses every write of a node, and says so."""
     CLOCK_JUMP = "clock jump"
     CLOCK_STEP = "clock step"
     """A wall clock is minutes off until somebody notices, often when a process begins or takes over."""
+    POWER = "power failure"
+    """Every process dies at once, and with them what was not synced."""
     CALLER_LEFT = "caller left"
     CUT = "connection cut"
     """Between a caller and a broker, or two brokers: each side finds out by itself."""
@@ -117,6 +124,7 @@ ROUGH = Profile(
         Fault.CRASH: 25.0,
         Fault.CLOSE: 40.0,
         Fault.PAUSE: 25.0,
+        Fault.SLEEP: 40.0,
         Fault.PARTITION: 30.0,
         Fault.OUTAGE: 30.0,
         Fault.CLOCK_JUMP: 20.0,
@@ -143,6 +151,7 @@ BRUTAL = Profile(
         Fault.CRASH: 10.0,
         Fault.CLOSE: 25.0,
         Fault.PAUSE: 12.0,
+        Fault.SLEEP: 20.0,
         Fault.PARTITION: 12.0,
         Fault.OUTAGE: 12.0,
         Fault.CLOCK_JUMP: 6.0,
@@ -153,4 +162,13 @@ BRUTAL = Profile(
 ROLLING = replace(CALM, name="rolling", every_s={Fault.CLOSE: 4.0})
 """Nothing goes wrong, but processes are stopped cleanly and started again all the time."""
 STEPS = replace(CALM, name="steps", every_s={Fault.CLOCK_STEP: 3.0, Fault.CRASH: 10.0})
-PROFILES = {profile.name: profile for profile in (CALM, ROUGH, BRUTAL, ROLLING, STEPS)}
+DISK = Profile(
+    name="disk",
+    writes={Fault.UNSYNCED: 0.15, Fault.THROTTLED: 0.05},
+    reads={Fault.READ_FAILED: 0.02},
+    crash_in_write=0.01,
+    every_s={Fault.POWER: 40.0, Fault.CRASH: 30.0, Fault.OUTAGE: 40.0, Fault.CLOSE: 40.0},
+    skew_s=1.0,
+)
+"""Local files on a disk that fails to sync, in a machine whose power fails. Half of the later syncs fail, too."""
+PROFILES = {profile.name: profile for profile in (CALM, ROUGH, BRUTAL, ROLLING, STEPS, DISK)}

@@ -163,12 +163,19 @@ class RingSteps:
     def _batch_changed(self, key: str, body: bytes) -> None:
         h, batch, before = self._history, msgspec.json.decode(body, type=Batch), self._batches.get(key)
         self._batches[key] = batch
+        last = Batch(batch.source, -1, done=True) if before is None else before
+        if batch.refused >= 0 and batch.batch == last.batch:
+            h.demand(
+                last.done and not h.requests[batch.refused].effects,
+                Invariant.ADMITTED,
+                lambda: f"{h.requests[batch.refused]} is refused, after {last}",
+            )
+            return
         request = h.requests[batch.batch]
         h.demand(
-            batch.source == request.source
-            and (before is None or (before.batch < batch.batch if before.done else before.batch == batch.batch)),
+            batch.source == request.source and (last.batch < batch.batch if last.done else last.batch == batch.batch),
             Invariant.ADMITTED,
-            lambda: f"the batch {before} became {batch}",
+            lambda: f"the batch {last} became {batch}",
         )
         h.demand(
             not batch.done or (batch.jobs == len(request.effects) and batch.jobs + batch.skipped == request.items),

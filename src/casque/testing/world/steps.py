@@ -165,10 +165,11 @@ class _Step:
             lambda: f"position {new.position} was written over position {old.position}",
         )
         writer, number = self._writer, self._number
+        expected, forgotten = old.writers_with(writer, number)
         h.demand(
             writer in self._sender.writers
             and number > old.writers.get(writer, 0)
-            and list(new.writers.items()) == list(old.writers_with(writer, number).items()),
+            and (list(new.writers.items()), new.writers_forgotten) == (list(expected.items()), forgotten),
             Invariant.ONE_HISTORY,
             lambda: f"position {new.position}: the table of writers does not follow from the one before",
         )
@@ -652,7 +653,7 @@ def same_content(a: State, b: State) -> bool:
     return (
         a.jobs == b.jobs
         and a.counters == b.counters
-        and a.writers == b.writers
+        and (a.writers, a.writers_forgotten) == (b.writers, b.writers_forgotten)
         and a.admissions == b.admissions
         and a.schedules == b.schedules
         and a.gates == b.gates

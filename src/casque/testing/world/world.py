@@ -147,6 +147,8 @@ class World:
             case Fault.PAUSE:
                 life.stop()
                 self.loop.call_later(node.rng.uniform(0.05, 1.7 * self.profile.lease_s), life.go_on)
+            case Fault.SLEEP:
+                life.sleep_over_a_write()
             case Fault.PARTITION:
                 node.cut_off = True
                 self.loop.call_later(node.rng.uniform(0.1, self.profile.lease_s), self._rejoin, node)
@@ -162,6 +164,10 @@ class World:
                     node.crash()  # whoever takes over, or comes back, has another time
             case Fault.CLOCK_STEP:
                 node.crash()
+            case Fault.POWER:
+                for each in self.nodes:
+                    each.crash()
+                self.bucket.lose(node.rng)
             case _:
                 raise AssertionError(f"{fault} does not befall a node")
 

@@ -14,6 +14,7 @@ from casque.clock import Clock, SystemClock
 from casque.codec.stored import to_ms
 from casque.errors import BrokerUnreachableError, CasqueError, InvalidInputError, QueueClosedError
 from casque.service import ArchivedJob, Lease, Outcome, QueueEvent, Stats
+from casque.tasks import is_cancelled
 from casque.transport.errors import from_wire
 from casque.transport.grpc import casque_v1_pb2 as pb
 from casque.transport.grpc import messages, unpacking
@@ -25,8 +26,12 @@ from casque.transport.grpc.packets import (
     Added,
     AddedRun,
     AdmitCall,
+    Beats,
     CancelCall,
+    Count,
+    Counted,
     DequeueCall,
+    Done,
     DropScheduleCall,
     EnqueueCall,
     FindCall,
@@ -35,20 +40,29 @@ from casque.transport.grpc.packets import (
     HeartbeatCall,
     HeartbeatsCall,
     HeartbeatZoneCall,
+    Job,
+    Jobs,
     LeaseZoneCall,
     NackCall,
     OutcomeOf,
     PauseScheduleCall,
     PeekCall,
+    Peeked,
+    Planned,
     PurgeCall,
     ReleaseZoneCall,
     RetryCall,
     SchedulesCall,
     SetScheduleCall,
     SettleCall,
+    Settled,
     StatsCall,
+    Taken,
     ZoneCall,
+    ZoneHeld,
+    Zones,
     ZonesCall,
+    expect,
 )
 from casque.transport.grpc.refusals import typed
 from casque.transport.settling import answers_to
@@ -143,7 +157,7 @@ class GrpcService:
         if type(answer) is Added:
             paired = zip(specs, answer.jobs, strict=True)
             return tuple([JobRecord(s, new.sequence, new.created_ms, new.state, new.due_ms) for s, new in paired])
-        return tuple(answer.jobs)
+        return tuple(expect(answer, Jobs).jobs)
 
     async def admit(
         self,
@@ -156,9 +170,10 @@ class GrpcService:
     ) -> Admission:
         """`generation` is for the brokers of a ring among themselves."""
         line = self._open_line()
-        answer = await line.ask(AdmitCall(line.next_number(), source, batch, tuple(parts), skip_known, generation))
-        admission: Admission = answer.admission
-        return admission
+        answer = expect(
+            await line.ask(AdmitCall(line.next_number(), source, batch, tuple(parts), skip_known, generation)), Taken
+        )
+        return answer.admission
 
     async def dequeue(
         self,
@@ -193,7 +208,7 @@ class GrpcService:
         self, job_id: str, *, token: int | None = None, result: bytes | None = None, request_id: str | None = None
     ) -> None:
         line = self._open_line()
-        await line.ask(AckCall(line.next_number(), job_id, token, result, request_id))
+        expect(await line.ask(AckCall(line.next_number(), job_id, token, result, request_id)), Done)
 
     async def nack(
         self,
@@ -206,68 +221,65 @@ class GrpcService:
         request_id: str | None = None,
     ) -> JobRecord | None:
         line = self._open_line()
-        answer = await line.ask(NackCall(line.next_number(), job_id, token, delay_ms, backoff, error, request_id))
-        job: JobRecord | None = answer.job
-        return job
+        answer = expect(
+            await line.ask(NackCall(line.next_number(), job_id, token, delay_ms, backoff, error, request_id)), Job
+        )
+        return answer.job
 
     async def settle(self, outcomes: Sequence[Outcome], *, request_id: str | None = None) -> list[CasqueError | None]:
         if not outcomes:
             return []
         line = self._open_line()
         sent = tuple([OutcomeOf(*msgspec.structs.astuple(outcome)) for outcome in outcomes])
-        answer = await line.ask(SettleCall(line.next_number(), sent, request_id))
+        answer = expect(await line.ask(SettleCall(line.next_number(), sent, request_id)), Settled)
         return answers_to(outcomes, answer.refused)
 
     async def heartbeat(self, job_id: str, *, token: int | None = None) -> JobRecord:
         line = self._open_line()
-        answer = await line.ask(HeartbeatCall(line.next_number(), job_id, token))
-        job: JobRecord = answer.job
-        return job
+        answer = expect(await line.ask(HeartbeatCall(line.next_number(), job_id, token)), Job)
+        return expect(answer.job, JobRecord)
 
     async def heartbeats(self, leases: Sequence[Lease]) -> list[JobRecord | CasqueError]:
         if not leases:
             return []
         line = self._open_line()
-        answer = await line.ask(HeartbeatsCall(line.next_number(), tuple(leases)))
-        return [beat.job if beat.error is None else from_wire(beat.error) for beat in answer.beats]
+        answer = expect(await line.ask(HeartbeatsCall(line.next_number(), tuple(leases))), Beats)
+        return [expect(beat.job, JobRecord) if beat.error is None else from_wire(beat.error) for beat in answer.beats]
 
     async def give_back(self, job_id: str, *, token: int) -> None:
         line = self._open_line()
-        await line.ask(GiveBackCall(line.next_number(), job_id, token))
+        expect(await line.ask(GiveBackCall(line.next_number(), job_id, token)), Done)
 
     async def cancel(self, job_id: str, *, request_id: str | None = None) -> None:
         line = self._open_line()
-        await line.ask(CancelCall(line.next_number(), job_id, request_id))
+        expect(await line.ask(CancelCall(line.next_number(), job_id, request_id)), Done)
 
     async def retry(self, job_id: str, *, request_id: str | None = None) -> JobRecord | None:
         line = self._open_line()
-        answer = await line.ask(RetryCall(line.next_number(), job_id, request_id))
-        job: JobRecord | None = answer.job
-        return job
+        answer = expect(await line.ask(RetryCall(line.next_number(), job_id, request_id)), Job)
+        return answer.job
 
     async def purge(
         self, *, entrypoint: str | None = None, request_id: str | None = None, zone: str | None = None
     ) -> int:
         line = self._open_line()
-        answer = await line.ask(PurgeCall(line.next_number(), entrypoint, request_id, zone))
-        count: int = answer.count
-        return count
+        answer = expect(await line.ask(PurgeCall(line.next_number(), entrypoint, request_id, zone)), Count)
+        return answer.count
 
     async def set_gate(self, gate: Gate, *, entrypoint: str | None = None, request_id: str | None = None) -> None:
         line = self._open_line()
-        await line.ask(GateCall(line.next_number(), gate, entrypoint, request_id))
+        expect(await line.ask(GateCall(line.next_number(), gate, entrypoint, request_id)), Done)
 
     async def set_zone(self, zone: str, rules: ZoneRules, *, request_id: str | None = None) -> None:
         line = self._open_line()
-        await line.ask(ZoneCall(line.next_number(), zone, rules, request_id))
+        expect(await line.ask(ZoneCall(line.next_number(), zone, rules, request_id)), Done)
 
     async def zones(self, *, names: frozenset[str] | None = None, limit: int = 100) -> list[ZoneStanding]:
         if names is not None and not names:
             return []
         line = self._open_line()
-        answer = await line.ask(ZonesCall(line.next_number(), names, limit))
-        found: list[ZoneStanding] = answer.zones
-        return found
+        answer = expect(await line.ask(ZonesCall(line.next_number(), names, limit)), Zones)
+        return answer.zones
 
     async def peek_zones(
         self,
@@ -279,61 +291,53 @@ class GrpcService:
         if names is not None and not names:
             return []
         line = self._open_line()
-        answer = await line.ask(PeekCall(line.next_number(), entrypoints, names, limit))
-        found: list[PeekedZone] = answer.zones
-        return found
+        answer = expect(await line.ask(PeekCall(line.next_number(), entrypoints, names, limit)), Peeked)
+        return answer.zones
 
     async def lease_zone(
         self, zone: str, *, lease_ms: int | None = None, worker: str | None = None, request_id: str | None = None
     ) -> ZoneLease | None:
         line = self._open_line()
-        answer = await line.ask(LeaseZoneCall(line.next_number(), zone, lease_ms, worker, request_id))
-        lease: ZoneLease | None = answer.lease
-        return lease
+        answer = expect(await line.ask(LeaseZoneCall(line.next_number(), zone, lease_ms, worker, request_id)), ZoneHeld)
+        return answer.lease
 
     async def heartbeat_zone(self, zone: str, *, token: int) -> ZoneLease:
         line = self._open_line()
-        answer = await line.ask(HeartbeatZoneCall(line.next_number(), zone, token))
-        lease: ZoneLease = answer.lease
-        return lease
+        answer = expect(await line.ask(HeartbeatZoneCall(line.next_number(), zone, token)), ZoneHeld)
+        return expect(answer.lease, ZoneLease)
 
     async def release_zone(self, zone: str, *, token: int) -> None:
         line = self._open_line()
-        await line.ask(ReleaseZoneCall(line.next_number(), zone, token))
+        expect(await line.ask(ReleaseZoneCall(line.next_number(), zone, token)), Done)
 
     async def find(self, job_id: str) -> JobRecord | None:
         line = self._open_line()
-        answer = await line.ask(FindCall(line.next_number(), job_id))
-        job: JobRecord | None = answer.job
-        return job
+        answer = expect(await line.ask(FindCall(line.next_number(), job_id)), Job)
+        return answer.job
 
     async def stats(self) -> Stats:
         line = self._open_line()
-        answer = await line.ask(StatsCall(line.next_number()))
-        stats: Stats = answer.stats
-        return stats
+        answer = expect(await line.ask(StatsCall(line.next_number())), Counted)
+        return answer.stats
 
     async def set_schedule(self, spec: ScheduleSpec) -> Schedule:
         line = self._open_line()
-        answer = await line.ask(SetScheduleCall(line.next_number(), spec))
-        schedule: Schedule = answer.schedules[0]
-        return schedule
+        answer = expect(await line.ask(SetScheduleCall(line.next_number(), spec)), Planned)
+        return answer.schedules[0]
 
     async def schedules(self) -> list[Schedule]:
         line = self._open_line()
-        answer = await line.ask(SchedulesCall(line.next_number()))
-        schedules: list[Schedule] = answer.schedules
-        return schedules
+        answer = expect(await line.ask(SchedulesCall(line.next_number())), Planned)
+        return answer.schedules
 
     async def pause_schedule(self, name: str, *, paused: bool) -> Schedule:
         line = self._open_line()
-        answer = await line.ask(PauseScheduleCall(line.next_number(), name, paused))
-        schedule: Schedule = answer.schedules[0]
-        return schedule
+        answer = expect(await line.ask(PauseScheduleCall(line.next_number(), name, paused)), Planned)
+        return answer.schedules[0]
 
     async def drop_schedule(self, name: str) -> None:
         line = self._open_line()
-        await line.ask(DropScheduleCall(line.next_number(), name))
+        expect(await line.ask(DropScheduleCall(line.next_number(), name)), Done)
 
     # --- Long answers ---
 
@@ -410,7 +414,7 @@ class GrpcService:
             raise await self._stream_broke(channel, error) from None
         except asyncio.CancelledError:
             # gRPC says the same when the server ends the call as cancelled; whoever iterates here was not.
-            if _is_cancelled():
+            if is_cancelled():
                 raise
             raise BrokerUnreachableError(self.address, "it ended the call") from None
         finally:
@@ -453,11 +457,6 @@ class GrpcService:
         if self._tls.server_name is not None:
             options.append(("grpc.ssl_target_name_override", self._tls.server_name))
         return grpc.aio.secure_channel(self.address, self._tls.credentials(), options)
-
-
-def _is_cancelled() -> bool:
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
 
 
 def _ms_from(moment: datetime | None) -> int | None:

@@ -117,13 +117,15 @@ class Door:
         try:
             return await work
         except asyncio.CancelledError:
-            if task not in self._told:
+            # One that its caller left at the same time stays cancelled.
+            if task not in self._told or task.cancelling() > 1:
                 raise
-            task.uncancel()
             raise ClosingError from None
         finally:
             self._patient.discard(task)
-            self._told.discard(task)
+            if task in self._told:
+                self._told.discard(task)
+                task.uncancel()
 
     # --- Those who left ---
 

@@ -124,11 +124,10 @@ class Line:
         except asyncio.CancelledError:
             if call.number in self._pending:
                 self._say(Leave(call.number))
-            elif call.request_id is None and not future.cancelled() and future.exception() is None:
-                self._give_back(future.result().jobs)  # answered, and cancelled before it could be taken
+            elif call.request_id is None and (answered := _result_of(future)) is not None:
+                self._give_back(answered.jobs)  # answered, and cancelled before it could be taken
             raise
-        jobs: list[JobRecord] = answer.jobs
-        return jobs
+        return packets.expect(answer, Jobs).jobs
 
     def _give_back(self, jobs: list[JobRecord]) -> None:
         for job in jobs:
@@ -375,6 +374,13 @@ async def _status_of(stream: Any) -> grpc.aio.AioRpcError:
     return grpc.aio.AioRpcError(
         await stream.code(), await stream.initial_metadata(), await stream.trailing_metadata(), await stream.details()
     )
+
+
+def _result_of(future: asyncio.Future[Any]) -> Jobs | None:
+    if future.cancelled() or future.exception() is not None:
+        return None
+    answer = future.result()
+    return answer if isinstance(answer, Jobs) else None
 
 
 def _weight(call: Call) -> int:

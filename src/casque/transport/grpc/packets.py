@@ -12,6 +12,7 @@ from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
+from casque.errors import UnknownOutcomeError
 from casque.service import Known, Lease, Place, Stats
 from casque.transport.errors import WireError
 from casque.transport.settling import Refused
@@ -258,7 +259,8 @@ class DueCall(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="due")
 
 
 class Leave(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="leave"):
-    """Whoever made the call of this number no longer waits for it. It is still answered, by `Done` at the least."""
+    """The caller of this number no longer waits for the answer. The call still gets one: what became of it, or
+    `Failed` with an unknown outcome if it was cut off."""
 
     number: int
 
@@ -479,6 +481,20 @@ def decode_calls(body: bytes) -> list[Call] | list[Call | Unreadable]:
 
 def decode_answers(body: bytes) -> list[Answer]:
     return _answers.decode(body)
+
+
+def expect(answer: object, kind: type[T]) -> T:
+    """The answer, if it is of the kind that this call has when it was carried out.
+
+    Raises:
+        UnknownOutcomeError: it is the answer to something else, which says nothing about this call.
+    """
+    if type(answer) is not kind:
+        raise UnknownOutcomeError(
+            f"the broker sent an answer of another kind ({type(answer).__name__} for {kind.__name__}); the call may "
+            "have been carried out, so look first"
+        )
+    return answer
 
 
 def _one(entry: msgspec.Raw) -> Call | Unreadable:

@@ -8,7 +8,17 @@ from typing import Any
 from casque.service import Known, Place
 from casque.transport.grpc.client import GrpcService
 from casque.transport.grpc.door import SHARD
-from casque.transport.grpc.packets import AdoptCall, CopyGateCall, CopyZoneCall, DueCall, KnownCall
+from casque.transport.grpc.packets import (
+    AdoptCall,
+    CopyGateCall,
+    CopyZoneCall,
+    Count,
+    Done,
+    DueCall,
+    KnownCall,
+    Knows,
+    expect,
+)
 from casque.types import Gate, ZoneRules
 
 
@@ -22,9 +32,8 @@ class GrpcShard(GrpcService):
 
     async def adopt(self, generation: int, size: int) -> int:
         line = self._open_line()
-        answer = await line.ask(AdoptCall(line.next_number(), generation, size))
-        known: int = answer.count
-        return known
+        answer = expect(await line.ask(AdoptCall(line.next_number(), generation, size)), Count)
+        return answer.count
 
     async def known(
         self,
@@ -35,19 +44,20 @@ class GrpcShard(GrpcService):
         admission: tuple[str, int] | None = None,
     ) -> Known:
         line = self._open_line()
-        answer = await line.ask(KnownCall(line.next_number(), tuple(job_ids), request_id, tuple(places), admission))
-        known: Known = answer.known
-        return known
+        answer = expect(
+            await line.ask(KnownCall(line.next_number(), tuple(job_ids), request_id, tuple(places), admission)), Knows
+        )
+        return answer.known
 
     async def copy_gate(self, gate: Gate, *, entrypoint: str | None, expected: Gate) -> None:
         line = self._open_line()
-        await line.ask(CopyGateCall(line.next_number(), gate, entrypoint, expected))
+        expect(await line.ask(CopyGateCall(line.next_number(), gate, entrypoint, expected)), Done)
 
     async def copy_zone(self, zone: str, rules: ZoneRules, *, expected: ZoneRules) -> None:
         line = self._open_line()
-        await line.ask(CopyZoneCall(line.next_number(), zone, rules, expected))
+        expect(await line.ask(CopyZoneCall(line.next_number(), zone, rules, expected)), Done)
 
     async def has_due(self, entrypoints: tuple[str, ...] | None, zones: tuple[str, ...] | None) -> bool:
         line = self._open_line()
-        answer = await line.ask(DueCall(line.next_number(), entrypoints, zones))
+        answer = expect(await line.ask(DueCall(line.next_number(), entrypoints, zones)), Count)
         return bool(answer.count)

@@ -28,6 +28,14 @@ def as_refusal(error: Exception) -> CasqueError:
     return UnknownOutcomeError(f"the broker failed on this call ({type(error).__name__}); its log says more")
 
 
+def cut_off() -> UnknownOutcomeError:
+    """The answer to a call that was cancelled on the way: by its caller, or under it."""
+    return UnknownOutcomeError(
+        "the call was cut off before its answer was known; it may have been carried out, so repeat it with the same "
+        "request_id, or look first"
+    )
+
+
 async def abort(context: Any, error: CasqueError, *, code: str | None = None) -> NoReturn:
     """End the call with this error."""
     wire = to_wire(error)

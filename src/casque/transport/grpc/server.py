@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import grpc
@@ -10,8 +11,9 @@ from grpc_health.v1 import health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from casque.clock import Clock, Random, SystemClock, system_random
-from casque.errors import InvalidInputError
+from casque.errors import CasqueError, InvalidInputError
 from casque.service import Host
+from casque.tasks import is_cancelled
 from casque.telemetry import logger
 from casque.transport.border import Admit, admit
 from casque.transport.grpc import casque_v1_pb2, osqueue, osqueue_v1_pb2
@@ -19,7 +21,7 @@ from casque.transport.grpc.credentials import server_credentials
 from casque.transport.grpc.door import Door, GrpcLimits
 from casque.transport.grpc.health import OSQUEUE, QUEUE, Health
 from casque.transport.grpc.osqueue import Osqueue
-from casque.transport.grpc.refusals import abort, as_refusal
+from casque.transport.grpc.refusals import abort, as_refusal, cut_off
 from casque.transport.grpc.requests import parser
 from casque.transport.grpc.session import Session
 from casque.transport.grpc.streams import Streams
@@ -181,9 +183,14 @@ class GrpcServer:
 
 def _exchange(door: Door) -> Any:
     async def exchange(_requests: Any, context: Any) -> None:
+        refusal: CasqueError
         try:
             await Session(door, door.enter(context), context).run()
             return
+        except asyncio.CancelledError:
+            if is_cancelled():
+                raise
+            refusal = cut_off()
         except Exception as error:  # noqa: BLE001  every call has an answer
             refusal = as_refusal(error)
         await abort(context, refusal)

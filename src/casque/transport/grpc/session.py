@@ -69,7 +69,7 @@ from casque.transport.grpc.packets import (
     Zones,
     ZonesCall,
 )
-from casque.transport.grpc.refusals import as_refusal
+from casque.transport.grpc.refusals import as_refusal, cut_off
 from casque.transport.grpc.requests import sound
 from casque.transport.settling import refused_among
 from casque.types import JobRecord
@@ -107,6 +107,8 @@ class Session:
         try:
             await asyncio.wait({reading, writing, closing}, return_when=asyncio.FIRST_COMPLETED)
             if reading.done():
+                if reading.cancelled():
+                    raise cut_off()
                 reading.result()
             reading.cancel()
             while self._running and not writing.done():
@@ -205,7 +207,8 @@ class Session:
         except asyncio.CancelledError:
             if self._over:
                 raise
-            answer = Done(call.number)  # its caller left
+            # Its caller left, or what it waited for was called off. Only a verb knows that it was carried out.
+            answer = Failed(call.number, to_wire(cut_off()))
         except Exception as error:  # noqa: BLE001  every call has an answer
             answer = Failed(call.number, to_wire(as_refusal(error)))
         del self._running[call.number]

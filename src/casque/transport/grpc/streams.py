@@ -9,13 +9,14 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from casque.errors import NoLeaderError
+from casque.errors import CasqueError, NoLeaderError
 from casque.service import ArchivedJob, QueueEvent, QueueService
+from casque.tasks import is_cancelled
 from casque.transport.grpc import casque_v1_pb2 as pb
 from casque.transport.grpc import messages, packets
 from casque.transport.grpc.door import STOPPING, Door
 from casque.transport.grpc.messages import given
-from casque.transport.grpc.refusals import abort, as_refusal
+from casque.transport.grpc.refusals import abort, as_refusal, cut_off
 from casque.transport.grpc.requests import sound
 
 T = TypeVar("T")
@@ -81,11 +82,16 @@ class Streams:
 
     async def _answer(self, context: Any, work: Callable[[QueueService], Coroutine[Any, Any, None]]) -> None:
         door = self._door
+        refusal: CasqueError
         try:
             service = door.service(door.enter(context))
             await context.send_initial_metadata(())
             await work(service)
             return
+        except asyncio.CancelledError:
+            if is_cancelled():
+                raise
+            refusal = cut_off()  # an end without an error would be taken for the whole answer
         except Exception as error:  # noqa: BLE001  every call has an answer
             refusal = as_refusal(error)
         await abort(context, refusal)

@@ -11,10 +11,17 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from casque.errors import CasqueError, LeadershipLostError, NotAuthenticatedError, QueueLedError
+from casque.errors import (
+    CasqueError,
+    LeadershipLostError,
+    NotAuthenticatedError,
+    QueueLedError,
+    UnknownOutcomeError,
+)
 from casque.transport.errors import http_status, to_wire
 from casque.transport.http.reading import GoneError
 from casque.transport.http.routes import JSON
+from casque.transport.http.verbs import DONE
 
 T = TypeVar("T")
 
@@ -23,7 +30,9 @@ _encoder = msgspec.json.Encoder()
 
 
 def answer(message: Any) -> Response:
-    return Response(status_code=204) if message is None else Response(_encoder.encode(message), media_type=JSON)
+    """204 only for a verb that says so: a message that is missing is no answer."""
+    assert message is not None, "a verb without an answer"
+    return Response(status_code=204) if message is DONE else Response(_encoder.encode(message), media_type=JSON)
 
 
 class Told(Response):
@@ -67,6 +76,7 @@ async def unless_gone(request: Request, call: Coroutine[Any, Any, T]) -> T:
 
     Raises:
         GoneError: it left.
+        UnknownOutcomeError: the call was cancelled, and not by its client.
     """
     calling = asyncio.create_task(call)
     gone = asyncio.create_task(_gone(request))
@@ -74,6 +84,8 @@ async def unless_gone(request: Request, call: Coroutine[Any, Any, T]) -> T:
         await asyncio.wait({calling, gone}, return_when=asyncio.FIRST_COMPLETED)
         if not calling.done():
             raise GoneError
+        if calling.cancelled():
+            raise UnknownOutcomeError("the call was cut off before its answer was known; it may have been carried out")
         return calling.result()
     finally:
         gone.cancel()

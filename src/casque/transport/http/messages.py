@@ -15,7 +15,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from casque import checks, cron
 from casque.codec.archive import archived_try
 from casque.codec.staged import ADMITTED_PARTS_MAX, KEY_PATTERN, PART_BYTES_MAX, PART_JOBS_MAX
-from casque.codec.stored import from_ms, to_ms
+from casque.codec.stored import to_ms
 from casque.errors import InvalidInputError
 from casque.service import ArchivedAttempt
 from casque.transport.border import DEFAULT_LIMITS
@@ -36,6 +36,7 @@ from casque.types import (
     ZoneLease,
     ZoneRules,
     ZoneStanding,
+    from_ms,
 )
 
 INT64_MAX = 2**63 - 1

@@ -81,7 +81,8 @@ def _operation(route: Route, body: dict[str, Any] | None, answer: dict[str, Any]
     if parameters := [*_path(route), *_query(route), *_headers(route)]:
         operation["parameters"] = parameters
     if body is not None:
-        operation["requestBody"] = {"required": not route.body_optional, "content": {JSON: {"schema": body}}}
+        # Where `body_optional`, no bytes do as well, but not without a Content-Type, which a schema cannot say.
+        operation["requestBody"] = {"required": True, "content": {JSON: {"schema": body}}}
     operation["responses"] = _success(route, answer) | _refusals(route)
     return operation
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
 from datetime import timedelta
 from email.utils import formatdate
@@ -16,7 +16,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route as Served
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from casque.clock import Clock, Random, SystemClock, system_random
 from casque.errors import CasqueError, InvalidInputError, NotAuthenticatedError, UnknownOutcomeError
@@ -27,6 +27,7 @@ from casque.telemetry.metrics import CONTENT_TYPE, Metrics
 from casque.transport.border import Admit, admit
 from casque.transport.http import streams
 from casque.transport.http.answering import Told, answer, refusal, unless_gone
+from casque.transport.http.browsers import BrowserRules, is_preflight
 from casque.transport.http.messages import Jobs
 from casque.transport.http.monitoring import Gauges, is_ready, told
 from casque.transport.http.network import Connection, QuietServer, bound
@@ -65,6 +66,9 @@ class HttpServer:
     `/healthz`, `/readyz`, `/metrics` and the description need no token; `guarded` asks one for `/metrics` and
     `/readyz` as well.
 
+    `hosts` are names by which clients call this server, besides `localhost`, IP addresses and the name it listens on;
+    `origins` are sites whose pages may call it.
+
     >>> import asyncio
     >>> from casque.testing.hosting import leading
     >>> from casque.transport.http.client import HttpService
@@ -89,6 +93,8 @@ class HttpServer:
         metrics: Metrics | None = None,
         settings: QueueSettings = DEFAULTS,
         guarded: bool = False,
+        hosts: Sequence[str] = (),
+        origins: Sequence[str] = (),
         body_max: int = BODY_MAX,
         wait_max: timedelta = timedelta(seconds=50),
         keep_alive: timedelta = timedelta(seconds=15),
@@ -100,6 +106,7 @@ class HttpServer:
         self._admit = admit
         self._tls = tls
         self._guarded = guarded
+        self._browsers = BrowserRules([*_names(listen), *hosts], origins, tls=tls is not None)
         self._body_max = body_max
         self._quiet_s = keep_alive.total_seconds()
         self._clock = clock or SystemClock()
@@ -186,7 +193,27 @@ class HttpServer:
         ]
         app = Starlette(routes=served, exception_handlers={HTTPException: self._no_such_route})
         app.router.redirect_slashes = False
-        return self._by_raw_path(app)
+        return self._unless_of_a_page(self._by_raw_path(app))
+
+    def _unless_of_a_page(self, app: ASGIApp) -> ASGIApp:
+        """Refuses what a web page makes a browser send; before anything else, so that it holds for every path."""
+        rules = self._browsers
+
+        async def checked(scope: Scope, receive: Receive, send: Send) -> None:
+            if (problem := rules.problem_with(scope)) is not None:
+                # The body is not read: this connection is of no use any more.
+                refused = refusal(InvalidInputError(problem), path="", status=403, headers={"Connection": "close"})
+                await refused(scope, receive, send)
+                return
+            headers = rules.cross_origin_headers(scope)
+            if not headers:
+                await app(scope, receive, send)
+            elif is_preflight(scope):
+                await Response(status_code=204, headers=_decoded(headers))(scope, receive, send)
+            else:
+                await app(scope, receive, _adding(headers, send))
+
+        return checked
 
     def _by_raw_path(self, app: ASGIApp) -> ASGIApp:
         """Matches routes on the path as it was sent: decoded, an id with a slash would look like two segments."""
@@ -304,6 +331,25 @@ class HttpServer:
         what = f"{request.method} {request.scope['path']}"
         problem = InvalidInputError(f"there is no {what} here; /openapi.json says what there is")
         return refusal(problem, path="", status=error.status_code, headers=dict(error.headers or {}))
+
+
+def _names(listen: str) -> list[str]:
+    """The name that it listens on, if it is one."""
+    host = listen.rpartition(":")[0]
+    return [host] if host and not host.startswith("[") else []
+
+
+def _decoded(headers: list[tuple[bytes, bytes]]) -> dict[str, str]:
+    return {name.decode("latin-1"): value.decode("latin-1") for name, value in headers}
+
+
+def _adding(headers: list[tuple[bytes, bytes]], send: Send) -> Send:
+    async def sending(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            message["headers"] = [*message["headers"], *headers]
+        await send(message)
+
+    return sending
 
 
 async def _streamed(request: Request, pieces: AsyncGenerator[bytes], media: str) -> Response:

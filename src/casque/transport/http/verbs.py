@@ -14,7 +14,7 @@ from msgspec import UNSET, UnsetType
 
 from casque import checks
 from casque.clock import Clock, Random, new_id
-from casque.errors import InvalidInputError, JobNotFoundError
+from casque.errors import InvalidInputError, JobNotFoundError, UnknownOutcomeError
 from casque.service import Lease, Outcome, QueueService, Stats
 from casque.settings import QueueSettings, milliseconds
 from casque.transport.errors import to_wire
@@ -76,6 +76,13 @@ class Call(msgspec.Struct, frozen=True):
     last_event_id: str | None = None
 
 
+class Done(msgspec.Struct, frozen=True):
+    """The answer of a verb that has nothing to say but that it was carried out. No answer at all is a bug."""
+
+
+DONE = Done()
+
+
 class Verbs:
     """One method per route. `leaving` is set when the server stops: nobody waits for a job any longer then."""
 
@@ -127,36 +134,48 @@ class Verbs:
 
     async def claim(self, call: Call) -> Jobs:
         asked: Claim = call.body
-        claiming = asyncio.ensure_future(
-            call.service.dequeue(
-                entrypoints=checks.entrypoints(asked.entrypoints),
-                limit=asked.limit,
-                lease_ms=None if asked.lease is None else max(1, checks.span_ms("lease", asked.lease)),
-                worker=None if asked.worker is None else checks.name("worker", asked.worker, checks.NAME_MAX),
-                wait_s=min(asked.wait, self._wait_max_s),
-                request_id=call.request_id,
-                zones=checks.zones(asked.zones),
-                zone_lease=_shown(asked),
-            )
-        )
+        claiming = asyncio.ensure_future(self._dequeue(call, min(asked.wait, self._wait_max_s)))
         try:
-            return _jobs(await self._until_leaving(claiming))
+            claimed = await self._until_leaving(claiming)
+            if claimed is None:
+                # Called off. It may have claimed jobs at the last moment, which are this caller's under its key.
+                claimed = [] if call.request_id is None else await self._dequeue(call, 0.0)
+            return _jobs(claimed)
         except asyncio.CancelledError:
             # The client left. A claim that is not made yet is given back by the queue; one that is made, here.
-            if not claiming.cancelled() and claiming.exception() is None:
+            if claiming.done() and not claiming.cancelled() and claiming.exception() is None:
                 await self.unclaim(call, _jobs(claiming.result()))
             raise
 
-    async def _until_leaving(self, claiming: asyncio.Future[list[JobRecord]]) -> list[JobRecord]:
-        """Its answer, or none if the server stops first."""
+    async def _dequeue(self, call: Call, wait_s: float) -> list[JobRecord]:
+        asked: Claim = call.body
+        return await call.service.dequeue(
+            entrypoints=checks.entrypoints(asked.entrypoints),
+            limit=asked.limit,
+            lease_ms=None if asked.lease is None else max(1, checks.span_ms("lease", asked.lease)),
+            worker=None if asked.worker is None else checks.name("worker", asked.worker, checks.NAME_MAX),
+            wait_s=wait_s,
+            request_id=call.request_id,
+            zones=checks.zones(asked.zones),
+            zone_lease=_shown(asked),
+        )
+
+    async def _until_leaving(self, claiming: asyncio.Future[list[JobRecord]]) -> list[JobRecord] | None:
+        """Its answer, or None if the server stops first.
+
+        Raises:
+            UnknownOutcomeError: it was cancelled, and not from here.
+        """
         leaving = asyncio.ensure_future(self._leaving.wait())
         try:
             await asyncio.wait((claiming, leaving), return_when=asyncio.FIRST_COMPLETED)
+            if claiming.cancelled():
+                raise UnknownOutcomeError("the claim was cut off; repeat it with the same Idempotency-Key")
         finally:
             leaving.cancel()
             claiming.cancel()
             await asyncio.gather(claiming, leaving, return_exceptions=True)
-        return [] if claiming.cancelled() else claiming.result()
+        return None if claiming.cancelled() else claiming.result()
 
     async def unclaim(self, call: Call, claimed: Jobs) -> None:
         """Nobody heard of these claims: the jobs go back, so that others need not wait for the leases to run out."""
@@ -164,10 +183,11 @@ class Verbs:
             for job in claimed.jobs:
                 await call.service.give_back(job.id, token=job.token)
 
-    async def ack(self, call: Call) -> None:
+    async def ack(self, call: Call) -> Done:
         asked: AckRequest = call.body
         result = given_bytes("result", asked.result, asked.result_text, asked.result_json)
         await call.service.ack(call.job_id, token=asked.token, result=result, request_id=call.request_id)
+        return DONE
 
     async def nack(self, call: Call) -> MaybeJob:
         asked: NackRequest = call.body
@@ -228,14 +248,16 @@ class Verbs:
             ]
         )
 
-    async def give_back(self, call: Call) -> None:
+    async def give_back(self, call: Call) -> Done:
         asked: GiveBackRequest = call.body
         await call.service.give_back(call.job_id, token=asked.token)
+        return DONE
 
     # --- Managing ---
 
-    async def cancel(self, call: Call) -> None:
+    async def cancel(self, call: Call) -> Done:
         await call.service.cancel(call.job_id, request_id=call.request_id)
+        return DONE
 
     async def retry(self, call: Call) -> MaybeJob:
         return _maybe(await call.service.retry(call.job_id, request_id=call.request_id))
@@ -276,18 +298,21 @@ class Verbs:
     async def resume_schedule(self, call: Call) -> ScheduleOf:
         return to_schedule(await call.service.pause_schedule(call.job_id, paused=False))
 
-    async def drop_schedule(self, call: Call) -> None:
+    async def drop_schedule(self, call: Call) -> Done:
         await call.service.drop_schedule(call.job_id)
+        return DONE
 
-    async def set_gate(self, call: Call) -> None:
+    async def set_gate(self, call: Call) -> Done:
         asked: GateRequest = call.body
         entrypoint = None if asked.entrypoint is None else checks.entrypoint(asked.entrypoint)
         await call.service.set_gate(asked.gate, entrypoint=entrypoint, request_id=call.request_id)
+        return DONE
 
-    async def set_zone(self, call: Call) -> None:
+    async def set_zone(self, call: Call) -> Done:
         asked: ZoneRequest = call.body
         rules = ZoneRules(asked.weight, asked.running_max, asked.per_second, asked.paused)
         await call.service.set_zone(checks.zone(asked.zone), rules, request_id=call.request_id)
+        return DONE
 
     async def lease_zone(self, call: Call) -> MaybeZoneLease:
         asked: ZoneLeaseRequest = call.body
@@ -303,9 +328,10 @@ class Verbs:
         asked: ZoneToken = call.body
         return to_zone_lease(await call.service.heartbeat_zone(checks.zone(asked.zone), token=asked.token))
 
-    async def release_zone(self, call: Call) -> None:
+    async def release_zone(self, call: Call) -> Done:
         asked: ZoneToken = call.body
         await call.service.release_zone(checks.zone(asked.zone), token=asked.token)
+        return DONE
 
     # --- Looking ---
 

@@ -1,0 +1,28 @@
+"""`python -m casque.testing.chaos.operator ORDERS`: looks at jobs, and cancels some of its own."""
+
+from __future__ import annotations
+
+from casque.clock import Random, SystemClock
+from casque.testing.chaos.actor import Orders, run
+from casque.testing.chaos.caller import Caller
+from casque.testing.history.call import Wish
+
+CANCELS = 0.3
+LOOKS = 3
+
+_CLOCK = SystemClock()
+
+
+async def operate(caller: Caller, orders: Orders, rng: Random, name: str) -> None:
+    """A job of its own, looked at a few times while others may claim and finish it, and perhaps cancelled."""
+    await caller.enqueue([Wish(name)])
+    for _ in range(LOOKS):
+        if caller.known:
+            await caller.find(rng.choice(caller.known[-5:]))
+    if caller.known and rng.random() < CANCELS:
+        await caller.cancel(rng.choice(caller.known[-3:]))
+    await _CLOCK.sleep(1 / orders.per_second)
+
+
+if __name__ == "__main__":
+    run(operate)
