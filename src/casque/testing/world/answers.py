@@ -82,6 +82,8 @@ class Answers:
             )
         if request.possible:
             return  # the same request was sent elsewhere too
+        if isinstance(error, InvalidInputError) and not h.remembers(request):
+            return  # its id was forgotten, and another request has it now
         h.demand(
             not request.effects,
             Invariant.ABSENT,
@@ -136,6 +138,11 @@ class Answers:
                 job_id in h.fates, Invariant.DURABLE, lambda: f"{request} was answered {ids}, and one is not stored"
             )
             own = request.effects.get(index)
+            h.demand(
+                not request.borrowed or own is not None,
+                Invariant.DURABLE,
+                lambda: f"{request} was answered {ids}, which another request with that id has added",
+            )
             h.demand(
                 own is None or own == job_id or not h.remembers(request),
                 Invariant.ONE_EFFECT,

@@ -20,7 +20,7 @@ from casque.state import State
 from casque.storage.port import Stored
 from casque.testing.world import calendar
 from casque.testing.world.history import History
-from casque.testing.world.limits import LIMITS, WRITERS_MAX, scaled
+from casque.testing.world.limits import FORGETFUL, KEPT_MS, LIMITS, REQUESTS_MAX, WRITERS_MAX, forgetful, scaled
 from casque.testing.world.onlooker import DocumentOnlooker, LogOnlooker, Onlooker, staged_among
 
 TRIES_MAX = 3
@@ -53,6 +53,8 @@ class Layout:
     """Whether the queue is a ring of shards, which somebody resizes."""
     skew_max_s: float = 3600.0
     """Wall clocks are never farther apart, whatever the weather."""
+    forgetful: bool = False
+    """Whether few requests are remembered, and for a short time."""
     hurried: Mapping[str, Any] = field(default_factory=dict)
     """What happens sooner or later here than in other worlds."""
     duration_s: float = 8.0
@@ -138,8 +140,9 @@ DOCUMENT = Layout(
     _document_collected,
     {"layout": "document"},
     followed=False,
+    forgetful=True,
 )
-LOG = Layout("log", _recover_log, LogOnlooker, _log_leader, _log_collected, {"layout": "log"})
+LOG = Layout("log", _recover_log, LogOnlooker, _log_leader, _log_collected, {"layout": "log"}, forgetful=True)
 LED = Layout(
     "led", _recover_log, LogOnlooker, _log_leader, _log_collected, {"layout": "log"}, led=True, duration_s=16.0
 )
@@ -175,9 +178,8 @@ RING = Layout(
     {"layout": "log"},
     followed=False,
     ring=True,
-    skew_max_s=0.3,
     hurried={
-        "casque.ring.building.SETTLED_MS": SETTLED_MS,
+        "casque.ring.forgetting.SETTLED_MS": SETTLED_MS,
         "casque.ring.shards.LOOK_MS": 500,
         "casque.journal.log.solitude.ALONE_COMMITS": 12,
         "casque.journal.log.pace.SNAPSHOT_SEGMENTS": 20,
@@ -197,7 +199,6 @@ LED_RING = Layout(
     served=True,
     followed=False,
     ring=True,
-    skew_max_s=0.3,
     hurried={**RING.hurried, "casque.client.remote_shard.AWAY_MS": 150},
     duration_s=14.0,
 )
@@ -229,6 +230,16 @@ HURRIED: dict[str, Any] = {
 }
 """What takes hundreds of commits or minutes elsewhere happens all the time here, and what is limited to thousands
 reaches its limit."""
+FORGETFUL_TOO: dict[str, Any] = {
+    "casque.journal.document.Limits": forgetful,
+    "casque.journal.document.REQUESTS_MAX": REQUESTS_MAX,
+    "casque.journal.log.replica.Limits": forgetful,
+    "casque.engine.request_watch.KEPT_MS": KEPT_MS,
+    "casque.testing.world.layout.LIMITS": FORGETFUL,
+    "casque.testing.world.onlooker.LIMITS": FORGETFUL,
+}
+"""Where only those requests have an id that somebody repeats. Behind brokers all have one, and they are repeated
+for as long as it takes."""
 LAYOUTS = {layout.name: layout for layout in (DOCUMENT, LOG, LED, LED_DOCUMENT, RING, SERVED, LED_RING)}
 
 
@@ -236,7 +247,7 @@ LAYOUTS = {layout.name: layout for layout in (DOCUMENT, LOG, LED, LED_DOCUMENT, 
 def hurried(layout: Layout) -> Iterator[None]:
     """Snapshots, collection and changes of who may write, every few commits."""
     before: list[tuple[ModuleType, str, Any]] = []
-    for path, value in {**HURRIED, **layout.hurried}.items():
+    for path, value in {**HURRIED, **layout.hurried, **(FORGETFUL_TOO if layout.forgetful else {})}.items():
         module_name, _, name = path.rpartition(".")
         module = import_module(module_name)
         before.append((module, name, getattr(module, name)))

@@ -27,6 +27,7 @@ from casque.service import QueueService
 from casque.state import State
 from casque.storage.below import StoreBelow
 from casque.storage.port import Store
+from casque.testing.claimable import unclaimable
 from casque.testing.world.broker import ANYBODY, SimulatedBroker
 from casque.testing.world.clock import LifeClock, MachineClock
 from casque.testing.world.crew import Crew
@@ -140,6 +141,8 @@ class Life:
         self.direct: DirectCommit | None = None
         self.small = self._small_queue(self.line)
         self._opened = False
+        self._looked: dict[int, int] = {}
+        """Of each state that it has held, the position up to which it was asked what can be claimed."""
         self._stagings = 0
         self._visitors = 0
         self._crew = Crew(self)
@@ -405,6 +408,10 @@ class Life:
                 Invariant.SAME_STATE,
                 lambda: f"{self.name} holds another state of position {state.position} than the store",
             )
+            if not state.events and self._looked.get(id(state)) != state.position:
+                self._looked[id(state)] = state.position
+                problem = unclaimable(state, self.clock.wall_ms())
+                history.demand(problem is None, Invariant.CLAIMABLE, lambda: f"{self.name}: {problem}")
 
 
 class Visitor:

@@ -41,10 +41,12 @@ class Fault(StrEnum):
     OUTAGE = "outage"
     """For a while the store refuses every write of a node, and says so."""
     CLOCK_JUMP = "clock jump"
-    CLOCK_STEP = "clock step"
-    """A wall clock is minutes off until somebody notices, often when a process begins or takes over."""
     POWER = "power failure"
     """Every process dies at once, and with them what was not synced."""
+    FAILOVER_STEP = "clock step on failover"
+    """A process dies, and whoever takes over has a clock that is minutes ahead."""
+    CLOCK_STEP = "clock step"
+    """A wall clock is minutes off until somebody notices, often when a process begins or takes over."""
     CALLER_LEFT = "caller left"
     CUT = "connection cut"
     """Between a caller and a broker, or two brokers: each side finds out by itself."""
@@ -159,9 +161,6 @@ BRUTAL = Profile(
     skew_s=20.0,
     drift=0.1,
 )
-ROLLING = replace(CALM, name="rolling", every_s={Fault.CLOSE: 4.0})
-"""Nothing goes wrong, but processes are stopped cleanly and started again all the time."""
-STEPS = replace(CALM, name="steps", every_s={Fault.CLOCK_STEP: 3.0, Fault.CRASH: 10.0})
 DISK = Profile(
     name="disk",
     writes={Fault.UNSYNCED: 0.15, Fault.THROTTLED: 0.05},
@@ -171,4 +170,7 @@ DISK = Profile(
     skew_s=1.0,
 )
 """Local files on a disk that fails to sync, in a machine whose power fails. Half of the later syncs fail, too."""
-PROFILES = {profile.name: profile for profile in (CALM, ROUGH, BRUTAL, ROLLING, STEPS, DISK)}
+ROLLING = replace(CALM, name="rolling", every_s={Fault.CLOSE: 4.0})
+"""Nothing goes wrong, but processes are stopped cleanly and started again all the time."""
+STEPS = replace(CALM, name="steps", every_s={Fault.CLOCK_STEP: 3.0, Fault.CRASH: 10.0})
+PROFILES = {profile.name: profile for profile in (CALM, ROUGH, BRUTAL, DISK, ROLLING, STEPS)}

@@ -163,24 +163,35 @@ class RingSteps:
     def _batch_changed(self, key: str, body: bytes) -> None:
         h, batch, before = self._history, msgspec.json.decode(body, type=Batch), self._batches.get(key)
         self._batches[key] = batch
-        last = Batch(batch.source, -1, done=True) if before is None else before
-        if batch.refused >= 0 and batch.batch == last.batch:
-            h.demand(
-                last.done and not h.requests[batch.refused].effects,
-                Invariant.ADMITTED,
-                lambda: f"{h.requests[batch.refused]} is refused, after {last}",
-            )
+        if batch.refused >= 0 and batch.refused != (-1 if before is None else before.refused):
+            self._batch_refused(batch, before)
             return
         request = h.requests[batch.batch]
         h.demand(
-            batch.source == request.source and (last.batch < batch.batch if last.done else last.batch == batch.batch),
+            batch.source == request.source
+            and (before is None or (before.batch < batch.batch if before.done else before.batch == batch.batch)),
             Invariant.ADMITTED,
-            lambda: f"the batch {last} became {batch}",
+            lambda: f"the batch {before} became {batch}",
         )
         h.demand(
             not batch.done or (batch.jobs == len(request.effects) and batch.jobs + batch.skipped == request.items),
             Invariant.ADMITTED,
             lambda: f"{request} is done as {batch}, and brought {request.effects}",
+        )
+
+    def _batch_refused(self, batch: Batch, before: Batch | None) -> None:
+        """Nothing else has changed, and nothing of it has come."""
+        h, request = self._history, self._history.requests[batch.refused]
+        last = Batch(batch.source, -1, done=True) if before is None else before
+        h.demand(
+            last.done and batch == msgspec.structs.replace(last, writer=batch.writer, refused=batch.refused),
+            Invariant.ADMITTED,
+            lambda: f"the batch {before} became {batch}",
+        )
+        h.demand(
+            not request.effects,
+            Invariant.ABSENT,
+            lambda: f"{request} is refused, and brought {request.effects}",
         )
 
     def _check_not_needed(self, key: str) -> None:

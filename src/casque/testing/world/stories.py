@@ -10,6 +10,7 @@ from casque.state import (
     Cancelled,
     Claimed,
     Crashed,
+    Declined,
     Died,
     Expired,
     Nacked,
@@ -59,7 +60,7 @@ class Stories:
                 case Quarantined(job_id=job_id, error=error):
                     finished.append(self.tries[job_id])
                     self._ended(job_id, segment.at, Ending.CRASHED, error)
-                case Returned(job_id=job_id) | Snoozed(job_id=job_id):
+                case Returned(job_id=job_id) | Snoozed(job_id=job_id) | Declined(job_id=job_id):
                     del self._claims[job_id]
                 case Acked(job_id=job_id) | Cancelled(job_id=job_id) | Withdrawn(job_id=job_id):
                     finished.append(self._over(job_id))
