@@ -77,18 +77,6 @@ def cancelled_calls_answered_as_done(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Session, "_serve", trusting)
 
 
-def answers_given_to_whoever_waits_longest(patch: pytest.MonkeyPatch) -> None:
-    answered = Line._answered
-
-    def mixed_up(self: Line, answer: Answer) -> None:
-        first = next(iter(self._pending), None)
-        if first is not None and type(answer) is Done:
-            answer = Done(first)
-        answered(self, answer)
-
-    patch.setattr(Line, "_answered", mixed_up)
-
-
 def calls_lost_with_their_connection_called_failed(patch: pytest.MonkeyPatch) -> None:
     def perhaps_done(self: Line, ending: CasqueError | None) -> CasqueError:
         return BrokerUnreachableError(self._address, str(ending))

@@ -206,7 +206,6 @@ SERVICES = [
     (served_mutations.request_ids_lost_on_the_wire, SERVED, CUT_OFF, Invariant.ABSENT, 1),
     (served_mutations.tokens_lost_on_the_wire, SERVED, CALM, Invariant.TOKENS, 1),
     (served_mutations.answered_before_it_was_asked_of_the_queue, SERVED, CALM, Invariant.DURABLE, 1),
-    (served_mutations.answers_given_to_whoever_waits_longest, SERVED, CALM, Invariant.DURABLE, 1),
     (served_mutations.calls_lost_with_their_connection_called_failed, SERVED, BRUTAL, Invariant.ABSENT, 1),
     (served_mutations.cancelled_calls_answered_as_done, LED_RING, ROLLING, Invariant.DURABLE, 1),
     (served_mutations.calls_served_by_whatever_shard_is_led, LED_RING, CALM, Invariant.EXPECTED, 1),

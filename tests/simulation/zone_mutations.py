@@ -79,7 +79,10 @@ def snapshots_forget_leases_of_zones(patch: pytest.MonkeyPatch) -> None:
 
 
 def zones_that_are_leased_and_empty_count_as_gone(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Places, "has", lambda self, zone: zone in self.zones)
+    def holds(self: Places, name: str, *, is_zone: bool) -> bool:
+        return name in (self.zones if is_zone else self.keys)
+
+    patch.setattr(Places, "holds", holds)
 
 
 # --- Large payloads ---
