@@ -68,6 +68,7 @@ class Knowledge:
         self.leases: list[tuple[str, int]] = []
         self.orders = Orders()
         """What tenants call their jobs."""
+        self.zone_leases: list[ZoneLease] = []
         self.doubtful: list[Request] = []
         """Requests with an id whose outcome is in doubt: to be asked again, here or elsewhere."""
 
@@ -198,9 +199,15 @@ class Crew:
 
     async def _hold_zones(self) -> None:
         """Somebody takes a zone for itself, works on its jobs, and lets it go, or forgets to."""
-        rng = self._rng
+        rng, known = self._rng, self._world.known
         while await self._pause(1.5):
             lease = await self._ask(self._lease_zone_request(rng.choice(self._zones)))
+            if lease is not None:
+                known.zone_leases.append(lease)
+            elif known.zone_leases and rng.random() < 0.4:
+                # Somebody acts on a lease that it heard of once.
+                old = rng.choice(known.zone_leases[-REMEMBERED:])
+                await self._ask(self._on_zone(rng.choice((Verb.BEAT_ZONE, Verb.BEAT_ZONE, Verb.RELEASE_ZONE)), old))
             while lease is not None and not self._world.healed and rng.random() < 0.7:
                 for job_id, token in await self._ask(self._held_dequeue_request(lease)) or ():
                     await self._work_on(job_id, token)
