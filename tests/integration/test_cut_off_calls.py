@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
@@ -11,6 +12,7 @@ from typing import Any, cast
 import grpc
 import pytest
 
+from casque.client.loop_thread import LoopThread, result_of
 from casque.client.queue import DEFAULTS
 from casque.client.remote import RemoteQueue, RemoteService
 from casque.clock import SystemClock, system_random, yield_once
@@ -181,6 +183,23 @@ async def test_closing_a_remote_queue_answers_those_who_wait_for_its_leader() ->
         answers = await asyncio.gather(*calls, return_exceptions=True)
     assert [type(answer) for answer in answers] == [QueueClosedError] * 3
     assert not any(call.cancelled() for call in calls)
+
+
+def test_a_blocking_call_whose_loop_ends_has_an_unknown_outcome() -> None:
+    thread = LoopThread("ends")
+    begun = threading.Event()
+
+    async def never() -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    call = thread.begin(never())
+    begun.wait()
+
+    thread.end()
+
+    with pytest.raises(UnknownOutcomeError):
+        result_of(call)
 
 
 # --- A stop at every step of a session ---
