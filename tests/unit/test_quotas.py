@@ -16,9 +16,12 @@ def test_a_place_that_was_given_back_can_be_taken_again() -> None:
     with places.taken("a"), places.taken("a"):
         with pytest.raises(LimitReachedError, match="calls from one address: the broker allows 2"), places.taken("a"):
             pass
-        with places.taken("b"):
-            with pytest.raises(LimitReachedError, match="calls of all callers: the broker allows 3"), places.taken("c"):
-                pass
+        with (
+            places.taken("b"),
+            pytest.raises(LimitReachedError, match="calls of all callers: the broker allows 3"),
+            places.taken("c"),
+        ):
+            pass
     with places.taken("a"):
         assert places.counts.total == 1
     assert places.counts.names() == 0
