@@ -29,7 +29,7 @@ from casque.cli.running import (
 )
 from casque.client.changes import changes_from
 from casque.client.queue import DEFAULTS
-from casque.client.reaching import TOKEN_VARIABLE
+from casque.client.reaching import peer_token
 from casque.clock import SystemClock
 from casque.codec.head import KEY, read_layout
 from casque.errors import CasqueError, CorruptQueueError, InvalidInputError
@@ -110,6 +110,12 @@ def serve(
             help="A site whose web pages may call the HTTP port, such as https://admin.example.com; may be repeated.",
         ),
     ] = None,
+    http_limit: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--http-limit", metavar="NAME=NUMBER", help="A limit of the HTTP port, such as streams=10; may be repeated."
+        ),
+    ] = None,
     insecure: Annotated[
         bool, typer.Option("--insecure", help="Listen to a network without TLS or without tokens.")
     ] = False,
@@ -142,7 +148,8 @@ def serve(
     share of the shards, and answers for all of them.
 
     Any number may run on one queue, on any machines; only the bucket connects them. Clients find the leader by
-    themselves. The brokers of a ring also call each other, with the token in CASQUE_TOKEN where tokens are asked for.
+    themselves. The brokers of a ring also call each other, with the token in CASQUE_PEER_TOKEN where tokens are
+    asked for.
 
     SIGTERM and Ctrl-C stop it cleanly: it takes no more calls, finishes what it has, and resigns, so that another takes
     over at once. A second one stops it on the spot.
@@ -153,6 +160,7 @@ def serve(
 
     def options() -> ServeOptions:
         from casque.app import ServeOptions
+        from casque.transport.http.limits import HttpLimits
 
         place = find_place(url, queue, option)
         limits, grpc_limits = _limits(limit or [])
@@ -169,6 +177,7 @@ def serve(
             guarded=guarded,
             allow_hosts=tuple(allow_host or ()),
             allow_origins=tuple(allow_origin or ()),
+            http_limits=HttpLimits.parse(http_limit or []),
             layout=layout.value,
             store_options=place.options,
             queue=settings_from(setting or [], place.changes()),
@@ -350,7 +359,7 @@ def _peers(cert: Path | None, key: Path | None, ca: Path | None) -> Peers:
     from casque.app import Peers
     from casque.transport.grpc.credentials import ClientTls
 
-    token = os.environ.get(TOKEN_VARIABLE)
+    token = peer_token()
     if cert is None or key is None:
         return Peers(token=token)
     try:

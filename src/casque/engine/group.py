@@ -9,14 +9,15 @@ from typing import Any
 
 from casque.clock import Clock, Random, Timer, yield_once
 from casque.engine.committer import Committer
-from casque.engine.operation import Look, Operation
+from casque.engine.operation import Look, Operation, UnexpectedError
 from casque.engine.pulse import Pulse
 from casque.engine.reaper import TICK_MS, Reaper
 from casque.engine.ticker import APART_MS, LOOK_MS, Ticker
+from casque.engine.visit import Visit
 from casque.engine.waiting import Parked, Waiting
 from casque.errors import CasqueError, QueueClosedError, UnknownOutcomeError
 from casque.settings import QueueSettings, milliseconds
-from casque.state import Admit, Command, Dequeue, Expire, GiveBack, State
+from casque.state import Admit, Command, Dequeue, Expire, GiveBack, State, Watch
 from casque.telemetry import logger
 
 log = logger("engine")
@@ -40,6 +41,8 @@ class GroupCommit:
         self._clock = clock
         self._rng = rng
         self._reaper = Reaper(clock, rng, settings.lease_ms)
+        self._visit = Visit(clock)
+        self._only_looked = True
         self._ticker = Ticker()
         self._apart_ms: int | None = None
         self._pending: deque[Operation] = deque()
@@ -75,6 +78,7 @@ class GroupCommit:
         # Leases that were left behind are watched from now on, whoever has taken note of them before.
         self._committer.news()
         self._reaper.resync(self._committer.state)
+        self._visit.begin(self._committer.state)
         self._task = asyncio.create_task(self._run(), name="casque group commit")
         self._wake.set()
 
@@ -117,6 +121,10 @@ class GroupCommit:
             await self._committer.beat()
         except CasqueError as error:
             beat.set_exception(error)
+        except Exception as error:
+            log.exception("a sign of life failed unexpectedly; the queue is read again")
+            self._committer.begin_anew()
+            beat.set_exception(error)
         except BaseException as error:
             beat.set_exception(_unfinished(error))
             raise
@@ -130,10 +138,22 @@ class GroupCommit:
             await asyncio.wait({self._maintenance})
         if self._failed:
             return
+        await self._tell_of_visit()
         try:
             await self._committer.wind_up()
         except CasqueError as error:
             log.warning("finished jobs could not be archived; whoever opens the queue next does it: %s", error)
+
+    async def _tell_of_visit(self) -> None:
+        """Record what this process saw of leases whose holders may be dead, for those who come after it."""
+        state = self._committer.known
+        if state is None or self._only_looked or self._committer.leads:
+            return
+        if seen := self._visit.worth_telling(state):
+            try:
+                await self._committer.commit(lambda state, now_ms: state.execute(Watch(seen), now_ms))
+            except CasqueError as error:
+                log.debug("what was seen of %d leases could not be recorded: %s", len(seen), error)
 
     # --- Calls ---
 
@@ -187,6 +207,8 @@ class GroupCommit:
     def _admit(self, operation: Operation) -> asyncio.Future[Any]:
         self._working()
         assert operation.future is not None
+        if operation.command is not None:
+            self._only_looked = False
         self._pending.append(operation)
         self._wake.set()
         return operation.future
@@ -208,6 +230,7 @@ class GroupCommit:
                 await self._wake.wait()
                 self._wake.clear()
                 self._reaper.awake()
+                self._visit.awake()
                 while self._pending or self._beat is not None or self._something_is_due():
                     if self._pending or self._beat is None:
                         await self._turn(self._take())
@@ -221,7 +244,7 @@ class GroupCommit:
                     self._maintain()
                 self._set_timer()
         except Exception as error:
-            # A broken invariant or a bug: nobody may be left hanging, and nothing more may be written.
+            # A bug in the loop itself, which its turns cannot have: nobody may be left hanging.
             log.exception("the commit loop failed; the queue is closed")
             ending = error
             self._failed = True
@@ -258,11 +281,21 @@ class GroupCommit:
             self._reaper.acted_on(expired, self._committer.state)
         except CasqueError as error:
             self._turn_failed(batch, error, asked=asked)
+        except Exception as error:
+            # A broken invariant or a bug, and nobody knows how far it got. It costs this batch, not the queue: what is
+            # in memory is forgotten, and the next batch starts from what the store says.
+            log.exception("a commit failed unexpectedly; the queue is read again")
+            self._committer.begin_anew()
+            unknown = UnknownOutcomeError(f"the commit of this call failed unexpectedly ({error!r}); read back first")
+            unknown.__cause__ = error
+            self._turn_failed(batch, unknown, asked=asked)
         except BaseException as error:
             for operation in batch:
                 operation.fail(_unfinished(error))
             raise
         else:
+            if any(operation.broken and operation.future is None for operation in batch):
+                self._rest_until_ms = self._clock.monotonic_ms() + milliseconds(self._settings.poll_max)
             self._pace_polling(found=self._settle(batch))
             if asked:
                 self._begin_following()
@@ -286,7 +319,12 @@ class GroupCommit:
         if state.schedules and self._settings.ticks:
             # First: whoever waits for a job is given it in the same commit.
             for tick in self._ticker.due(state, now_ms):
-                state.execute(tick, now_ms)
+                ticking = Operation(None, tick)
+                try:
+                    ticking.decide(state, now_ms)
+                except UnexpectedError:
+                    self._ticker.silence(tick.name)
+                    raise
         waiting_now: list[Waiting] = []
         admissions: list[Operation] = []
         for operation in batch:

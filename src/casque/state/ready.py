@@ -86,6 +86,8 @@ class ReadyIndex:
     def promote(self, now_ms: int) -> None:
         """Jobs whose time has come join their lanes."""
         if now_ms <= self._promoted_to:
+            if now_ms < self._promoted_to:
+                self.fair.promote(now_ms)  # the clock was set back, and rates go by it
             return
         self._promoted_to = now_ms
         self.fair.promote(now_ms)

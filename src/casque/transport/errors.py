@@ -16,6 +16,7 @@ from casque.errors import CasqueError
 TABLE: dict[type[CasqueError], tuple[str, int]] = {
     errors.InvalidInputError: ("INVALID_ARGUMENT", 400),
     errors.InvalidPayloadError: ("INVALID_ARGUMENT", 400),
+    errors.NotUnderstoodError: ("INVALID_ARGUMENT", 400),
     errors.NotAuthenticatedError: ("UNAUTHENTICATED", 401),
     errors.NotAllowedError: ("PERMISSION_DENIED", 403),
     errors.JobNotFoundError: ("NOT_FOUND", 404),
@@ -32,8 +33,10 @@ TABLE: dict[type[CasqueError], tuple[str, int]] = {
     errors.HistoryGoneError: ("OUT_OF_RANGE", 410),
     errors.QueueLedError: ("FAILED_PRECONDITION", 421),
     errors.LimitReachedError: ("RESOURCE_EXHAUSTED", 429),
+    errors.QueueCopiedError: ("FAILED_PRECONDITION", 409),
     errors.CASConflictError: ("ABORTED", 503),
     errors.NoLeaderError: ("UNAVAILABLE", 503),
+    errors.TooBusyError: ("RESOURCE_EXHAUSTED", 503),
     errors.BrokerUnreachableError: ("UNAVAILABLE", 503),
     errors.QueueClosedError: ("UNAVAILABLE", 503),
     errors.StorageError: ("UNAVAILABLE", 503),

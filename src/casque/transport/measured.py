@@ -196,6 +196,17 @@ class Measured:
             "purge", self._service.purge(entrypoint=entrypoint, request_id=request_id, zone=zone)
         )
 
+    async def requeue_stale(
+        self,
+        older_ms: int,
+        *,
+        entrypoint: str | None = None,
+        request_id: str | None = None,
+        zone: str | None = None,
+    ) -> int:
+        asked = self._service.requeue_stale(older_ms, entrypoint=entrypoint, request_id=request_id, zone=zone)
+        return await self._counted("requeue_stale", asked)
+
     async def set_gate(self, gate: Gate, *, entrypoint: str | None = None, request_id: str | None = None) -> None:
         call = self._service.set_gate(gate, entrypoint=entrypoint, request_id=request_id)
         await self._counted("set_gate", call)

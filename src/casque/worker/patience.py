@@ -12,6 +12,7 @@ from casque.errors import (
     QueueReplacedError,
     StorageError,
     StoreAccessError,
+    TooBusyError,
     UnknownOutcomeError,
     UnsafeStoreError,
 )
@@ -24,6 +25,7 @@ _PASSING = (
     NoLeaderError,
     BrokerUnreachableError,
     LimitReachedError,
+    TooBusyError,
     UnknownOutcomeError,
 )
 _FOR_GOOD = (StoreAccessError, UnsafeStoreError, QueueReplacedError)

@@ -26,6 +26,7 @@ STOPPING = "this one is stopping"
 LOGGED_EVERY_MS = 10_000
 SHARD = "casque-shard"
 """Metadata of a call from one broker of a ring to another: which shard it is for."""
+SHARD_DIGITS = 4
 
 
 class GrpcLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -183,7 +184,7 @@ class Door:
         authorization, shard = said.get("authorization"), said.get(SHARD)
         if shard is None:
             return self._admit(authorization)
-        if self._peers is None or not shard.isdecimal():
+        if self._peers is None or not (shard.isascii() and shard.isdecimal() and len(shard) <= SHARD_DIGITS):
             raise InvalidInputError(f"{SHARD}: this broker serves no ring, or {shard!r} is no shard")
         return AtShard(self._peers(authorization), int(shard))
 

@@ -50,6 +50,7 @@ class OutcomeOf(msgspec.Struct, frozen=True, gc=False, array_like=True):
     crashed: bool = False
     snoozed: bool = False
     cancelled: bool = False
+    declined: bool = False
 
 
 class EnqueueCall(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="enqueue"):
@@ -139,6 +140,14 @@ class RetryCall(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="ret
 
 class PurgeCall(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="purge"):
     number: int
+    entrypoint: str | None = None
+    request_id: str | None = None
+    zone: str | None = None
+
+
+class RequeueCall(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="requeue"):
+    number: int
+    older_ms: int
     entrypoint: str | None = None
     request_id: str | None = None
     zone: str | None = None
@@ -278,6 +287,7 @@ Verb: TypeAlias = (
     | CancelCall
     | RetryCall
     | PurgeCall
+    | RequeueCall
     | GateCall
     | ZoneCall
     | ZonesCall

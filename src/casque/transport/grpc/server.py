@@ -153,6 +153,7 @@ class GrpcServer:
             "Retry": unary(door, pb.RetryRequest, calls.retry),
             "Admit": unary(door, pb.AdmitRequest, calls.admit),
             "Purge": unary(door, pb.PurgeRequest, calls.purge),
+            "RequeueStale": unary(door, pb.RequeueStaleRequest, calls.requeue_stale),
             "SetGate": unary(door, pb.SetGateRequest, calls.set_gate),
             "SetZone": unary(door, pb.SetZoneRequest, calls.set_zone),
             "Zones": unary(door, pb.ZonesRequest, calls.zones),

@@ -55,6 +55,7 @@ from casque.transport.grpc.packets import (
     Planned,
     PurgeCall,
     ReleaseZoneCall,
+    RequeueCall,
     RetryCall,
     SchedulesCall,
     SetScheduleCall,
@@ -374,6 +375,11 @@ async def _purge(service: QueueService, c: PurgeCall) -> Answer:
     return Count(c.number, await service.purge(entrypoint=c.entrypoint, request_id=c.request_id, zone=c.zone))
 
 
+async def _requeue_stale(service: QueueService, c: RequeueCall) -> Answer:
+    count = await service.requeue_stale(c.older_ms, entrypoint=c.entrypoint, request_id=c.request_id, zone=c.zone)
+    return Count(c.number, count)
+
+
 async def _set_gate(service: QueueService, c: GateCall) -> Answer:
     await service.set_gate(c.gate, entrypoint=c.entrypoint, request_id=c.request_id)
     return Done(c.number)
@@ -443,6 +449,7 @@ _VERBS: dict[type, Callable[[QueueService, Any], Awaitable[Answer]]] = {
     CancelCall: _cancel,
     RetryCall: _retry,
     PurgeCall: _purge,
+    RequeueCall: _requeue_stale,
     GateCall: _set_gate,
     ZoneCall: _set_zone,
     ZonesCall: _zones,

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
 import msgspec
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from casque.errors import (
@@ -48,6 +48,22 @@ class Told(Response):
         await super().__call__(scope, receive, send)  # writes before anybody else has a turn
         if gone:
             await self._unheard()
+
+
+class Streamed(StreamingResponse):
+    """A long answer that is counted: `ended` is called when it is over, however that came about."""
+
+    def __init__(
+        self, pieces: AsyncIterator[bytes], media: str, headers: dict[str, str], *, ended: Callable[[], None]
+    ) -> None:
+        super().__init__(pieces, media_type=media, headers=headers)
+        self._ended = ended
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._ended()
 
 
 def refusal(
