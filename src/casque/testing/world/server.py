@@ -101,6 +101,7 @@ class _Server(BrokerServer):
                 broker=SETTINGS,
                 drain=timedelta(seconds=DRAIN_S),
                 peers=_Peers(life=life),
+                grpc_limits=LIMITS,
             ),
             clock=life.clock,
             rng=Random(f"{life.world.seed}/{life.name}/server"),
