@@ -158,6 +158,18 @@ async def test_a_backup_is_restored_with_everything_in_it(tmp_path: Path) -> Non
         assert [one.name for one in await queue.schedules()] == ["nightly"]
 
 
+@pytest.mark.parametrize("kind", ["log", "document", "ring"])
+async def test_what_streams_of_spark_keep_beside_a_queue_is_copied_with_it(tmp_path: Path, kind: str) -> None:
+    url, target = (tmp_path / "q").as_uri(), (tmp_path / "clone").as_uri()
+    await _create(url, kind)
+    (tmp_path / "q" / "writers").mkdir()
+    (tmp_path / "q" / "writers" / "orders").write_bytes(b"a checkpoint")
+
+    await clone_queue(url, target)
+
+    assert (tmp_path / "clone" / "writers" / "orders").read_bytes() == b"a checkpoint"
+
+
 async def test_whoever_has_the_queue_open_notices_that_another_one_was_restored_in_its_place(tmp_path: Path) -> None:
     url, backup = (tmp_path / "q").as_uri(), (tmp_path / "backup").as_uri()
     async with Queue.open(url) as queue:
