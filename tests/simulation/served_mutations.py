@@ -7,21 +7,17 @@ from typing import Any
 
 import pytest
 
-from casque.app import ring as joint
-from casque.errors import BrokerUnreachableError, CasqueError, UnknownOutcomeError
+from casque.errors import BrokerUnreachableError, CasqueError
 from casque.ring import admitter, building
-from casque.ring.admissions import Batch, Share
 from casque.ring.admitter import Admitter
 from casque.ring.broker import RingBroker
 from casque.ring.members import Members
 from casque.ring.shards import OwnShard, Shard
-from casque.ring.walker import Asked, Walker
 from casque.service import QueueService, ShardService
 from casque.transport.grpc import packets, session
 from casque.transport.grpc.line import Line
 from casque.transport.grpc.packets import AckCall, Answer, Done, EnqueueCall
-from casque.transport.grpc.session import Session
-from casque.types import Admission, Gates, JobRecord
+from casque.types import Admission, Gates
 
 
 def request_ids_lost_on_the_wire(patch: pytest.MonkeyPatch) -> None:
@@ -50,31 +46,6 @@ def answered_before_it_was_asked_of_the_queue(patch: pytest.MonkeyPatch) -> None
         return Done(c.number)
 
     patch.setitem(session._VERBS, AckCall, ack)
-
-
-def cancelled_calls_answered_as_done(patch: pytest.MonkeyPatch) -> None:
-    """Whatever cancels a call, its session takes it for its caller, who has left."""
-    serve = Session._serve
-
-    async def trusting(self: Session, service: QueueService, call: Any) -> None:
-        verb = self._verb(call)
-
-        async def ended(service: Any, call: Any) -> Answer:
-            try:
-                return await verb(service, call)
-            except asyncio.CancelledError:
-                if self._over:
-                    raise
-                return Done(call.number)
-
-        patched = Session._verb
-        try:
-            self._verb = lambda _call: ended  # type: ignore[method-assign,assignment]
-            await serve(self, service, call)
-        finally:
-            self._verb = patched.__get__(self)  # type: ignore[method-assign]
-
-    patch.setattr(Session, "_serve", trusting)
 
 
 def calls_lost_with_their_connection_called_failed(patch: pytest.MonkeyPatch) -> None:
@@ -115,41 +86,6 @@ def shards_in_another_place_left_to_nobody(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(RingBroker, "_share", as_ever)
 
 
-def leaders_remembered_for_ever(patch: pytest.MonkeyPatch) -> None:
-    """A broker asks itself for a shard that it led once."""
-
-    async def find(self: Any) -> str:
-        if self._token in self._broker.led():
-            self.once = True
-        if getattr(self, "once", False):
-            return str(self._address)
-        return await found(self)
-
-    found = joint._Finder.find
-    patch.setattr(joint._Finder, "find", find)
-
-
-def claims_given_back_behind_their_caller(patch: pytest.MonkeyPatch) -> None:
-    """The leader died over a claim: whoever repeats the request may have been given it meanwhile."""
-
-    async def at_once(self: Walker, shard: Shard, asked: Asked, limit: int) -> list[JobRecord]:
-        try:
-            return await shard.at_once(lambda one: self._at(shard, asked, limit, of=one))
-        except UnknownOutcomeError:
-            if asked.request_id is not None and shard.away:
-                self._do_behind(recover(self, shard, asked, asked.request_id))
-            raise
-
-    async def recover(self: Walker, shard: Shard, asked: Asked, request_id: str) -> None:
-        try:
-            if await shard.answered(request_id):
-                await self._shards.give_back(await self._at(shard, asked, asked.limit))
-        except CasqueError:
-            pass
-
-    patch.setattr(Walker, "_at_once", at_once)
-
-
 def shards_of_a_larger_ring_led_by_nobody(patch: pytest.MonkeyPatch) -> None:
     found = building._found
 
@@ -174,17 +110,6 @@ def batches_done_before_all_shards_have_theirs(patch: pytest.MonkeyPatch) -> Non
         return [Admission(0, 0) if isinstance(one, BaseException) else one for one in answers]
 
     patch.setattr(admitter, "together", together)
-
-
-def shares_named_anew_by_everybody(patch: pytest.MonkeyPatch) -> None:
-    """So that a shard takes them twice."""
-    named: dict[str, int] = {}
-
-    def name(self: Batch, share: Share) -> str:
-        named[self.source] = named.get(self.source, 0) + 1
-        return f"{self.source}#{share.number + named[self.source]}"
-
-    patch.setattr(Batch, "name", name)
 
 
 def parts_deleted_while_their_batch_is_under_way(patch: pytest.MonkeyPatch) -> None:

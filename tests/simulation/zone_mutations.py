@@ -10,18 +10,15 @@ import pytest
 
 from casque.codec.log import View
 from casque.engine.blobs import Blobs
-from casque.engine.embedded import EmbeddedService
 from casque.engine.zone_watch import ZoneWatch
-from casque.errors import UnknownOutcomeError
 from casque.journal import archive, document
 from casque.journal.log import archiver
-from casque.state import Enqueue, ReleaseZone, State
+from casque.state import ReleaseZone, State
 from casque.state.commands import LeaseZone
 from casque.state.events import ZoneLeased
 from casque.state.fair import FairIndex
-from casque.state.ring import Places
 from casque.storage.port import Store
-from casque.types import Finished, JobRecord, JobSpec, ZoneLease
+from casque.types import Finished, JobSpec, ZoneLease
 
 
 def leased_zones_served_to_everybody(patch: pytest.MonkeyPatch) -> None:
@@ -78,40 +75,7 @@ def snapshots_forget_leases_of_zones(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(View, "of", staticmethod(forgetful))
 
 
-def zones_that_are_leased_and_empty_count_as_gone(patch: pytest.MonkeyPatch) -> None:
-    def holds(self: Places, name: str, *, is_zone: bool) -> bool:
-        return name in (self.zones if is_zone else self.keys)
-
-    patch.setattr(Places, "holds", holds)
-
-
 # --- Large payloads ---
-
-
-def payloads_dropped_when_the_outcome_is_unknown(patch: pytest.MonkeyPatch) -> None:
-    enqueue_large = EmbeddedService._enqueue_large
-
-    async def hasty(
-        self: EmbeddedService, blobs: Blobs, specs: Sequence[JobSpec], request_id: str | None, generation: int
-    ) -> Sequence[JobRecord]:
-        execute = self._executor.execute
-        named: list[JobSpec] = []
-
-        async def noted(command: Any) -> Any:
-            if isinstance(command, Enqueue):
-                named.extend(command.specs)
-            return await execute(command)
-
-        self._executor.execute = noted  # type: ignore[method-assign]
-        try:
-            return await enqueue_large(self, blobs, specs, request_id, generation)
-        except UnknownOutcomeError:
-            await blobs.drop(spec.blob for spec in named)
-            raise
-        finally:
-            self._executor.execute = execute  # type: ignore[method-assign]
-
-    patch.setattr(EmbeddedService, "_enqueue_large", hasty)
 
 
 def payloads_of_dead_jobs_dropped(patch: pytest.MonkeyPatch) -> None:

@@ -202,7 +202,10 @@ class _Step:
 
     def _check_asked_for(self, record: JobRecord) -> None:
         h = self._h
-        payload = record.spec.payload if record.spec.blob is None else h.blobs[record.spec.blob]
+        blob = record.spec.blob
+        if blob is not None and blob not in h.blobs:
+            h.broken(Invariant.PAYLOADS, f"job {record.id[:8]} names {blob}, which was never stored")
+        payload = record.spec.payload if blob is None else h.blobs[blob]
         h.payloads[record.id] = payload
         number, item = payload.decode().split(":")[:2]
         request = h.requests[int(number)]
