@@ -36,6 +36,8 @@ from casque.state import (
     Settle,
     State,
     Tick,
+    Watched,
+    Watching,
     machine,
 )
 from casque.state.events import subject
@@ -436,3 +438,20 @@ def requests_forgotten_by_whoever_comes_new(patch: pytest.MonkeyPatch) -> None:
         return next(reversed(state.requests), None)
 
     patch.setattr(RequestWatch, "old", old)
+
+
+def visits_that_overlap_counted_twice(patch: pytest.MonkeyPatch) -> None:
+    """Every process that leaves adds what it saw, whoever watched at the same time."""
+    visited = State.visited
+
+    def added(self: State, seen: Watching, now_ms: int) -> Watched | None:
+        told = visited(self, seen, now_ms)
+        return None if told is None else msgspec.structs.replace(told, watched_ms=seen.watched_ms)
+
+    patch.setattr(State, "visited", added)
+
+
+def written_times_believed_at_once(patch: pytest.MonkeyPatch) -> None:
+    """A lease is over when it is old by the clock of one process that comes by."""
+    patch.setattr(machine, "DATED_FACTOR", 1)
+    patch.setattr(machine, "DATED_VISITS", 1)

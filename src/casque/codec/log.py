@@ -24,6 +24,7 @@ from casque.types import (
     JobRecord,
     LastBatch,
     Schedule,
+    Vigil,
     ZoneLease,
     ZoneRules,
 )
@@ -152,6 +153,7 @@ class View(msgspec.Struct, frozen=True):
     zone_leases: list[ZoneLease] = []
     writers_forgotten: int | None = None
     """None while the table of writers has room."""
+    vigils: list[Vigil] = []
 
     @classmethod
     def of(cls, state: State, tip: Tip) -> View:
@@ -172,6 +174,7 @@ class View(msgspec.Struct, frozen=True):
             state.ring,
             list(state.zone_leases.values()),
             kept_forgotten(state.writers_forgotten, state.writers, state.limits),
+            state.watched(),
         )
 
 
@@ -327,6 +330,8 @@ def decode_head(key: str, body: bytes) -> LogHead:
     except UNREADABLE as error:
         check_layout(read_layout(key, body), LAYOUT)
         raise CorruptQueueError(key, f"the head of the log cannot be read ({error}). {REPAIR}") from error
+    if head.format < 1:
+        check_layout(read_layout(key, body), LAYOUT)
     check_format(key, head)
     check_layout(head, LAYOUT)
     if head.queue_id is None:

@@ -7,7 +7,7 @@ functions. Applying an event replaces a job's frozen record and notes the old on
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby, islice
 from typing import Any
 
@@ -46,12 +46,15 @@ from casque.state.commands import (
     Purge,
     ReleaseZone,
     Repeatable,
+    RequeueStale,
     Retry,
     SetGate,
     SetSchedule,
     Settle,
     SetZone,
     Tick,
+    Watch,
+    Watching,
 )
 from casque.state.events import (
     Acked,
@@ -62,6 +65,7 @@ from casque.state.events import (
     Cancelled,
     Claimed,
     Crashed,
+    Declined,
     Died,
     Event,
     Expired,
@@ -77,6 +81,7 @@ from casque.state.events import (
     Snoozed,
     Ticked,
     Unscheduled,
+    Watched,
     Withdrawn,
     ZoneBeaten,
     Zoned,
@@ -107,6 +112,7 @@ from casque.types import (
     PeekedZone,
     Schedule,
     Totals,
+    Vigil,
     ZoneLease,
     ZoneRules,
 )
@@ -121,6 +127,18 @@ LEASE_RAN_OUT = "the lease ran out: its worker stopped sending heartbeats"
 
 LOOKED_AHEAD = 1_000
 """So many delayed jobs are looked at for zones whose time has not come yet."""
+
+DATED_FACTOR = 10
+"""Time between visits, which only written times tell of, counts for a tenth of what they say."""
+DATED_VISITS = 4
+"""And no visit adds more of it than the fourth part of a lease: one clock that is wrong does not end any."""
+VIGILS_MAX = 256
+"""Leases of which visits are recorded at a time. When these have ended there is room for others."""
+
+DECLINES_MAX = 20
+"""A job that so many claims gave back without understanding it is dead: no worker does."""
+DECLINED_BACKOFF = Backoff(1_000, 300_000)
+"""What it waits for a worker that does: all in all about an hour, which a deployment may take."""
 
 CARRIED_OUT_AT_ONCE = 10_000
 """Jobs of an admission, which take some ten milliseconds."""
@@ -222,6 +240,8 @@ class State:
         """The ring that this queue is a shard of, if it is one."""
         self.staged: list[Named] = []
         """What the commits name that can still be replayed, in order; see `unname`."""
+        self.vigils: dict[int, Vigil] = {}
+        """What visits have seen of leases, by token. Some may be of leases that are over: see `watched`."""
         self.events: list[Event] = []
         """What happened since the last commit."""
         self.finished: list[Finished] = []
@@ -247,6 +267,7 @@ class State:
         self._gates_before: Gates | None = None
         self._rules_before: dict[str, ZoneRules] | None = None
         self._zone_leases_before: dict[str, ZoneLease] | None = None
+        self._vigils_before: dict[int, Vigil] | None = None
         self._ring_before: tuple[RingView | None] | None = None
         self._handlers: dict[type, Callable[[Any, int], Any]] = {
             Enqueue: self._enqueue,
@@ -267,6 +288,8 @@ class State:
             ReleaseZone: self._release_zone,
             AdoptRing: self._adopt_ring,
             Expire: self._expire,
+            Watch: self._watch,
+            RequeueStale: self._requeue_stale,
             SetSchedule: self._set_schedule,
             PauseSchedule: self._pause_schedule,
             DropSchedule: self._drop_schedule,
@@ -282,6 +305,7 @@ class State:
             Nacked: self._apply_nacked,
             Returned: self._apply_returned,
             Snoozed: self._apply_snoozed,
+            Declined: self._apply_declined,
             Expired: self._apply_expired,
             Crashed: self._apply_crashed,
             Died: self._apply_died,
@@ -296,6 +320,7 @@ class State:
             ZoneBeaten: self._apply_zone_beaten,
             ZoneReleased: self._apply_zone_left,
             ZoneExpired: self._apply_zone_left,
+            Watched: self._apply_watched,
             Ringed: self._apply_ringed,
             Remembered: self._apply_remembered,
             Scheduled: self._apply_scheduled,
@@ -335,6 +360,7 @@ class State:
         self._gates_before = None
         self._rules_before = None
         self._zone_leases_before = None
+        self._vigils_before = None
         self._ring_before = None
         self._saved = None
         self.writers_forgotten = self._with_writer(self.writers, writer, batch, self.position)
@@ -358,6 +384,8 @@ class State:
         if self._zone_leases_before is not None:
             self.set_zone_leases(self._zone_leases_before.values())
             self._zone_leases_before = None
+        if self._vigils_before is not None:
+            self.vigils, self._vigils_before = self._vigils_before, None
         if self._ring_before is not None:
             [self.ring], self._ring_before = self._ring_before, None
             if self.ring is None:
@@ -425,12 +453,11 @@ class State:
 
     def shed(self, archived: int) -> None:
         """What was over up to this position is in the archive: nobody needs it here."""
-        if archived <= self.archived:
-            return
-        self.archived = archived
+        self.archived = max(self.archived, archived)
         finished = self.finished
-        if finished and finished[0].position <= archived:
-            del finished[: bisect_right(finished, archived, key=position_of)]
+        # Looked at also if the mark is where it was: what was replayed since may lie below it.
+        if finished and finished[0].position <= self.archived:
+            del finished[: bisect_right(finished, self.archived, key=position_of)]
 
     def unname(self, floor: int) -> None:
         """Nobody replays commits up to here any more, so nobody needs what they name."""
@@ -493,6 +520,17 @@ class State:
         through = self._let_through(entrypoints) if self.gates else entrypoints
         return self._ready.has_due(through, zones, now_ms, holds=zone_lease is not None)
 
+    def due_among(self, entrypoints: Mapping[str, object], now_ms: int) -> list[str]:
+        """Those of them that `has_due` may be true of: it need not be asked about the others. As fast as the smaller
+        of two: these, and the entrypoints that have jobs due."""
+        self._ready.promote(now_ms)
+        return self._ready.due_among(entrypoints)
+
+    def due_zones_among(self, zones: Mapping[str, object], now_ms: int) -> list[str]:
+        """The same of zones."""
+        self._ready.promote(now_ms)
+        return self._ready.due_zones_among(zones)
+
     def peek(
         self, entrypoints: tuple[str, ...] | None, names: frozenset[str] | None, limit: int, now_ms: int
     ) -> list[PeekedZone]:
@@ -530,6 +568,21 @@ class State:
     def leases(self) -> Iterator[JobRecord]:
         """The running jobs."""
         return (job for job in self.jobs.values() if job.state is RUNNING)
+
+    def watched(self) -> list[Vigil]:
+        """What visits have seen of leases that are still as they were then."""
+        return [self.vigils[token] for token in sorted(self.vigils) if self._is_live(self.vigils[token])]
+
+    def _is_live(self, vigil: Vigil) -> bool:
+        found = self._leased(vigil.subject, is_zone=vigil.is_zone)
+        return found is not None and (found.token, found.beat_ms) == (vigil.token, vigil.beat_ms)
+
+    def _leased(self, subject: str, *, is_zone: bool) -> JobRecord | ZoneLease | None:
+        """The lease of this job or zone, if it has one."""
+        if is_zone:
+            return self.zone_leases.get(subject)
+        job = self.jobs.get(subject)
+        return job if job is not None and job.state is RUNNING else None
 
     @property
     def rules(self) -> dict[str, ZoneRules]:
@@ -587,6 +640,25 @@ class State:
                 self._ready.push_delayed(job)
         self.counters = counters
         self.position = position
+
+    def reindex(self) -> None:
+        """Build whatever is derived from the jobs anew: for a batch that was undone after it had failed half way, so
+        that the indexes cannot be trusted. Takes as long as there are jobs."""
+        assert not self.events, "roll the batch back first"
+        records, rules, leases = list(self.jobs.values()), self.rules, list(self.zone_leases.values())
+        counters, position = self.counters, self.position
+        for derived in (self.jobs, self.dead, self.keys, self.zone_jobs):
+            derived.clear()
+        self.running = self.waiting = self.position = 0
+        self._next_tick = None
+        self._in_order = True
+        self._ready = ReadyIndex(self.jobs)
+        self.places = Places(self.zone_jobs, self._ready.fair.leased)
+        self.restore(records, counters, position)
+        self.set_rules(rules)
+        self.set_zone_leases(leases)
+        self.join(self.ring)
+        self.check()
 
     def join(self, ring: RingView | None) -> None:
         """The same for the ring that it belongs to."""
@@ -862,7 +934,7 @@ class State:
         for job, outcome in zip(map(self.jobs.get, ids), outcomes, strict=True):
             if job is None or job.token != outcome.token or job.state is not RUNNING:
                 return None
-            if outcome.error is not None or outcome.crashed or outcome.snoozed or outcome.cancelled:
+            if outcome.error is not None or not outcome.plain:
                 return None
             done.append(job)
         return done if len(set(ids)) == len(ids) else None
@@ -896,13 +968,13 @@ class State:
                 answers.append(JobNotFoundError(outcome.job_id))
             elif job.token != outcome.token or job.state is not RUNNING:
                 answers.append(None if _failed_so(job, outcome) else LeaseLostError(outcome.job_id, outcome.token))
-            elif outcome.error is None and not (outcome.crashed or outcome.snoozed or outcome.cancelled):
+            elif outcome.error is None and outcome.plain:
                 acked = Acked(outcome.job_id, outcome.token, outcome.result)
                 events.append(acked)
                 self._apply_acked(acked, now_ms)
                 answers.append(None)
             else:
-                event: Snoozed | Withdrawn | Died | Quarantined | Crashed | Nacked
+                event: Snoozed | Declined | Withdrawn | Died | Quarantined | Crashed | Nacked
                 if not outcome.plain:
                     event = self._other_end(job, outcome, now_ms)
                 elif outcome.final:
@@ -916,8 +988,10 @@ class State:
 
     def _other_end(
         self, job: JobRecord, outcome: Outcome, now_ms: int
-    ) -> Snoozed | Withdrawn | Died | Quarantined | Crashed | Nacked:
+    ) -> Snoozed | Declined | Withdrawn | Died | Quarantined | Crashed | Nacked:
         """Neither done nor simply failed."""
+        if outcome.declined:
+            return _decline(job, outcome, now_ms)
         if outcome.snoozed:
             delay_ms = outcome.delay_ms or 0
             return Snoozed(outcome.job_id, outcome.token, now_ms + max(delay_ms, 1), delay_ms > 0)
@@ -1064,14 +1138,81 @@ class State:
             job = self.jobs.get(seen.job_id)
             if job is None or job.state is not RUNNING or (job.token, job.beat_ms) != (seen.token, seen.beat_ms):
                 continue
-            if job.spec.max_crashes is not None:
-                self._happen(self._crash(job, LEASE_RAN_OUT, None, None, now_ms), now_ms)
-            elif _exhausted(job):
-                self._happen(Died(job.spec.id, job.token, LEASE_RAN_OUT), now_ms)
-            else:
-                self._happen(Expired(job.spec.id, job.token, now_ms + 1), now_ms)
+            self._end_lease(job, now_ms)
             expired += 1
         return expired
+
+    def _end_lease(self, job: JobRecord, now_ms: int) -> None:
+        if job.spec.max_crashes is not None:
+            self._happen(self._crash(job, LEASE_RAN_OUT, None, None, now_ms), now_ms)
+        elif _exhausted(job):
+            self._happen(Died(job.spec.id, job.token, LEASE_RAN_OUT), now_ms)
+        else:
+            self._happen(Expired(job.spec.id, job.token, now_ms + 1), now_ms)
+
+    def _requeue_stale(self, c: RequeueStale, now_ms: int) -> int:
+        if (seen := self._answered(c, "requeue")) is not None:
+            return seen.count
+        before_ms = now_ms - c.older_ms
+        stale = [
+            job
+            for job in self.leases()
+            if (job.beat_ms is None or job.beat_ms <= before_ms)
+            and c.entrypoint in (None, job.spec.entrypoint)
+            and c.zone in (None, job.spec.zone)
+        ]
+        for job in stale:
+            self._end_lease(job, now_ms)
+        # As with purge: which shards of a ring had none has to stay so when it is asked again.
+        if c.request_id is not None and (stale or self.ring is not None):
+            self._remember(c, "requeue", now_ms, count=len(stale))
+        return len(stale)
+
+    def _watch(self, c: Watch, now_ms: int) -> int:
+        ended = 0
+        room = VIGILS_MAX - len(self.watched())
+        for seen in c.leases:
+            if (event := self.visited(seen, now_ms)) is None:
+                continue
+            known = self._vigil(seen)
+            if known is None and room <= 0:
+                continue
+            room -= known is None
+            self._happen(event, now_ms)
+            vigil = self.vigils[event.token]
+            lease = self._leased(event.subject, is_zone=event.is_zone)
+            assert lease is not None
+            if max(vigil.watched_ms, vigil.dated_ms) < lease.lease_ms:
+                continue
+            if isinstance(seen.lease, ObservedZone):
+                self._happen(ZoneExpired(seen.lease.zone, seen.lease.token), now_ms)
+            else:
+                self._end_lease(self.jobs[seen.lease.job_id], now_ms)
+            ended += 1
+        return ended
+
+    def visited(self, seen: Watching, now_ms: int) -> Watched | None:
+        """What this visit adds to those before it; None if the lease was renewed meanwhile, or has ended."""
+        lease = seen.lease
+        subject, is_zone = (lease.zone, True) if isinstance(lease, ObservedZone) else (lease.job_id, False)
+        found = self._leased(subject, is_zone=is_zone)
+        if found is None or (found.token, found.beat_ms) != (lease.token, lease.beat_ms):
+            return None
+        if not found.lease_ms:
+            return None  # a claim of jqueue's, which knows no leases
+        known = self._vigil(seen)
+        visits, until_ms = (0, found.beat_ms or 0) if known is None else (known.visits, known.until_ms)
+        # A visit begins with a look that shows all visits before it. If another one was recorded since, the two may
+        # have watched at the same time, and no moment may count twice.
+        watched_ms = seen.watched_ms if seen.visits == visits else 0
+        # Only clocks that are ahead of all before them add anything here: going to and fro between clocks that differ
+        # does not make time.
+        dated_ms = min(max(0, now_ms - until_ms) // DATED_FACTOR, -(-found.lease_ms // DATED_VISITS))
+        return Watched(subject, lease.token, watched_ms, dated_ms, is_zone)
+
+    def _vigil(self, seen: Watching) -> Vigil | None:
+        known = self.vigils.get(seen.lease.token)
+        return known if known is not None and known.beat_ms == seen.lease.beat_ms else None
 
     def _set_schedule(self, c: SetSchedule, now_ms: int) -> Schedule | None:
         spec, old = c.spec, self.schedules.get(c.spec.name)
@@ -1113,6 +1254,10 @@ class State:
             return False
         tick_ms = c.tick_ms if c.at_ms is None else c.at_ms
         job, added = c.job, False
+        if job is not None and job.zone in self.zone_jobs and self.is_fifo(job.zone) is not job.fifo:
+            # The zone was emptied and used in the other way since the schedule was set. Jobs of both kinds in one zone
+            # would stand in each other's way for good, and a tick is not left out: the zone decides.
+            job = msgspec.structs.replace(job, fifo=not job.fifo)
         # Its id tells the tick: one that is there is this very job, of a schedule that was dropped and set again. And
         # with a unique key there is none while the one before it is unfinished. Nor while nothing may be added.
         free = job is not None and job.id not in self.jobs and (job.key is None or job.key not in self.keys)
@@ -1333,6 +1478,17 @@ class State:
         attempts = self.jobs[event.job_id].attempts - 1
         self._wait_again(event.job_id, event.due_ms, delayed=event.delayed, attempts=attempts)
 
+    def _apply_declined(self, event: Declined, at_ms: int) -> None:  # noqa: ARG002
+        job = self.jobs[event.job_id]
+        self._wait_again(
+            event.job_id,
+            event.due_ms,
+            delayed=True,
+            attempts=job.attempts - 1,
+            error=event.error,
+            declined=job.declined + 1,
+        )
+
     def _apply_crashed(self, event: Crashed, at_ms: int) -> None:
         job = self.jobs[event.job_id]
         tries = _with_try(job, at_ms, Ending.CRASHED, event.error)
@@ -1388,7 +1544,7 @@ class State:
         job = self.jobs[event.job_id]
         if job.spec.key is not None:
             self.keys[job.spec.key] = job.spec.id
-        self._wait_again(event.job_id, event.due_ms, attempts=0, crashes=0)
+        self._wait_again(event.job_id, event.due_ms, attempts=0, crashes=0, declined=0)
 
     def _apply_purged(self, event: Purged, at_ms: int) -> None:  # noqa: ARG002
         job = self.jobs.pop(event.job_id)
@@ -1429,6 +1585,27 @@ class State:
     def _apply_zone_left(self, event: ZoneReleased | ZoneExpired, at_ms: int) -> None:  # noqa: ARG002
         del self._changing_zone_leases()[event.zone]
         self._ready.fair.relist((event.zone,))
+
+    def _apply_watched(self, event: Watched, at_ms: int) -> None:
+        if self._vigils_before is None:
+            self._vigils_before = dict(self.vigils)
+        lease = self._leased(event.subject, is_zone=event.is_zone)
+        assert lease is not None, "a visit of a lease that nobody has"
+        old = self.vigils.get(event.token)
+        if old is None or old.beat_ms != lease.beat_ms:
+            old = Vigil(event.subject, event.token, lease.beat_ms, until_ms=lease.beat_ms or 0, is_zone=event.is_zone)
+        self.vigils[event.token] = Vigil(
+            event.subject,
+            event.token,
+            old.beat_ms,
+            old.visits + 1,
+            old.watched_ms + event.watched_ms,
+            old.dated_ms + event.dated_ms,
+            max(old.until_ms, at_ms),
+            event.is_zone,
+        )
+        if len(self.vigils) > 2 * VIGILS_MAX:
+            self.vigils = {vigil.token: vigil for vigil in self.watched()}
 
     def _changing_zone_leases(self) -> dict[str, ZoneLease]:
         if self._zone_leases_before is None:
@@ -1486,6 +1663,7 @@ class State:
         error: str | None = None,
         tries: tuple[Attempt, ...] | None = None,
         crashes: int | None = None,
+        declined: int | None = None,
     ) -> None:
         old = self.jobs[job_id]
         # Field by field: to name what changes takes three times as long, and jobs may fail by the thousand.
@@ -1504,6 +1682,8 @@ class State:
             old.error if error is None else error,
             old.tries if tries is None else tries,
             old.crashes if crashes is None else crashes,
+            None,
+            old.declined if declined is None else declined,
         )
         self._uncount(old)
         self.jobs[job_id] = new
@@ -1684,7 +1864,18 @@ def _claimed(job: JobRecord, token: int, worker: str | None, lease_ms: int, at_m
         job.error,
         job.tries,
         job.crashes,
+        None,
+        job.declined,
     )
+
+
+def _decline(job: JobRecord, outcome: Outcome, now_ms: int) -> Declined | Died:
+    declines = job.declined + 1
+    if declines >= DECLINES_MAX:
+        why = f"no worker understood it: {declines} claims were given back; the last time: {outcome.error}"
+        return Died(outcome.job_id, outcome.token, why)
+    delay_ms = outcome.delay_ms if outcome.delay_ms is not None else DECLINED_BACKOFF.delay_ms(declines)
+    return Declined(outcome.job_id, outcome.token, now_ms + max(delay_ms, 1), outcome.error)
 
 
 def _quarantined(crashes: int, error: str | None) -> str:

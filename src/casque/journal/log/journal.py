@@ -36,12 +36,12 @@ from casque.errors import (
     CasqueError,
     CorruptQueueError,
     LeadershipLostError,
-    QueueLedError,
     QueueReplacedError,
     StorageError,
     UnknownOutcomeError,
 )
 from casque.journal.archive import ArchivePace, ArchiveRetention
+from casque.journal.discovery import refusal
 from casque.journal.log.archiver import Archiver
 from casque.journal.log.collector import collect
 from casque.journal.log.pace import Pace
@@ -214,7 +214,7 @@ class LogJournal(Replica):
         """
         if self._mode is Mode.LED:
             owner = self._head.known.owner if self._head.known is not None else None
-            raise QueueLedError(owner.address if owner is not None else None)
+            raise await refusal(self._store, owner)
         work: Coroutine[Any, Any, Refreshed]
         if self._stance is Stance.HOLDING:
             self._solitude.seen_by_others = False

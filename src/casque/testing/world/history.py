@@ -93,6 +93,7 @@ class History:
     def __init__(self, now: Callable[[], float], *, of: History | None = None) -> None:
         """`of`: the history of the whole ring, if this is that of a shard. What is asked is asked of the ring."""
         self.now = now
+        self.in_ring = of is not None
         self.state = State()
         """What a fresh reader finds."""
         self.states: dict[int, State] = {}
@@ -110,6 +111,10 @@ class History:
         self.purges: list[Request] = of.purges if of else []
         self.purged: deque[tuple[float, Life, int]] = of.purged if of else deque(maxlen=256)
         """When, by whom and how many dead jobs were purged by one commit."""
+        self.payloads: dict[str, bytes] = of.payloads if of else {}
+        """What every job that came has to do, by its id."""
+        self.blobs: dict[str, bytes] = {}
+        """Every large payload that was ever stored."""
         self.gates: list[Request] = of.gates if of else []
         self.zonings: dict[str, list[Request]] = of.zonings if of else {}
         """Who wanted to change the rules of a zone, by its name."""
@@ -178,10 +183,10 @@ class History:
     # --- What has landed, whichever shard it is in ---
 
     is_ring = False
-    forgetful = False
-    """Whether few requests are remembered, and for a short time."""
     keeps_claims = True
     """Whether a dequeue that is repeated gets what it was given, as far as it still has it."""
+    forgetful = False
+    """Whether few requests are remembered, and for a short time."""
 
     @property
     def position(self) -> int:

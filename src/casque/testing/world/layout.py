@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import lru_cache
 from importlib import import_module
 from types import ModuleType
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 from casque.codec.admission import expanded
 from casque.codec.document import DocumentCodec
 from casque.codec.head import KEY, Owner
-from casque.codec.log import START, Mode, decode_head, decode_segment, digest, replay, segment_key
+from casque.codec.log import START, Mode, Segment, decode_head, decode_segment, digest, replay, segment_key
 from casque.codec.snapshot import decode_snapshot
 from casque.errors import CorruptQueueError
 from casque.state import State
@@ -22,6 +23,7 @@ from casque.testing.world.history import History
 from casque.testing.world.limits import FORGETFUL, KEPT_MS, LIMITS, REQUESTS_MAX, WRITERS_MAX, forgetful, scaled
 from casque.testing.world.onlooker import DocumentOnlooker, LogOnlooker, Onlooker, staged_among
 
+TRIES_MAX = 3
 SETTLED_MS = 4_000
 """Stands in the place of the quarter of an hour for which request ids are remembered."""
 
@@ -86,12 +88,18 @@ def _recover_log(objects: Mapping[str, Stored]) -> State:
         )
         chain = tip.chain
     while (stored := objects.get(segment_key(state.position + 1))) is not None:
-        segment = decode_segment(stored.body, queue_id=head.queue_id, position=state.position + 1, prev=chain)
+        segment = _decoded(stored.body, head.queue_id, state.position + 1, chain)
         replay(state, expanded(segment, staged_among(objects, stored.body)))
         chain = digest(stored.body)
     state.shed(head.archived_to)
     state.unname(head.floor)
     return state
+
+
+@lru_cache(maxsize=1024)
+def _decoded(body: bytes, queue_id: str, position: int, prev: str) -> Segment:
+    """A segment is immutable and says the same to everybody; it is read again with every commit after it."""
+    return decode_segment(body, queue_id=queue_id, position=position, prev=prev)
 
 
 def _part(objects: Mapping[str, Stored], key: str) -> bytes:
@@ -170,9 +178,8 @@ RING = Layout(
     {"layout": "log"},
     followed=False,
     ring=True,
-    skew_max_s=0.3,
     hurried={
-        "casque.ring.building.SETTLED_MS": SETTLED_MS,
+        "casque.ring.forgetting.SETTLED_MS": SETTLED_MS,
         "casque.ring.shards.LOOK_MS": 500,
         "casque.journal.log.solitude.ALONE_COMMITS": 12,
         "casque.journal.log.pace.SNAPSHOT_SEGMENTS": 20,
@@ -192,7 +199,6 @@ LED_RING = Layout(
     served=True,
     followed=False,
     ring=True,
-    skew_max_s=0.3,
     hurried={**RING.hurried, "casque.client.remote_shard.AWAY_MS": 150},
     duration_s=14.0,
 )
@@ -211,11 +217,19 @@ HURRIED: dict[str, Any] = {
     "casque.journal.log.solitude.ALONE_COMMITS": 3,
     "casque.journal.log.solitude.REST_MIN_MS": 200,
     "casque.journal.log.solitude.REST_MAX_MS": 2_000,
+    "casque.state.machine.TRIES_MAX": TRIES_MAX,
+    "casque.testing.world.stories.TRIES_MAX": TRIES_MAX,
+    "casque.state.fair.LEVELS_MAX": 2,
+    "casque.engine.embedded.HELD_MAX": 2,
+    "casque.ring.enqueuer.POINTERS_MAX": 2,
+    "casque.ring.admitter.ASKED_MAX": 2,
+    "casque.transport.grpc.line.PACKET_CALLS": 3,
     "casque.engine.ticker.LATE_MS": 3_000,
     "casque.engine.ticker.TICKS_AT_ONCE": 3,
     "casque.engine.ticker.parse": calendar.parse,
 }
-"""What takes hundreds of commits or minutes elsewhere happens all the time here."""
+"""What takes hundreds of commits or minutes elsewhere happens all the time here, and what is limited to thousands
+reaches its limit."""
 FORGETFUL_TOO: dict[str, Any] = {
     "casque.journal.document.Limits": forgetful,
     "casque.journal.document.REQUESTS_MAX": REQUESTS_MAX,
