@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
@@ -11,6 +12,7 @@ from typing import Any, cast
 import grpc
 import pytest
 
+from casque.client.loop_thread import LoopThread, result_of
 from casque.client.queue import DEFAULTS
 from casque.client.remote import RemoteQueue, RemoteService
 from casque.clock import SystemClock, system_random, yield_once
@@ -45,6 +47,7 @@ VERBS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "cancel": (("job",), {}),
     "retry": (("job",), {}),
     "purge": ((), {}),
+    "requeue_stale": ((60_000,), {}),
     "set_gate": ((Gate.PAUSED,), {}),
     "set_zone": (("zone", ZoneRules()), {}),
     "zones": ((), {}),
@@ -67,6 +70,7 @@ REQUESTS: dict[str, dict[str, Any]] = {
     "Enqueue": {"jobs": [{"entrypoint": "send"}]},
     "Admit": {"source": "shop", "batch": 1, "parts": [{"key": PART, "sha256": "0" * 64, "jobs": 1, "bytes": 1}]},
     "Settle": {"outcomes": [{"job_id": "job", "token": 1}]},
+    "RequeueStale": {"older_ms": 60_000},
     "Heartbeat": {"leases": [{"job_id": "job"}]},
     "SetGate": {"gate": "GATE_PAUSED"},
     "SetSchedule": {"schedule": {"name": "nightly", "cron": "0 3 * * *", "job": {"entrypoint": "send"}}},
@@ -181,6 +185,23 @@ async def test_closing_a_remote_queue_answers_those_who_wait_for_its_leader() ->
         answers = await asyncio.gather(*calls, return_exceptions=True)
     assert [type(answer) for answer in answers] == [QueueClosedError] * 3
     assert not any(call.cancelled() for call in calls)
+
+
+def test_a_blocking_call_whose_loop_ends_has_an_unknown_outcome() -> None:
+    thread = LoopThread("ends")
+    begun = threading.Event()
+
+    async def never() -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    call = thread.begin(never())
+    begun.wait()
+
+    thread.end()
+
+    with pytest.raises(UnknownOutcomeError):
+        result_of(call)
 
 
 # --- A stop at every step of a session ---

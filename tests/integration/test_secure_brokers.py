@@ -173,6 +173,21 @@ CALLS: dict[str, tuple[Scope, dict[str, Any]]] = {
 }
 
 
+@over_every_wire
+async def test_two_tenants_who_give_a_request_the_same_id_are_both_served(wire: str, host: Host, file: Path) -> None:
+    shops = {name: new_token(file, name, Scope.PRODUCE, zones=[name]) for name in ("acme", "zeta")}
+    async with WIRES[wire](host, admit(TokenBook(file)), None) as client:
+        for _ in range(2):
+            for name, token in shops.items():
+                async with client(token) as service:
+                    [job] = await service.enqueue([JobSpec(name, "mail", b"", zone=name)], request_id="order-17")
+                    assert job.id == name
+        async with client(shops["acme"]) as service:
+            with pytest.raises(InvalidInputError, match="request_id 'order-17' was used before"):
+                await service.enqueue([JobSpec("other", "mail", b"other", zone="acme")], request_id="order-17")
+    assert [await host.service().find(name) is not None for name in ("acme", "zeta", "other")] == [True, True, False]
+
+
 def test_the_table_has_every_verb() -> None:
     assert CALLS.keys() == {name for name in vars(QueueService) if not name.startswith("_")}
 

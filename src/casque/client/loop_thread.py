@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Coroutine
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from typing import Any, TypeVar
+
+from casque.errors import UnknownOutcomeError
 
 R = TypeVar("R")
 
@@ -33,8 +35,16 @@ class LoopThread:
 
 
 def result_of(future: Future[R]) -> R:
+    """
+    Raises:
+        UnknownOutcomeError: the loop ended under the call.
+    """
     try:
         return future.result()
+    except CancelledError:
+        raise UnknownOutcomeError(
+            "the queue was closed while this call was under way; it may have been carried out, so look first"
+        ) from None
     except BaseException:
         future.cancel()  # a KeyboardInterrupt here must not leave the call running on its own
         raise

@@ -276,9 +276,8 @@ class GrpcService:
         zone: str | None = None,
     ) -> int:
         line = self._open_line()
-        answer = await line.ask(RequeueCall(line.next_number(), older_ms, entrypoint, request_id, zone))
-        count: int = answer.count
-        return count
+        call = RequeueCall(line.next_number(), older_ms, entrypoint, request_id, zone)
+        return expect(await line.ask(call), Count).count
 
     async def set_gate(self, gate: Gate, *, entrypoint: str | None = None, request_id: str | None = None) -> None:
         line = self._open_line()

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from casque.clock import Clock, Random
-from casque.errors import CasqueError, InvalidInputError, NoLeaderError
+from casque.errors import CasqueError, InvalidInputError, LimitReachedError, NoLeaderError
 from casque.service import Host, QueueService, RingHost
 from casque.telemetry import logger
 from casque.transport import audit
@@ -24,6 +24,7 @@ log = logger("transport.grpc")
 T = TypeVar("T")
 
 STOPPING = "this one is stopping"
+LOGGED_EVERY_MS = 10_000
 SHARD = "casque-shard"
 """Metadata of a call from one broker of a ring to another: which shard it is for."""
 SHARD_DIGITS = 4
@@ -142,6 +143,8 @@ class Door:
         self._admit = admit
         self._peers = peers
         self.quotas = Quotas(limits, clock)
+        self._refusals = 0
+        self._quiet_until_ms = 0
         self._patient: set[asyncio.Task[Any]] = set()
         self._told: set[asyncio.Task[Any]] = set()
         self._left: set[asyncio.Task[None]] = set()
@@ -154,11 +157,23 @@ class Door:
             LimitReachedError: it has too many calls under way, or all callers together have.
             NotAuthenticatedError, NotAllowedError: as `enter`.
         """
-        with self.quotas.call(context):
-            admitted = self.enter(context)
-            name = principal_of(admitted) or peer_of(context)[0]
-            with self.quotas.principal(name):
-                yield Entered(admitted, name)
+        try:
+            with self.quotas.call(context):
+                admitted = self.enter(context)
+                name = principal_of(admitted) or peer_of(context)[0]
+                with self.quotas.principal(name):
+                    yield Entered(admitted, name)
+        except LimitReachedError as error:
+            self._log(error, context)
+            raise
+
+    def _log(self, error: LimitReachedError, context: Any) -> None:
+        """Now and then: whoever is refused a thousand times a second is not to fill the log as well."""
+        self._refusals += 1
+        now_ms = self.clock.monotonic_ms()
+        if now_ms >= self._quiet_until_ms:
+            log.warning("%d calls refused, the last one from %s: %s", self._refusals, peer_of(context)[0], error)
+            self._refusals, self._quiet_until_ms = 0, now_ms + LOGGED_EVERY_MS
 
     def enter(self, context: Any) -> Wrapper:
         """
