@@ -9,7 +9,6 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, cast
 
 import grpc
-import msgspec
 
 from casque.app.ring import Peers
 from casque.app.server import BrokerServer, ServeOptions
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
     from casque.testing.world.life import Life, Node
 
 PORT = 7700
-LIMITS = {"packet_bytes": 700, "calls_per_stream": 6}
+LIMITS = GrpcLimits(packet_bytes=700, calls_per_stream=6)
 """Answers of a few jobs are cut into parts here, and a stream that brings much is read with pauses."""
 DRAIN_S = 6.0
 CONNECT_S = 0.8
@@ -118,8 +117,7 @@ class _Grpc(GrpcServer):
     """The real services on a simulated transport."""
 
     def __init__(self, life: Life, *args: Any, **options: Any) -> None:
-        limits = msgspec.structs.replace(options.pop("limits", GrpcLimits()), **LIMITS)
-        super().__init__(*args, limits=limits, **options)
+        super().__init__(*args, **options)
         self._life = life
 
     def _transport(self) -> grpc.aio.Server:
