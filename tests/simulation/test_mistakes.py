@@ -178,7 +178,7 @@ SEEDS = 100
 
 FIRST: dict[tuple[Mutation, str], int] = {
     (mutations.settle_without_token_check, DOCUMENT.name): 16,
-    (mutations.settle_without_token_check, LOG.name): 9,
+    (mutations.settle_without_token_check, LOG.name): 118,
     (mutations.one_refused_outcome_refuses_the_rest, LOG.name): 17,
     (mutations.late_ticks_skipped, LOG.name): 10,
     (mutations.schedules_set_by_whatever_the_clock_says, DOCUMENT.name): 14,
