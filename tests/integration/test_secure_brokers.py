@@ -153,6 +153,7 @@ CALLS: dict[str, tuple[Scope, dict[str, Any]]] = {
     "cancel": (Scope.ADMIN, {"job_id": "mail waiting"}),
     "retry": (Scope.ADMIN, {"job_id": "nobody's"}),
     "purge": (Scope.ADMIN, {}),
+    "requeue_stale": (Scope.ADMIN, {"older_ms": 3_600_000}),
     "find": (Scope.READ, {"job_id": "mail waiting"}),
     "jobs": (Scope.READ, {}),
     "stats": (Scope.READ, {}),
@@ -236,6 +237,7 @@ async def test_a_token_of_another_entrypoint_does_not_reach_these_jobs(wire: str
             "enqueue": CALLS["enqueue"][1],
             "dequeue": CALLS["dequeue"][1],
             "purge": {"entrypoint": "mail"},
+            "requeue_stale": {"older_ms": 3_600_000, "entrypoint": "mail"},
             "jobs": {"entrypoint": "mail"},
             "archive": {"entrypoint": "mail"},
         }.items():

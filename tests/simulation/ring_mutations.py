@@ -118,7 +118,7 @@ def old_sizes_forgotten_without_telling_the_shards(patch: pytest.MonkeyPatch) ->
 def old_sizes_forgotten_while_requests_may_be_repeated(patch: pytest.MonkeyPatch) -> None:
     hurried = RING.hurried
     assert isinstance(hurried, dict)
-    patch.setitem(hurried, "casque.ring.building.SETTLED_MS", 0)
+    patch.setitem(hurried, "casque.ring.forgetting.SETTLED_MS", 0)
 
 
 # --- Zones of any queue ---

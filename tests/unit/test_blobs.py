@@ -6,7 +6,7 @@ import json
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from itertools import count
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -24,12 +24,15 @@ from casque import (
     UnknownOutcomeError,
 )
 from casque.clock import Random
+from casque.codec.blobs import blob_key
+from casque.codec.staged import StagedJobs, checked
+from casque.engine.embedded import EmbeddedService
 from casque.engine.group import GroupCommit
 from casque.journal.convert import Converter
 from casque.journal.log import pace
 from casque.journal.verify import Verifier
 from casque.settings import QueueSettings
-from casque.state import Purge
+from casque.state import Enqueue, Purge
 from casque.storage.memory import MemoryStore
 from casque.storage.port import MISSING, Outcome, Read, Store, Stored, Unknown
 from casque.testing.clock import ManualClock
@@ -545,3 +548,36 @@ async def test_a_repeated_dequeue_gets_what_could_not_be_read_the_first_time() -
         store.fails = set()
         [job] = await q.dequeue("a", request_id="r1")
         assert job.payload == LARGE
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["queue.json", "blobs/../queue.json", "blobs/x", "log/00000000000000000001", "blobs/2026-01-01T00/../../q-0"],
+)
+async def test_no_name_that_a_job_carries_has_another_object_read_or_deleted(name: str) -> None:
+    """Of a job that came past the border, or that an earlier release let in."""
+    store = MemoryStore()
+    async with opened(store) as queue:
+        await queue.enqueue("a", b"")
+        service = cast(EmbeddedService, queue._service)
+        await store.create(name, b"not a payload")
+        read = await store.get(name)
+        assert isinstance(read, Stored)
+        spec = JobSpec("1", "film", b"", blob=name, blob_bytes=len(read.body))
+        await service._executor.execute(Enqueue((spec,)))
+        found = await service.find("1")
+        assert found is not None
+        assert found.spec.payload == b""
+        assert await queue.dequeue("film") == []
+        await queue.cancel("1")
+    async with opened(store):
+        """What is over is archived, and its payload deleted."""
+    assert isinstance(await store.get(name), Stored)
+
+
+def test_a_staged_job_names_its_large_payload_as_casque_makes_names() -> None:
+    good = blob_key("film", 1_790_000_000_000, Random(1))
+    assert checked(StagedJobs(["1"], "a", b"", blobs=[good], blob_bytes=3))
+    for name in ("queue.json", "blobs/../queue.json", "blobs/x", f"{good}/..", f"x{good}", good.upper()):
+        with pytest.raises(InvalidInputError, match="is no object with a large payload"):
+            checked(StagedJobs(["1"], "a", b"", blobs=[name], blob_bytes=3))

@@ -21,7 +21,7 @@ from casque.errors import InvalidInputError, NoLeaderError
 from casque.journal.discovery import find_leader
 from casque.ring.members import addresses
 from casque.ring.shards import Shard
-from casque.storage.port import Store, Stored
+from casque.storage.port import Store, Stored, locate
 
 if TYPE_CHECKING:
     import ssl
@@ -35,6 +35,8 @@ SILENCE_S = 3.0
 """Twice this without a sign of life, and a connection is given up. That is less than the lease of a leader: callers of
 one that was frozen look for its successor as soon as there is one."""
 TOKEN_VARIABLE = "CASQUE_TOKEN"  # noqa: S105  the name of a variable, not a token
+PEER_TOKEN_VARIABLE = "CASQUE_PEER_TOKEN"  # noqa: S105
+"""For what brokers of a ring ask each other, and for whoever changes the ring beside them."""
 
 
 class ClientTlsFiles(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,7 +79,7 @@ class BucketFinder:
         address = await find_leader(self._store)
         if address is None:
             read = await self._store.get(KEY)
-            if isinstance(read, Stored) and read_layout(KEY, read.body).layout == RING:
+            if isinstance(read, Stored) and read_layout(KEY, read.body, locate(self._store, KEY)).layout == RING:
                 return await self._any_broker()
             raise NoLeaderError("queue.json names none: start one with `casque serve`, or open the queue without via")
         return address
@@ -136,11 +138,16 @@ def through_brokers(parts: Parts, *, tls: ClientTlsFiles | None = None) -> Calla
     def shard(token: int) -> Shard:
         store = parts.shard(token).store
         finder = BucketFinder(store, owns_store=False, rng=parts.rng)
-        connect = peer_connect(token, os.environ.get(TOKEN_VARIABLE), _client_tls(tls), is_from_here(tls))
+        connect = peer_connect(token, peer_token(), _client_tls(tls), is_from_here(tls))
         remote = RemoteShard(finder, connect, settings=parts.settings, clock=parts.clock, rng=parts.rng)
         return LedShard(token, remote)
 
     return shard
+
+
+def peer_token() -> str | None:
+    """The token for the brokers of a ring, from the environment."""
+    return os.environ.get(PEER_TOKEN_VARIABLE) or os.environ.get(TOKEN_VARIABLE)
 
 
 def peer_connect(

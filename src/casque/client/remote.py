@@ -22,11 +22,15 @@ from casque.errors import (
     JobNotFoundError,
     LeadershipLostError,
     LeaseLostError,
+    LimitReachedError,
     NoLeaderError,
+    NotAllowedError,
+    NotAuthenticatedError,
     QueueClosedError,
     QueueLedError,
     ScheduleNotFoundError,
     StorageError,
+    TooBusyError,
     UnknownOutcomeError,
 )
 from casque.journal.patience import Patience
@@ -55,7 +59,7 @@ log = logger("client")
 R = TypeVar("R")
 
 ELSEWHERE = (QueueLedError, LeadershipLostError)
-NOT_NOW = (NoLeaderError, BrokerUnreachableError, QueueClosedError)
+NOT_NOW = (NoLeaderError, TooBusyError, BrokerUnreachableError, QueueClosedError)
 """Nothing was done there: another broker, or the same one a little later."""
 ASKED_AGAIN = (*ELSEWHERE, *NOT_NOW, UnknownOutcomeError)
 HINTS_AT_ONCE = 2
@@ -253,6 +257,19 @@ class RemoteQueue:
         request_id = request_id or new_id(self._rng)
         return await self._ask(lambda broker: broker.purge(entrypoint=entrypoint, request_id=request_id, zone=zone))
 
+    async def requeue_stale(
+        self,
+        older_ms: int,
+        *,
+        entrypoint: str | None = None,
+        request_id: str | None = None,
+        zone: str | None = None,
+    ) -> int:
+        asked_as = request_id or new_id(self._rng)
+        return await self._ask(
+            lambda broker: broker.requeue_stale(older_ms, entrypoint=entrypoint, request_id=asked_as, zone=zone)
+        )
+
     async def set_gate(self, gate: Gate, *, entrypoint: str | None = None, request_id: str | None = None) -> None:
         request_id = request_id or new_id(self._rng)
         await self._ask(lambda broker: broker.set_gate(gate, entrypoint=entrypoint, request_id=request_id))
@@ -409,7 +426,14 @@ class RemoteQueue:
                 if self._closed or patience.is_over:
                     raise _last_word(again, doubt) from again
                 error = again
-            except (StorageError, CASConflictError, UntrustedAddressError) as failure:
+            except (
+                StorageError,
+                CASConflictError,
+                LimitReachedError,
+                NotAuthenticatedError,
+                NotAllowedError,
+                UntrustedAddressError,
+            ) as failure:
                 # It says that nothing happened now, and nothing about an attempt before it that got no answer.
                 raise _last_word(failure, doubt) from failure
 

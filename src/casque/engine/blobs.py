@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from casque.clock import Clock, Random
-from casque.codec.blobs import blob_key, missing_blob
+from casque.codec.blobs import blob_key, is_blob, missing_blob
 from casque.errors import CasqueError, CorruptQueueError, InvalidInputError, StorageError, UnknownOutcomeError
 from casque.journal.patience import Patience
 from casque.journal.tries import Tries
@@ -23,6 +23,8 @@ from casque.types import JobRecord, JobSpec
 
 log = logger("blobs")
 
+PASSING = ("staged/", "admissions/")
+"""Beside payloads, what an admission leaves behind. No name that a job carries can have anything else deleted."""
 AT_ONCE = 8
 """Objects written or read at once. Each is held in memory as a whole."""
 
@@ -81,7 +83,7 @@ class Blobs:
 
     async def drop(self, keys: Iterable[str | None]) -> None:
         """Delete these; what cannot be deleted is swept later."""
-        doomed = [key for key in keys if key is not None]
+        doomed = [key for key in keys if key is not None and (is_blob(key) or key.startswith(PASSING))]
         gone = await asyncio.gather(*map(self._store.delete, doomed), return_exceptions=True)
         for key, error in zip(doomed, gone, strict=True):
             if isinstance(error, CasqueError):
@@ -107,6 +109,8 @@ class Blobs:
         key = record.spec.blob
         if key is None:
             return record
+        if not is_blob(key):
+            return missing_blob(record)
         try:
             read = await self._patience().insist(lambda: self._store.get(key))
         except StorageError as error:

@@ -9,6 +9,7 @@ from typing import Any
 from casque.clock import Clock, Random, new_nonce
 from casque.codec.head import Owner
 from casque.engine.operation import UnexpectedError
+from casque.engine.request_watch import RequestWatch
 from casque.errors import CASConflictError, CasqueError, LeadershipLostError, StorageError, UnknownOutcomeError
 from casque.journal.patience import Patience
 from casque.journal.port import Appended, Batch, Journal, Landed, Refreshed, Sighting, Work
@@ -48,6 +49,7 @@ class Committer:
         # Random per start: host and process number would come back and be taken for somebody else.
         self.writer = new_nonce(rng)
         self._batches = 0
+        self._requests = RequestWatch(clock)
         self.known: State | None = None
         """The state as last seen; None before it was loaded, and after a write that nobody knows the fate of."""
         self._news: list[Event] | None = None
@@ -68,6 +70,7 @@ class Committer:
     async def open(self) -> None:
         if self.known is None:
             self.known = await self._patience().insist(self._journal.load)
+            self._requests.saw(self.known)
 
     async def refresh(self) -> None:
         """Take in what others have committed.
@@ -304,6 +307,8 @@ class Committer:
             self._journal.hurry(False)
 
     def _take(self, refreshed: Refreshed) -> None:
+        if refreshed.certain:
+            self._requests.saw(refreshed.state)
         if refreshed.state is not self.known:
             self.known = refreshed.state
             self._news = None
@@ -326,7 +331,8 @@ class Committer:
     async def _append(self, state: State, now_ms: int, *, doubt: bool) -> Appended:
         """`doubt`: an earlier attempt lost to something that may not be the history."""
         self._batches += 1
-        batch = Batch(writer=self.writer, number=self._batches, at_ms=now_ms)
+        forgets = self._requests.old(state)
+        batch = Batch(writer=self.writer, number=self._batches, at_ms=now_ms, forgets=forgets)
         try:
             return await self._journal.append(state, batch)
         except BaseException as error:

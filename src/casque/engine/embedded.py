@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import suppress
@@ -12,6 +13,7 @@ from typing import cast
 
 import msgspec
 
+from casque.clock import yield_once
 from casque.engine.blobs import Blobs
 from casque.engine.group import GroupCommit
 from casque.engine.history import History
@@ -47,6 +49,7 @@ from casque.state import (
     PauseSchedule,
     Purge,
     ReleaseZone,
+    RequeueStale,
     Retry,
     SetGate,
     SetSchedule,
@@ -54,7 +57,7 @@ from casque.state import (
     SetZone,
     State,
 )
-from casque.state.standing import zone_standings
+from casque.state.standing import ZoneScan
 from casque.telemetry import logger
 from casque.types import (
     Admission,
@@ -73,6 +76,9 @@ from casque.types import (
 )
 
 log = logger("engine")
+
+LOOKED_AT_ONCE = 5_000
+"""Jobs that a scan looks at before it lets others have their turns: a few milliseconds."""
 
 HELD_MAX = 10_000
 
@@ -96,6 +102,8 @@ class EmbeddedService:
         self._blobs = blobs
         self._staging = staging
         self._admitting = asyncio.Lock()
+        self._scanning = asyncio.Lock()
+        """Held by one who looks at all jobs: several at once would leave the others nothing."""
         self._drops_blobs = not settings.archive  # otherwise they go when their job is archived
         self._held: OrderedDict[str, str] = OrderedDict()
         """Payloads of claimed jobs, where nobody else will delete them."""
@@ -331,6 +339,17 @@ class EmbeddedService:
                 log.warning("the payloads of purged jobs stay until they are swept: %s", error)
         return purged
 
+    async def requeue_stale(
+        self,
+        older_ms: int,
+        *,
+        entrypoint: str | None = None,
+        request_id: str | None = None,
+        zone: str | None = None,
+    ) -> int:
+        command = RequeueStale(older_ms, entrypoint, request_id, zone)
+        return cast(int, await self._executor.execute(command))
+
     async def set_gate(self, gate: Gate, *, entrypoint: str | None = None, request_id: str | None = None) -> None:
         await self._executor.execute(SetGate(gate, entrypoint, request_id))
 
@@ -338,10 +357,16 @@ class EmbeddedService:
         await self._executor.execute(SetZone(zone, rules, request_id))
 
     async def zones(self, *, names: frozenset[str] | None = None, limit: int = 100) -> list[ZoneStanding]:
-        def standings(state: State, now_ms: int) -> list[ZoneStanding]:
-            return zone_standings(state, now_ms, names, limit)
+        """Looks at every job, some at a time, so that others have their turns; one such look at a time."""
 
-        return cast(list[ZoneStanding], await self._executor.look(standings))
+        def begun(state: State, now_ms: int) -> ZoneScan:
+            return ZoneScan(state, now_ms, names)
+
+        async with self._scanning:
+            scan = cast(ZoneScan, await self._executor.look(begun))
+            while scan.step(LOOKED_AT_ONCE):
+                await yield_once()
+        return scan.standings(limit)
 
     async def peek_zones(
         self,
@@ -405,20 +430,27 @@ class EmbeddedService:
         limit: int | None = None,
         after: int = 0,
     ) -> list[JobRecord]:
-        def chosen(state: State, now_ms: int) -> list[JobRecord]:
-            found: list[JobRecord] = []
-            for job in state.listed():
+        """A page, or all. Only the list of records is taken while others wait: records never change."""
+
+        def listed(state: State, now_ms: int) -> tuple[list[JobRecord], int]:
+            return list(state.listed()), now_ms
+
+        found: list[JobRecord] = []
+        async with self._scanning:
+            jobs, now_ms = await self._executor.look(listed)
+            begin = bisect_right(jobs, after, key=lambda job: job.sequence)
+            for start in range(begin, len(jobs), LOOKED_AT_ONCE):
+                for job in jobs[start : start + LOOKED_AT_ONCE]:
+                    if limit is not None and len(found) >= limit:
+                        break
+                    if entrypoint is not None and job.spec.entrypoint != entrypoint:
+                        continue
+                    if states is None or state_at(job, now_ms) in states:
+                        found.append(job)
                 if limit is not None and len(found) >= limit:
                     break
-                if job.sequence <= after:
-                    continue
-                if entrypoint is not None and job.spec.entrypoint != entrypoint:
-                    continue
-                if states is None or state_at(job, now_ms) in states:
-                    found.append(job)
-            return found
-
-        return await self._filled(await self._executor.look(chosen))
+                await yield_once()
+        return await self._filled(found)
 
     async def stats(self) -> Stats:
         def counted(state: State, now_ms: int) -> Stats:
@@ -486,7 +518,7 @@ def _since_ms(name: str, state: State, now_ms: int) -> int:
 
 def _ends(outcome: Outcome) -> bool:
     """Whether the job has left the queue with it."""
-    return outcome.cancelled or (outcome.error is None and not outcome.snoozed)
+    return outcome.cancelled or (outcome.error is None and outcome.plain)
 
 
 def _any_blob(records: Sequence[JobRecord]) -> bool:

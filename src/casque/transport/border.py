@@ -21,11 +21,13 @@ from casque.errors import (
     CasqueError,
     InvalidInputError,
     JobNotFoundError,
+    LimitReachedError,
     NotAllowedError,
     NotAuthenticatedError,
     ScheduleNotFoundError,
 )
 from casque.service import ArchivedJob, EventKind, Lease, Outcome, QueueEvent, QueueService, Stats, check_outcome
+from casque.state.request_ids import scoped_id
 from casque.transport import tenants
 from casque.transport.access import TokenBook
 from casque.transport.scopes import ANYBODY, Principal, Scope
@@ -55,7 +57,7 @@ _SPAN_MS_MAX = checks.LONGEST_S * 1000
 _PRIORITY = 2**63
 _PAGE = 1_000
 _NO_LEASE = -1
-_NO_FLAGS = (False, False, False, False)
+_NO_FLAGS = (False, False, False, False, False)
 _ASKED_FOR = (
     "id", "entrypoint", "payload", "priority", "run_at_ms", "attempts_max", "key", "headers", "zone", "max_crashes",
     "fifo",
@@ -83,6 +85,10 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Of a token that is limited to zones: a queue has room for 1,000 in all."""
     wait_s: float = 300.0
     """How long a dequeue may wait for a first job; whoever wants to wait longer asks again."""
+    waits: int = 20_000
+    """Dequeues of one principal that wait at the same time, by whichever wire."""
+    followers: int = 1_000
+    """Readers of one principal that follow the events at the same time, by whichever wire."""
 
 
 DEFAULT_LIMITS = Limits()
@@ -99,31 +105,10 @@ def admit(book: TokenBook | None, limits: Limits = DEFAULT_LIMITS) -> Admit:
     return _Admission(book, limits)
 
 
-def admit_peers(book: TokenBook | None) -> Admit:
-    """The hook for other brokers of a ring: whoever may do everything is one. What they bring has passed a border."""
-
-    def admitted(authorization: str | None) -> Wrapper:
-        if book is None:
-            return _passed
-        principal = _as_peer(book.principal_for(authorization))
-
-        def current(service: QueueService) -> QueueService:
-            _as_peer(book.current(principal))
-            return service
-
-        return current
-
-    return admitted
-
-
-def _as_peer(principal: Principal) -> Principal:
-    if principal.limited or not principal.may(Scope.ADMIN):
-        raise NotAllowedError(Scope.ADMIN.value, "what brokers ask each other")
-    return principal
-
-
-def _passed(service: QueueService) -> QueueService:
-    return service
+def principal_of(wrapper: Wrapper) -> str | None:
+    """The id of the token that a wrapper was made for; None if nobody was asked for one."""
+    key: str | None = getattr(wrapper, "principal_key", None)
+    return key
 
 
 class _Admission:
@@ -150,14 +135,29 @@ class _Admitted:
         self._limits = limits
         self._book = book
         self._border: Border | None = None
+        self._under_way = UnderWay()
+
+    @property
+    def principal_key(self) -> str | None:
+        return self._principal.token
 
     def __call__(self, service: QueueService) -> QueueService:
         if self._book is not None:
             self._principal = self._book.current(self._principal)
         border = self._border
         if border is None or border.service is not service or border.principal is not self._principal:
-            border = self._border = Border(service, self._principal, self._limits, self._book)
+            border = self._border = Border(service, self._principal, self._limits, self._book, self._under_way)
         return border
+
+
+class UnderWay:
+    """What one principal has under way, by all wires and connections together."""
+
+    __slots__ = ("followers", "waits")
+
+    def __init__(self) -> None:
+        self.waits = 0
+        self.followers = 0
 
 
 class Border:
@@ -172,12 +172,15 @@ class Border:
         principal: Principal = ANYBODY,
         limits: Limits = DEFAULT_LIMITS,
         book: TokenBook | None = None,
+        under_way: UnderWay | None = None,
     ) -> None:
         self.service = service
         self.principal = principal
+        self._under_way = under_way or UnderWay()
         self._limits = limits
         self._book = book
         self._limited = principal.limited
+        self._scope = None if principal == ANYBODY else principal.name
         self._tenant = principal.zones is not None
         """Whether names that the caller chooses are those of its zones; see `tenants`."""
         self._may_produce = principal.may(Scope.PRODUCE)
@@ -185,13 +188,19 @@ class Border:
         self._may_read = principal.may(Scope.READ)
         self._may_admin = principal.may(Scope.ADMIN)
 
+    def _own_id(self, request_id: str | None) -> str | None:
+        """Request ids are their callers' own: others who say the same mean another request."""
+        if request_id is None:
+            return None
+        checks.name("request_id", request_id, checks.NAME_MAX)
+        return request_id if self._scope is None else scoped_id(self._scope, request_id)
+
     # --- produce ---
 
     async def enqueue(self, specs: Sequence[JobSpec], *, request_id: str | None = None) -> Sequence[JobRecord]:
         if not self._may_produce:
             raise NotAllowedError(Scope.PRODUCE.value, "enqueue")
-        if request_id is not None:
-            checks.name("request_id", request_id, checks.NAME_MAX)
+        request_id = self._own_id(request_id)
         self._check_specs(specs)
         if not self._limited:
             return await self.service.enqueue(specs, request_id=request_id)
@@ -301,8 +310,7 @@ class Border:
             checks.whole("lease_ms", lease_ms, 1, _SPAN_MS_MAX)
         if worker is not None:
             checks.name("worker", worker, checks.NAME_MAX)
-        if request_id is not None:
-            checks.name("request_id", request_id, checks.NAME_MAX)
+        request_id = self._own_id(request_id)
         checks.number("wait_s", wait_s, 0, limits.wait_s)
         if zones is not None:
             self._check_zones(zones)
@@ -314,20 +322,28 @@ class Border:
                 zones = self._own_zones("dequeue", zones)
             else:
                 self._own_zones("dequeue", (zone_lease.zone,))
-        claimed = await self.service.dequeue(
-            entrypoints=entrypoints,
-            limit=limit,
-            first=first,
-            lease_ms=lease_ms,
-            worker=worker,
-            wait_s=wait_s,
-            request_id=request_id,
-            zones=zones,
-            zone_lease=zone_lease,
-        )
+        if wait_s > 0:
+            if self._under_way.waits >= limits.waits:
+                raise LimitReachedError("dequeues that wait, of one token", limits.waits)
+            self._under_way.waits += 1
+        try:
+            claimed = await self.service.dequeue(
+                entrypoints=entrypoints,
+                limit=limit,
+                first=first,
+                lease_ms=lease_ms,
+                worker=worker,
+                wait_s=wait_s,
+                request_id=request_id,
+                zones=zones,
+                zone_lease=zone_lease,
+            )
+        finally:
+            if wait_s > 0:
+                self._under_way.waits -= 1
         if claimed and wait_s > 0 and self._book is not None:
             await self._take_back_if_revoked(self._book, claimed)
-        # Somebody else's request id would be answered with somebody else's claims.
+        # A token may have been limited since it claimed these.
         return [self._shown(job) for job in claimed if self._reaches(job)] if self._limited else claimed
 
     async def _take_back_if_revoked(self, book: TokenBook, claimed: list[JobRecord]) -> None:
@@ -388,8 +404,7 @@ class Border:
         _check_lease(job_id, token)
         if result is not None:
             checks.blob("result", result, self._limits.result_bytes)
-        if request_id is not None:
-            checks.name("request_id", request_id, checks.NAME_MAX)
+        request_id = self._own_id(request_id)
         if self._limited:
             await self._check_own(job_id)
         await self.service.ack(job_id, token=token, result=result, request_id=request_id)
@@ -415,8 +430,7 @@ class Border:
             if type(error) is not str:
                 raise InvalidInputError(f"error must be a str, not {type(error).__name__}")
             error = checks.error_text(error)
-        if request_id is not None:
-            checks.name("request_id", request_id, checks.NAME_MAX)
+        request_id = self._own_id(request_id)
         if self._limited:
             await self._check_own(job_id)
         return self._own_or_none(
@@ -428,8 +442,7 @@ class Border:
     async def settle(self, outcomes: Sequence[Outcome], *, request_id: str | None = None) -> list[CasqueError | None]:
         if not self._may_work:
             raise NotAllowedError(Scope.WORK.value, "settle")
-        if request_id is not None:
-            checks.name("request_id", request_id, checks.NAME_MAX)
+        request_id = self._own_id(request_id)
         outcomes = self._checked_outcomes(outcomes)
         if not outcomes:
             return []
@@ -466,7 +479,7 @@ class Border:
             if outcome.result is not None:
                 checks.blob("result", outcome.result, result_max)
             failed = outcome.error is not None or outcome.delay_ms is not None or outcome.backoff is not None
-            flags = outcome.final, outcome.crashed, outcome.snoozed, outcome.cancelled
+            flags = outcome.final, outcome.crashed, outcome.snoozed, outcome.cancelled, outcome.declined
             if failed or flags != _NO_FLAGS:
                 outcome = _checked_outcome(outcome)  # noqa: PLW2901
             checked.append(outcome)
@@ -545,8 +558,7 @@ class Border:
             checks.whole("lease_ms", lease_ms, 1, _SPAN_MS_MAX)
         if worker is not None:
             checks.name("worker", worker, checks.NAME_MAX)
-        if request_id is not None:
-            checks.name("request_id", request_id, checks.NAME_MAX)
+        request_id = self._own_id(request_id)
         return await self.service.lease_zone(zone, lease_ms=lease_ms, worker=worker, request_id=request_id)
 
     async def heartbeat_zone(self, zone: str, *, token: int) -> ZoneLease:
@@ -571,11 +583,13 @@ class Border:
     # --- admin ---
 
     async def cancel(self, job_id: str, *, request_id: str | None = None) -> None:
-        await self._check_managed("cancel", job_id, request_id)
+        await self._check_managed("cancel", job_id)
+        request_id = self._own_id(request_id)
         await self.service.cancel(job_id, request_id=request_id)
 
     async def retry(self, job_id: str, *, request_id: str | None = None) -> JobRecord | None:
-        await self._check_managed("retry", job_id, request_id)
+        await self._check_managed("retry", job_id)
+        request_id = self._own_id(request_id)
         return self._own_or_none(await self.service.retry(job_id, request_id=request_id))
 
     async def purge(
@@ -585,14 +599,33 @@ class Border:
             raise NotAllowedError(Scope.ADMIN.value, "purge")
         if zone is not None:
             checks.zone(zone)
-        self._check_managed_all("purge", entrypoint, request_id, zone)
+        request_id = self._own_id(request_id)
+        self._check_managed_all("purge", entrypoint, zone)
         return await self.service.purge(entrypoint=entrypoint, request_id=request_id, zone=zone)
+
+    async def requeue_stale(
+        self,
+        older_ms: int,
+        *,
+        entrypoint: str | None = None,
+        request_id: str | None = None,
+        zone: str | None = None,
+    ) -> int:
+        if not self._may_admin:
+            raise NotAllowedError(Scope.ADMIN.value, "requeue_stale")
+        checks.whole("older_ms", older_ms, 0, checks.LONGEST_S * 1000)
+        if zone is not None:
+            checks.zone(zone)
+        request_id = self._own_id(request_id)
+        self._check_managed_all("requeue_stale", entrypoint, zone)
+        return await self.service.requeue_stale(older_ms, entrypoint=entrypoint, request_id=request_id, zone=zone)
 
     async def set_gate(self, gate: Gate, *, entrypoint: str | None = None, request_id: str | None = None) -> None:
         if not self._may_admin:
             raise NotAllowedError(Scope.ADMIN.value, "set_gate")
         checked = checks.gate(gate)
-        self._check_managed_all("set_gate", entrypoint, request_id)
+        request_id = self._own_id(request_id)
+        self._check_managed_all("set_gate", entrypoint)
         await self.service.set_gate(checked, entrypoint=entrypoint, request_id=request_id)
 
     async def set_zone(self, zone: str, rules: ZoneRules, *, request_id: str | None = None) -> None:
@@ -601,20 +634,15 @@ class Border:
             raise NotAllowedError(Scope.ADMIN.value, "set_zone")
         checks.zone(zone)
         checks.zone_rules(rules)
-        if request_id is not None:
-            checks.name("request_id", request_id, checks.NAME_MAX)
+        request_id = self._own_id(request_id)
         if self._limited:
             raise _beyond(Scope.ADMIN, "set_zone", "every entrypoint and every zone")
         await self.service.set_zone(zone, rules, request_id=request_id)
 
-    def _check_managed_all(
-        self, verb: str, entrypoint: str | None, request_id: str | None, zone: str | None = None
-    ) -> None:
+    def _check_managed_all(self, verb: str, entrypoint: str | None, zone: str | None = None) -> None:
         """That the caller may do this to all jobs of the entrypoint, of the zone, or to all there are."""
         if entrypoint is not None:
             checks.entrypoint(entrypoint)
-        if request_id is not None:
-            checks.name("request_id", request_id, checks.NAME_MAX)
         if self._limited:
             if (own := self.principal.zones) is not None and zone not in own:
                 raise _beyond(Scope.ADMIN, verb, "every zone" if zone is None else f"the zone {zone!r}")
@@ -706,12 +734,10 @@ class Border:
     def _reaches_spec(self, spec: JobSpec) -> bool:
         return self.principal.reaches(spec.entrypoint, spec.zone)
 
-    async def _check_managed(self, verb: str, job_id: str, request_id: str | None) -> None:
+    async def _check_managed(self, verb: str, job_id: str) -> None:
         if not self._may_admin:
             raise NotAllowedError(Scope.ADMIN.value, verb)
         _check_job_id(job_id)
-        if request_id is not None:
-            checks.name("request_id", request_id, checks.NAME_MAX)
         if self._limited:
             await self._check_own(job_id)
 
@@ -816,9 +842,24 @@ class Border:
             checks.whole("from_position", from_position, 0)
         checks.flag("follow", follow)
         if self._limited:
-            return self._own_events(from_position, follow=follow)
-        events = self.service.events(from_position=from_position, follow=follow)
-        return events if self._book is None else self._while_valid(events)
+            events = self._own_events(from_position, follow=follow)
+        else:
+            events = self.service.events(from_position=from_position, follow=follow)
+            if self._book is not None:
+                events = self._while_valid(events)
+        return self._counted(events) if follow else events
+
+    async def _counted(self, events: AsyncGenerator[QueueEvent]) -> AsyncGenerator[QueueEvent]:
+        """Readers that follow are counted from their first question to their end."""
+        async with aclosing(events):
+            if self._under_way.followers >= self._limits.followers:
+                raise LimitReachedError("readers that follow the events, of one token", self._limits.followers)
+            self._under_way.followers += 1
+            try:
+                async for event in events:
+                    yield event
+            finally:
+                self._under_way.followers -= 1
 
     async def _own_events(self, from_position: int | None, *, follow: bool) -> AsyncGenerator[QueueEvent]:
         """Most events name only a job, so whose it is has to be remembered: the jobs that are there now, and those that

@@ -17,6 +17,7 @@ class Invariant(StrEnum):
     ONE_EFFECT = "6 same request, same answer, one effect"
     ADMITTED = "6 an admission is all of its rows at once, and once for each batch"
     TICKED = "6 a tick of a schedule becomes one job, and none is left out"
+    PAYLOADS = "7 a job that can be seen has its payload"
     CONSERVED = "7 no job appears from nowhere and none vanishes"
     ORDER = "8 the best ready job is claimed first"
     CLAIMABLE = "8 whatever is ready and allowed can be claimed, by those who saw it happen and after a restart"

@@ -7,7 +7,7 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING
 
 from casque.service import QueueEvent
-from casque.testing.world.asked import Send
+from casque.testing.world.asked import Send, Through
 from casque.testing.world.invariants import Invariant
 from casque.transport.border import Border
 from casque.transport.scopes import Principal, Scope
@@ -32,7 +32,7 @@ class Orders:
         return f"order-{self._numbers[zone]}"
 
 
-def border(life: Life, zone: str) -> Border:
+def border(life: Through, zone: str) -> Border:
     principal = Principal(zone, frozenset({Scope.ADMIN}), zones=frozenset({zone}))
     return Border(life.queue._service, principal)  # noqa: SLF001
 
@@ -40,7 +40,7 @@ def border(life: Life, zone: str) -> Border:
 def order(zone: str, name: str, entrypoint: str, key: str | None, number: int, request_id: str | None) -> Send:
     spec = JobSpec(name, entrypoint, b"%d:0" % number, attempts_max=2, key=key, zone=zone)
 
-    async def send(life: Life) -> list[JobRecord]:
+    async def send(life: Through) -> list[JobRecord]:
         return list(await border(life, zone).enqueue([spec], request_id=request_id))
 
     return send
