@@ -54,7 +54,7 @@ async def peep(life: Life, zone: str, job_id: str) -> None:
     zones = {one.spec.zone for one in jobs} | {one.zone for one in await tenant.zones()}
     zones |= {one.zone for one in await tenant.peek_zones()}
     events: list[QueueEvent] = []
-    if life.world.layout.followed and not life.world.layout.led:  # the line to a simulated leader has no streams
+    if life.world.layout.followed:
         begin = max(0, (await tenant.stats()).position - LOOKED_BACK)
         async with aclosing(tenant.events(from_position=begin, follow=False)) as feed:
             events = [event async for event in feed]
