@@ -30,13 +30,16 @@ from casque.errors import (
     JobStateError,
     LeadershipLostError,
     LeaseLostError,
+    LimitReachedError,
     NoHistoryError,
     NoLeaderError,
     NoResultError,
     NotAllowedError,
     NotAuthenticatedError,
     NotInstalledError,
+    NotUnderstoodError,
     QueueClosedError,
+    QueueCopiedError,
     QueueDrainingError,
     QueueLedError,
     QueueReplacedError,
@@ -45,6 +48,7 @@ from casque.errors import (
     ScheduleNotFoundError,
     StorageError,
     StoreAccessError,
+    TooBusyError,
     UnknownOutcomeError,
     UnsafeStoreError,
     WorkFailedError,
@@ -72,8 +76,10 @@ from casque.types import (
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from casque.client.copying import backup_queue, clone_queue, restore_queue
     from casque.functions.app import App
     from casque.functions.handle import Handle, SyncHandle
+    from casque.journal.copying import Copied
     from casque.worker.handlers import Cancel, JobContext, Snooze
     from casque.worker.hooks import JobEvent
 
@@ -89,6 +95,7 @@ __all__ = [
     "CasqueError",
     "CheckpointError",
     "ClientTlsFiles",
+    "Copied",
     "CorruptQueueError",
     "DirectQueue",
     "DuplicateKeyError",
@@ -112,6 +119,7 @@ __all__ = [
     "JobStatus",
     "LeadershipLostError",
     "LeaseLostError",
+    "LimitReachedError",
     "LocalFileSystemStorage",
     "Missed",
     "NewJob",
@@ -121,12 +129,14 @@ __all__ = [
     "NotAllowedError",
     "NotAuthenticatedError",
     "NotInstalledError",
+    "NotUnderstoodError",
     "ObjectStoragePort",
     "Outcome",
     "PeekedZone",
     "Progress",
     "Queue",
     "QueueClosedError",
+    "QueueCopiedError",
     "QueueDrainingError",
     "QueueEvent",
     "QueueLedError",
@@ -144,6 +154,7 @@ __all__ = [
     "SyncHandle",
     "SyncJob",
     "SyncQueue",
+    "TooBusyError",
     "UnknownOutcomeError",
     "UnsafeStoreError",
     "WorkFailedError",
@@ -152,16 +163,23 @@ __all__ = [
     "ZoneMovedError",
     "ZoneRules",
     "ZoneStanding",
+    "backup_queue",
+    "clone_queue",
+    "restore_queue",
 ]
 
 _HOMES = {
     "App": "casque.functions.app",
     "Cancel": "casque.worker.handlers",
+    "Copied": "casque.journal.copying",
     "Handle": "casque.functions.handle",
     "JobContext": "casque.worker.handlers",
     "JobEvent": "casque.worker.hooks",
     "Snooze": "casque.worker.handlers",
     "SyncHandle": "casque.functions.handle",
+    "backup_queue": "casque.client.copying",
+    "clone_queue": "casque.client.copying",
+    "restore_queue": "casque.client.copying",
 }
 """What is imported when it is first asked for: programs that only enqueue bytes do without."""
 

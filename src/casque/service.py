@@ -55,7 +55,9 @@ class Outcome(msgspec.Struct, frozen=True, gc=False):
 
     `crashed`: the process that worked on it died. A job with `max_crashes` counts that apart from its attempts; of any
     other it is a failure like others. `snoozed`: its time had not come; it is due again after `delay_ms`, and this
-    was no attempt. `cancelled`: it need not be done any more; `error` may say why.
+    was no attempt. `cancelled`: it need not be done any more; `error` may say why. `declined`: its worker does not
+    understand it, because another version of the program enqueued it, and `error` says what; it waits for a worker that
+    does, this was no attempt, and after too many of these it is dead.
     """
 
     job_id: str
@@ -68,11 +70,12 @@ class Outcome(msgspec.Struct, frozen=True, gc=False):
     crashed: bool = False
     snoozed: bool = False
     cancelled: bool = False
+    declined: bool = False
 
     @property
     def plain(self) -> bool:
         """Whether it is nothing but done, or failed."""
-        return not (self.crashed or self.snoozed or self.cancelled)
+        return not (self.crashed or self.snoozed or self.cancelled or self.declined)
 
 
 def is_silent_ack(outcome: Outcome) -> bool:
@@ -86,6 +89,7 @@ def is_silent_ack(outcome: Outcome) -> bool:
         and outcome.crashed is False
         and outcome.snoozed is False
         and outcome.cancelled is False
+        and outcome.declined is False
     )
 
 
@@ -95,15 +99,18 @@ def check_outcome(outcome: Outcome) -> None:
     Raises:
         InvalidInputError: names what does not belong together.
     """
-    for flag in ("final", "crashed", "snoozed", "cancelled"):
+    for flag in ("final", "crashed", "snoozed", "cancelled", "declined"):
         checks.flag(flag, getattr(outcome, flag))
-    if outcome.crashed + outcome.snoozed + outcome.cancelled > 1:
-        raise InvalidInputError("a claimed job crashed, was snoozed or was cancelled, and not several of these")
+    if outcome.crashed + outcome.snoozed + outcome.cancelled + outcome.declined > 1:
+        raise InvalidInputError("a claimed job crashed, was snoozed, cancelled or declined, and not several of these")
     waits = outcome.delay_ms is not None
     retries = outcome.backoff is not None or outcome.final
     if outcome.snoozed:
         if outcome.error is not None or outcome.result is not None or retries:
             raise InvalidInputError("a snoozed job has a delay_ms, and no error, result, backoff or final")
+    elif outcome.declined:
+        if outcome.error is None or outcome.result is not None or retries:
+            raise InvalidInputError("a declined job has an error that says why, and no result, backoff or final")
     elif outcome.cancelled:
         if outcome.result is not None or waits or retries:
             raise InvalidInputError("a cancelled job may have an error that says why, and nothing else")
@@ -128,6 +135,7 @@ class EventKind(StrEnum):
     NACKED = "nacked"
     RETURNED = "returned"
     SNOOZED = "snoozed"
+    DECLINED = "declined"
     EXPIRED = "expired"
     CRASHED = "crashed"
     DIED = "died"
@@ -142,6 +150,7 @@ class EventKind(StrEnum):
     ZONE_BEATEN = "zone_beaten"
     ZONE_RELEASED = "zone_released"
     ZONE_EXPIRED = "zone_expired"
+    WATCHED = "watched"
     RINGED = "ringed"
     REMEMBERED = "remembered"
     SCHEDULED = "scheduled"
@@ -329,6 +338,18 @@ class QueueService(Protocol):
         self, *, entrypoint: str | None = None, request_id: str | None = None, zone: str | None = None
     ) -> int:
         """Remove dead jobs for good: all, or only those of an entrypoint, of a zone, or of both."""
+        ...
+
+    async def requeue_stale(
+        self,
+        older_ms: int,
+        *,
+        entrypoint: str | None = None,
+        request_id: str | None = None,
+        zone: str | None = None,
+    ) -> int:
+        """Take back running jobs whose last sign of life was written at least so long ago; answers how many. Written
+        times are compared with the clock of the process that carries it out, because an operator asks for it."""
         ...
 
     async def set_gate(self, gate: Gate, *, entrypoint: str | None = None, request_id: str | None = None) -> None:

@@ -131,6 +131,8 @@ class JobRecord(msgspec.Struct, frozen=True, gc=False):
     """How often its worker died of it, if the job counts that; such a claim is no attempt."""
     progress: Progress | None = None
     """Of the attempt that is under way, as its worker last said with a heartbeat."""
+    declined: int = 0
+    """How often a worker gave it back because it did not understand it, as `error` says. Such a claim is no attempt."""
 
     @property
     def id(self) -> str:
@@ -306,6 +308,27 @@ class ZoneLease(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     leased_ms: int = 0
     beat_ms: int = 0
     """When it was renewed last, by the writer's clock. Every renewal differs from the one before."""
+
+
+class Vigil(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """What processes that come and go have seen of one lease, one after the other, since it was last renewed.
+
+    Stored: fields only ever come at the end, with defaults."""
+
+    subject: str
+    """The id of the job, or the name of the zone."""
+    token: int
+    """Of the lease. Unique within a queue, whatever it is a lease of."""
+    beat_ms: int | None
+    """Of the lease as they saw it. One that was renewed is another lease to them."""
+    visits: int = 0
+    watched_ms: int = 0
+    """How long they watched it, by their own monotonic clocks. No moment is counted twice."""
+    dated_ms: int = 0
+    """What is believed of the time between visits, which only written times tell of."""
+    until_ms: int = 0
+    """The latest time that any of them has written."""
+    is_zone: bool = False
 
 
 class PeekedZone(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -123,6 +123,8 @@ LATER = {
     EventKind.ZONE_BEATEN,
     EventKind.ZONE_RELEASED,
     EventKind.ZONE_EXPIRED,
+    EventKind.DECLINED,  # see test_casque_vigils.py
+    EventKind.WATCHED,  # see test_casque_vigils.py
     EventKind.RINGED,  # see test_casque_ring.py
 }
 """Kinds that came after this log was kept."""

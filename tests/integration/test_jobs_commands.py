@@ -176,6 +176,17 @@ def test_purging_asks_first_and_removes_what_is_dead(url: str) -> None:
 # --- queue ---
 
 
+def test_running_jobs_are_taken_back_by_their_age(url: str) -> None:
+    assert keys(url, "--state", "running") == ["running"]
+    assert "--stale" in casque("jobs", "requeue", url, ends=2).output
+    [said] = lines_of(casque("jobs", "requeue", url, "--stale", "3600", "--yes", "--json"))
+    assert said == {"requeued": 0}
+    casque("jobs", "requeue", url, "--stale", "0", told="n\n", ends=1)
+    assert keys(url, "--state", "running") == ["running"]
+    assert "1 job taken back" in casque("jobs", "requeue", url, "--stale", "0", "--yes").output
+    assert keys(url, "--state", "running") == []
+
+
 def test_a_queue_tells_how_it_stands(url: str) -> None:
     [info] = lines_of(casque("queue", "info", url, "--json"))
     counts = {name: info[name] for name in ("enqueued", "ready", "delayed", "running", "dead", "done", "cancelled")}

@@ -153,6 +153,7 @@ CALLS: dict[str, tuple[Scope, dict[str, Any]]] = {
     "cancel": (Scope.ADMIN, {"job_id": "mail waiting"}),
     "retry": (Scope.ADMIN, {"job_id": "nobody's"}),
     "purge": (Scope.ADMIN, {}),
+    "requeue_stale": (Scope.ADMIN, {"older_ms": 3_600_000}),
     "find": (Scope.READ, {"job_id": "mail waiting"}),
     "jobs": (Scope.READ, {}),
     "stats": (Scope.READ, {}),
@@ -228,13 +229,15 @@ async def test_nobody_gets_in_without_a_token_that_counts(wire: str, sent: str, 
 async def test_a_token_of_another_entrypoint_does_not_reach_these_jobs(wire: str, host: Host, file: Path) -> None:
     token = new_token(file, "fax", Scope.ADMIN, entrypoints=("fax",))
     async with WIRES[wire](host, admit(TokenBook(file)), None) as client, client(token) as service:
-        for verb in ("ack", "nack", "heartbeat", "give_back", "cancel"):
+        for verb in ("ack", "nack", "heartbeat", "cancel"):
             with pytest.raises(JobNotFoundError):
                 await call(service, verb, **CALLS[verb][1])
+        await call(service, "give_back", **CALLS["give_back"][1])  # does nothing, as for a job that is not there
         for verb, arguments in {
             "enqueue": CALLS["enqueue"][1],
             "dequeue": CALLS["dequeue"][1],
             "purge": {"entrypoint": "mail"},
+            "requeue_stale": {"older_ms": 3_600_000, "entrypoint": "mail"},
             "jobs": {"entrypoint": "mail"},
             "archive": {"entrypoint": "mail"},
         }.items():

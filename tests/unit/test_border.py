@@ -67,6 +67,7 @@ CALLS: dict[str, dict[str, Any]] = {
     "cancel": {"job_id": "j"},
     "retry": {"job_id": "j"},
     "purge": {},
+    "requeue_stale": {"older_ms": 1000},
     "set_gate": {"gate": Gate.PAUSED},
     "set_zone": {"zone": "acme", "rules": ZoneRules(weight=2.0)},
     "zones": {},
@@ -91,7 +92,7 @@ NEEDS = {
     **dict.fromkeys(["find", "jobs", "stats", "events", "archive", "schedules"], Scope.READ),
     **dict.fromkeys(["cancel", "retry", "purge", "pause_schedule", "drop_schedule"], Scope.ADMIN),
     **dict.fromkeys(["find", "jobs", "stats", "events", "archive", "zones"], Scope.READ),
-    **dict.fromkeys(["cancel", "retry", "purge", "set_gate", "set_zone"], Scope.ADMIN),
+    **dict.fromkeys(["cancel", "retry", "purge", "requeue_stale", "set_gate", "set_zone"], Scope.ADMIN),
 }
 VERBS = [name for name in vars(QueueService) if not name.startswith("_")]
 
@@ -292,6 +293,7 @@ ACCEPTABLE: dict[str, Callable[[Any], bool]] = {
     "entrypoint": lambda v: v is None or is_name(v),
     "worker": lambda v: v is None or is_name(v),
     "lease_ms": lambda v: v is None or is_whole(v, 1, checks.LONGEST_S * 1000),
+    "older_ms": lambda v: is_whole(v, 0, checks.LONGEST_S * 1000),
     "wait_s": lambda v: is_number(v, 0, 300),
     "first": lambda v: isinstance(v, bool),
     "job_id": lambda v: is_text(v, 1024),
@@ -339,7 +341,7 @@ def acceptable(verb: str, argument: str, value: Any) -> bool:
         return is_whole(value, 1, checks.BATCH_MAX) if verb == "dequeue" else value is None or is_whole(value, 1)
     if argument == "token":
         return is_whole(value, 0) or (value is None and verb in ("ack", "nack", "heartbeat"))
-    if argument == "zone" and verb == "purge" and value is None:
+    if argument == "zone" and verb in ("purge", "requeue_stale") and value is None:
         return True
     return ACCEPTABLE[argument](value)
 
@@ -586,7 +588,15 @@ async def test_a_limited_reader_counts_only_its_own(
 
 
 @by_limit
-@pytest.mark.parametrize("verb", ["ack", "nack", "heartbeat", "give_back", "cancel", "retry"])
+async def test_to_give_back_a_job_of_others_is_to_give_back_none(queue: QueueService, principal: Principal) -> None:
+    before = await everything(queue)
+    await Border(queue, principal).give_back("no such job", token=2)
+    await Border(queue, principal).give_back("fax running", token=2)
+    assert await everything(queue) == before
+
+
+@by_limit
+@pytest.mark.parametrize("verb", ["ack", "nack", "heartbeat", "cancel", "retry"])
 async def test_the_jobs_of_others_are_as_good_as_not_there(
     queue: QueueService, principal: Principal, verb: str
 ) -> None:
@@ -727,13 +737,39 @@ async def test_a_worker_that_is_limited_to_zones_leases_these_alone(queue: Queue
     await border.release_zone("acme", token=(await border.heartbeat_zone("acme", token=lease.token)).token)
 
 
-async def test_the_request_id_of_somebody_else_gives_nothing_of_theirs(queue: QueueService) -> None:
-    await queue.dequeue(entrypoints=("fax",), limit=1, request_id="theirs")
-    await queue.enqueue([JobSpec("x", "fax", b"secret")], request_id="theirs too")
+async def test_the_request_id_of_somebody_else_is_another_request(queue: QueueService) -> None:
+    theirs = Border(queue, msgspec.structs.replace(limited("fax"), name="them"))
+    await theirs.dequeue(entrypoints=("fax",), limit=1, request_id="order-16")
+    await theirs.enqueue([JobSpec("x", "fax", b"secret")], request_id="order-17")
     border = Border(queue, limited("mail.a"))
-    assert await border.dequeue(entrypoints=None, limit=1, request_id="theirs") == []
-    [added] = await border.enqueue([JobSpec("y", "mail.a", b"mine")], request_id="theirs too")
-    assert (added.id, added.spec.entrypoint, added.spec.payload) == ("x", "mail.a", b"mine")
+    [claimed] = await border.dequeue(entrypoints=None, limit=1, request_id="order-16")
+    assert claimed.spec.entrypoint == "mail.a"
+    for _ in range(2):
+        [added] = await border.enqueue([JobSpec("y", "mail.a", b"mine")], request_id="order-17")
+        assert (added.id, added.spec.payload) == ("y", b"mine")
+    assert await queue.find("x") is not None
+    assert await queue.find("y") is not None
+
+
+async def test_a_caller_cannot_say_the_request_id_of_another(queue: QueueService) -> None:
+    everything = frozenset({Scope.ADMIN})
+    one, other = Principal("a", everything), Principal("a@b", everything)
+    await Border(queue, one).enqueue([JobSpec("x", "mail.a", b"")], request_id="b@c")
+    await Border(queue, other).enqueue([JobSpec("y", "mail.a", b"")], request_id="c")
+    assert await queue.find("y") is not None
+
+
+REPEATABLE = [verb for verb in VERBS if "request_id" in inspect.signature(getattr(QueueService, verb)).parameters]
+
+
+@pytest.mark.parametrize("verb", REPEATABLE)
+async def test_every_request_id_that_passes_the_border_is_its_caller_s(verb: str) -> None:
+    queue = Recorder()
+    await call(Border(queue, Principal("shop", frozenset({Scope.ADMIN}))), verb, CALLS[verb] | {"request_id": "r"})
+    assert [arguments["request_id"] for name, arguments in queue.asked if name == verb] == ["@shop@r"]
+    queue.asked.clear()
+    await call(Border(queue), verb, CALLS[verb] | {"request_id": "r"})
+    assert [arguments["request_id"] for name, arguments in queue.asked if name == verb] == ["r"]
 
 
 async def test_the_unique_key_of_somebody_else_gives_their_job_s_id_and_nothing_more(queue: QueueService) -> None:
@@ -802,13 +838,17 @@ async def test_whoever_manages_a_zone_purges_it_and_no_other() -> None:
     for zone in (None, "umbrella"):
         with pytest.raises(NotAllowedError, match="'admin' for"):
             await tenant.purge(zone=zone)
+        with pytest.raises(NotAllowedError, match="'admin' for"):
+            await tenant.requeue_stale(0, zone=zone)
     with pytest.raises(NotAllowedError, match="'admin' for every entrypoint"):
         await Border(queue, limited("mail.a", zones=("acme",))).purge(zone="acme")
     with pytest.raises(InvalidInputError, match="zone must"):
         await Border(queue).purge(zone="")
     assert queue.asked == []
     await tenant.purge(zone="acme")
-    assert queue.asked == [("purge", {"entrypoint": None, "request_id": None, "zone": "acme"})]
+    await tenant.requeue_stale(0, zone="acme")
+    where = {"entrypoint": None, "request_id": None, "zone": "acme"}
+    assert queue.asked == [("purge", where), ("requeue_stale", {"older_ms": 0, **where})]
 
 
 async def test_a_limited_reader_sees_the_gates_of_its_own(queue: QueueService) -> None:

@@ -708,7 +708,7 @@ async def until_parked(queue: Queue[bytes], shards: int) -> None:
     """Until somebody waits at all of its shards."""
     assert queue._ring is not None
     opening = queue._ring._shards._opening
-    while sum(bool(one.done() and any(one.result().engine._parked.values())) for one in opening.values()) < shards:  # type: ignore[attr-defined]
+    while sum(bool(one.done() and one.result().engine._parked) for one in opening.values()) < shards:  # type: ignore[attr-defined]
         await asyncio.sleep(0)  # noqa: TID251
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from typing import Any, TypeAlias, cast
 
 import msgspec
@@ -17,14 +18,14 @@ from casque.client.remote_shard import LedShard, RemoteShard
 from casque.engine.group import GroupCommit
 from casque.engine.history import History
 from casque.errors import InvalidInputError, NoLeaderError, NotAllowedError, NotAuthenticatedError
-from casque.journal.discovery import find_leader
+from casque.journal.discovery import leader_here
 from casque.ring.broker import RingBroker
 from casque.ring.local import LocalShard
 from casque.ring.members import Members
 from casque.ring.service import RingService
 from casque.ring.shards import Shard, Shards, checked
 from casque.settings import BrokerSettings
-from casque.storage.port import Store
+from casque.storage.port import Store, place_of
 from casque.transport.access import TokenBook
 from casque.transport.grpc.credentials import ClientTls
 from casque.transport.shard_border import as_peer
@@ -121,6 +122,7 @@ class _Joint:
                 serving=serving,
                 check=lambda state: checked(token, state.ring),
             ),
+            place=partial(place_of, parts.store, make=True),
         )
 
     def _shard(self, token: int) -> Shard:
@@ -148,7 +150,7 @@ class _Finder:
     async def find(self) -> str:
         if self._token in self._broker.led():
             return self._address
-        address = await find_leader(self._store)
+        address = await leader_here(self._store)
         if address is None:
             raise NoLeaderError(f"the brokers are electing one for shard {self._token}")
         return address

@@ -47,6 +47,13 @@ EXAMPLES_PURGE = """
 
   casque jobs purge --yes --json
 """
+EXAMPLES_REQUEUE = """
+[bold]Examples[/]
+
+  casque jobs requeue file:///var/lib/orders --stale 600
+
+  casque jobs requeue --stale 3600 --entrypoint send --yes --json
+"""
 PORTION = 5_000
 AT_ONCE = 500
 """Calls in flight: together they are few commits."""
@@ -233,6 +240,49 @@ def purge(
         print_json({"purged": purged})
     else:
         typer.echo(f"{purged:,} dead {'job' if purged == 1 else 'jobs'} removed")
+
+
+def requeue(
+    url: OptionalUrl = None,
+    stale: Annotated[
+        float | None,
+        typer.Option(
+            "--stale",
+            metavar="SECONDS",
+            help="Jobs without a claim or heartbeat for this long, by the clocks on the wall.",
+            show_default=False,
+        ),
+    ] = None,
+    entrypoint: Entrypoint = None,
+    zone: Zone = None,
+    yes: Yes = False,
+    json: Json = False,
+    queue: QueueName = None,
+    option: StoreOptions = None,
+) -> None:
+    """Take running jobs back from workers that are gone, without waiting for their leases. Asks before it does.
+
+    Written times are compared with the clock of this machine, or of the broker that leads the queue. If a worker is
+    alive all the same, it learns at its next heartbeat that the job is no longer its own, and the job runs twice. It
+    counts as a lease that ran out.
+
+    Exit code 0: they wait again, or there were none. 1: nobody wanted it, or the queue is damaged. 2: it cannot be
+    done. 4: nobody knows whether it was done.
+    """
+    with clear_ends():
+        if stale is None or stale < 0:
+            raise InvalidInputError("which jobs? Give --stale SECONDS, more than the longest lease of your workers")
+        place = find_place(url, queue, option)
+
+    async def work(q: Queue[bytes]) -> int:
+        confirmed(f"Take back running jobs without a sign of life for {stale:g} s?", yes=yes)
+        return await q.requeue_stale(stale, entrypoint=entrypoint, zone=zone)
+
+    requeued = on_queue(place, work)
+    if json:
+        print_json({"requeued": requeued})
+    else:
+        typer.echo(f"{requeued:,} {'job' if requeued == 1 else 'jobs'} taken back")
 
 
 def _states(state: list[Listed] | None) -> frozenset[JobState] | None:

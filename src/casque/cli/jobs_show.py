@@ -148,7 +148,8 @@ async def _why(q: Queue[bytes], job: Job[bytes]) -> str:
             return held + _due(shown)
     match shown.state:
         case JobState.READY:
-            return await _why_ready(q, job, zone)
+            why = await _why_ready(q, job, zone)
+            return why if not _is_not_understood(shown) else f"{_declines(shown)}. {why}"
         case JobState.DELAYED:
             until = f"at {clock_time(shown.due_at)} UTC, in {length(max(shown.due_at - now(), timedelta(0)))}"
             if not shown.token:
@@ -156,6 +157,10 @@ async def _why(q: Queue[bytes], job: Job[bytes]) -> str:
             if shown.crashes and not shown.attempts:
                 crashes = of_most(shown.crashes, shown.max_crashes)
                 return f"It waits after crash {crashes} of its worker: it is tried again {until}."
+            if _is_not_understood(shown):
+                return (
+                    f"{_declines(shown)}. It is offered again {until}: start workers of the version that enqueued it."
+                )
             if not shown.attempts:
                 return f"Its worker put it off: it is due {until}."
             return f"It waits after attempt {of_most(shown.attempts, shown.max_attempts)}: it is tried again {until}."
@@ -168,11 +173,25 @@ async def _why(q: Queue[bytes], job: Job[bytes]) -> str:
                     f"found, `casque jobs retry {job.id}` gives it a fresh start; `casque jobs purge` removes what is "
                     "dead."
                 )
+            if shown.declined and (shown.error or "").startswith("no worker understood it"):
+                return (
+                    f"It is dead because {shown.error}. When workers of the right version run, `casque jobs retry "
+                    f"{job.id}` gives it a fresh start; `casque jobs purge` removes what is dead."
+                )
             spent = shown.max_attempts is not None and shown.attempts >= shown.max_attempts
             how = f"All of its {shown.attempts} attempts failed" if spent else "It was given up"
             return (
                 f"{how}. `casque jobs retry {job.id}` gives it a fresh set, `casque jobs purge` removes what is dead."
             )
+
+
+def _is_not_understood(shown: ShownJob) -> bool:
+    return bool(shown.declined) and not shown.attempts
+
+
+def _declines(shown: ShownJob) -> str:
+    count = "One claim" if shown.declined == 1 else f"{shown.declined} claims"
+    return f"{count} gave it back because the worker did not understand it: {shown.error}"
 
 
 def _due(job: ShownJob) -> str:

@@ -73,6 +73,7 @@ class ShownJob(msgspec.Struct, frozen=True):
     tries: tuple[ShownAttempt, ...]
     crashes: int
     max_crashes: int | None
+    declined: int
     progress: ShownProgress | None
     fifo: bool
 
@@ -127,6 +128,7 @@ def show(job: Job[bytes]) -> ShownJob:
         ),
         crashes=record.crashes,
         max_crashes=spec.max_crashes,
+        declined=record.declined,
         progress=None if (far := record.progress) is None else ShownProgress(far.done, far.total, far.note),
         fifo=spec.fifo,
     )

@@ -275,7 +275,7 @@ def _shown(console: Console, quiet: bool) -> Iterator[Any]:
 
 
 def _words(summary: Summary) -> str:
-    further = ("snoozed", "cancelled", "running", "lost", "left", "given_back")
+    further = ("snoozed", "cancelled", "declined", "running", "lost", "left", "given_back")
     others = {name: getattr(summary, name) for name in further}
     said = [f"{summary.done:,} done", f"{summary.failed:,} failed"]
     said += [f"{count:,} {name.replace('_', ' ')}" for name, count in others.items() if count]

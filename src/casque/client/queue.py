@@ -398,6 +398,37 @@ class Queue(LeaseVerbs, Generic[T]):
             zone=None if zone is None else checks.zone(zone),
         )
 
+    async def requeue_stale(
+        self,
+        older: float | timedelta,
+        *,
+        entrypoint: str | None = None,
+        zone: str | None = None,
+        request_id: str | None = None,
+    ) -> int:
+        """Take back running jobs whose last sign of life, a claim or a heartbeat, was written longer ago than this;
+        answers how many. For operators who know that their workers are gone.
+
+        Leases that simply run out are judged by monotonic clocks. This compares written times with the clock of the
+        process that carries it out, because you ask for it: of a clock that is wrong it takes jobs whose workers live.
+
+        >>> import asyncio
+        >>> from casque import Queue
+        >>> async def main():
+        ...     async with Queue.open("memory://requeue-example") as q:
+        ...         await q.enqueue("send", b"hello")
+        ...         await q.dequeue("send")
+        ...         return await q.requeue_stale(3600)
+        >>> asyncio.run(main())
+        0
+        """
+        return await self._service.requeue_stale(
+            checks.span_ms("older", older),
+            entrypoint=None if entrypoint is None else checks.entrypoint(entrypoint),
+            request_id=checks.request_id(request_id),
+            zone=None if zone is None else checks.zone(zone),
+        )
+
     async def pause(self, entrypoint: str | None = None, *, request_id: str | None = None) -> None:
         """Nothing of the queue, or of one entrypoint, is claimed until it is resumed. What runs goes on, and jobs may
         be added.

@@ -215,6 +215,18 @@ class SyncQueue(Generic[T]):
     def retry(self, job_id: str, *, request_id: str | None = None) -> None:
         self._wait(self._queue.retry(job_id, request_id=request_id))
 
+    def requeue_stale(
+        self,
+        older: float | timedelta,
+        *,
+        entrypoint: str | None = None,
+        zone: str | None = None,
+        request_id: str | None = None,
+    ) -> int:
+        """As `Queue.requeue_stale`."""
+        asked = self._queue.requeue_stale(older, entrypoint=entrypoint, zone=zone, request_id=request_id)
+        return self._wait(asked)
+
     def purge(self, entrypoint: str | None = None, *, zone: str | None = None, request_id: str | None = None) -> int:
         return self._wait(self._queue.purge(entrypoint, zone=zone, request_id=request_id))
 

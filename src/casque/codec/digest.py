@@ -28,6 +28,8 @@ def state_digest(state: State) -> str:
         sha256.update(_encode(state.gates) + b"\n")
     if state.zone_leases:
         sha256.update(_encode(sorted(state.zone_leases.values(), key=lambda lease: lease.zone)) + b"\n")
+    if watched := state.watched():
+        sha256.update(_encode(watched) + b"\n")
     if state.ring is not None:
         sha256.update(_encode(state.ring) + b"\n")
     for job in sorted(state.jobs.values(), key=lambda job: job.sequence):

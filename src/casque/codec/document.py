@@ -38,6 +38,7 @@ from casque.types import (
     Gates,
     LastBatch,
     Schedule,
+    Vigil,
     ZoneLease,
     ZoneRules,
 )
@@ -84,6 +85,7 @@ class _Document(Head, frozen=True):
     broker_heartbeat: int = msgspec.field(default=0, name="brokerHeartbeat")
     broker_id: str | None = msgspec.field(default=None, name="brokerId")
     broker_nonce: str = msgspec.field(default="", name="brokerNonce")
+    broker_place: str | None = msgspec.field(default=None, name="brokerPlace")
     archived: int | None = None
     archiving: int | None = None
     finished: list[msgspec.Raw] = msgspec.field(default_factory=list)
@@ -96,6 +98,7 @@ class _Document(Head, frozen=True):
     gates: Gates = ALL_OPEN
     zones: dict[str, ZoneRules] = msgspec.field(default_factory=dict)
     zone_leases: list[ZoneLease] = msgspec.field(default_factory=list)
+    vigils: list[Vigil] = msgspec.field(default_factory=list)
     jobs: list[msgspec.Raw] = msgspec.field(default_factory=list)
 
 
@@ -129,11 +132,12 @@ class DocumentCodec:
         version: int,
         writers: dict[str, int],
         writers_forgotten: int | None = None,
+        requests_over: int = 0,
         archived: int | None = None,
         archiving: int | None = None,
     ) -> bytes:
         """`writers_forgotten`, `archived` and `archiving` are as they are to be from now on, if not as they are in the
-        state."""
+        state; so many of the oldest requests are left out."""
         lines, jobs = self._lines, state.jobs
         for job_id in self._changed:
             job = jobs.get(job_id)
@@ -144,10 +148,10 @@ class DocumentCodec:
         self._changed.clear()
         forgotten = state.writers_forgotten if writers_forgotten is None else writers_forgotten
         kept = kept_forgotten(max(forgotten, self.dropped), writers, state.limits)
-        requests = stored_requests(state.requests)
+        requests = stored_requests(state.requests)[requests_over:]
         head = (
             b'{"format": %d, "layout": "document", "queue_id": %b,\n"version": %d,\n%b"counters": %b,\n'
-            b'"writers": %b,\n%b"requests": %b,\n%b%b%b%b%b%b"jobs": [\n'
+            b'"writers": %b,\n%b"requests": %b,\n%b%b%b%b%b%b%b"jobs": [\n'
             % (
                 FORMAT,
                 _encode(self.queue_id),
@@ -162,6 +166,7 @@ class DocumentCodec:
                 b'"gates": %b,\n' % _encode(state.gates) if state.gates else b"",
                 b'"zones": %b,\n' % _encode(state.rules) if state.rules else b"",
                 b'"zone_leases": %b,\n' % _encode(list(state.zone_leases.values())) if state.zone_leases else b"",
+                b'"vigils": %b,\n' % _encode(watched) if (watched := state.watched()) else b"",
                 self._pending(state.finished, state.archived if archived is None else archived, archiving),
             )
         )
@@ -215,6 +220,7 @@ class DocumentCodec:
         state.gates = document.gates
         state.set_rules(document.zones)
         state.set_zone_leases(document.zone_leases)
+        state.vigils = {vigil.token: vigil for vigil in document.vigils}
         # A document that says nothing about it has nothing to be archived.
         state.archived = document.version if document.archived is None else document.archived
         state.archiving = document.archiving
@@ -228,19 +234,21 @@ def _led(leadership: Leadership) -> bytes:
     owner = leadership.owner
     if owner is None:
         return b'"epoch": %d,\n' % leadership.epoch
-    return b'"epoch": %d, "broker": %b, "brokerHeartbeat": %d, "brokerId": %b, "brokerNonce": %b,\n' % (
+    place = b"" if owner.place is None else b', "brokerPlace": %b' % _encode(owner.place)
+    return b'"epoch": %d, "broker": %b, "brokerHeartbeat": %d, "brokerId": %b, "brokerNonce": %b%b,\n' % (
         leadership.epoch,
         _encode(owner.address),
         leadership.heartbeat_ms,
         _encode(owner.id),
         _encode(owner.nonce),
+        place,
     )
 
 
 def _leadership(document: _Document) -> Leadership:
     if document.broker_id is None:
         return Leadership(document.epoch)
-    owner = Owner(document.broker_id, document.broker_nonce, document.broker)
+    owner = Owner(document.broker_id, document.broker_nonce, document.broker, document.broker_place)
     return Leadership(document.epoch, owner, document.broker_heartbeat)
 
 

@@ -32,6 +32,7 @@ from casque.types import (
     JobRecord,
     LastBatch,
     Schedule,
+    Vigil,
     ZoneLease,
     ZoneRules,
 )
@@ -71,6 +72,8 @@ class _Snapshot(msgspec.Struct):
     zone_leases: list[ZoneLease] = []
     writers_forgotten: int | None = None
     """None if its table of writers had room, or if it was written by a release that kept no account of it."""
+    vigils: list[Vigil] = []
+    """What processes that came and went saw of leases."""
 
 
 class _PartBody(msgspec.Struct):
@@ -133,6 +136,8 @@ def encode_snapshot(queue_id: str, view: View, jobs: Sequence[bytes], parts: Seq
         listed += b'"writers_forgotten": %d,\n' % view.writers_forgotten
     if view.zone_leases:
         listed += b'"zone_leases": %b,\n' % _encode(view.zone_leases)
+    if view.vigils:
+        listed += b'"vigils": %b,\n' % _encode(view.vigils)
     head = (
         b'{"format": %d, "queue_id": %b,\n"position": %d, "tip": %b,\n"counters": %b,\n"writers": %b,\n'
         b'"requests": %b,\n%b"jobs": [\n'
@@ -211,6 +216,7 @@ class Restoring:
         state.schedules = {schedule.name: schedule for schedule in s.schedules}
         state.set_rules(s.zones)
         state.set_zone_leases(s.zone_leases)
+        state.vigils = {vigil.token: vigil for vigil in s.vigils}
         state.join(s.ring)
         if limits.finished:
             state.finished = _finished(self._ref.key, s.finished)

@@ -114,6 +114,16 @@ def staged_part(key: str, jobs: StagedJobs, body: bytes) -> StagedPart:
     return StagedPart(key, hashlib.sha256(body).hexdigest(), len(jobs), len(body))
 
 
+def expanded_bytes(jobs: StagedJobs) -> int:
+    """What the payloads and headers of these jobs are together. One value that stands for all rows is small in its
+    object, and large in everything that is written about the jobs afterwards."""
+    payloads, headers = jobs.payloads, jobs.headers
+    total = sum(map(len, payloads)) if isinstance(payloads, list) else len(payloads) * len(jobs)
+    if isinstance(headers, dict):
+        total += sum(len(name) + len(value) for name, value in headers.items()) * len(jobs)
+    return total
+
+
 def decode_columns(part: StagedPart, body: bytes) -> StagedJobs:
     """The columns of an object, if it is the one that the part names.
 

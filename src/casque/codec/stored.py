@@ -58,6 +58,7 @@ class StoredJob(msgspec.Struct, omit_defaults=True, gc=False):
     max_crashes: int | None = None
     progress: Progress | None = None
     fifo: bool = False
+    declined: int = 0
 
 
 class StoredFinished(msgspec.Struct, omit_defaults=True, gc=False):
@@ -193,6 +194,7 @@ def _stored(job: JobRecord) -> StoredJob:
         spec.max_crashes,
         job.progress,
         spec.fifo,
+        job.declined,
     )
 
 
@@ -235,6 +237,7 @@ def record_of(job: StoredJob, index: int) -> JobRecord:
         job.tries,
         job.crashes,
         job.progress,
+        job.declined,
     )
 
 

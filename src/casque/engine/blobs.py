@@ -73,13 +73,10 @@ class Blobs:
             raise
         return tuple(put)
 
-    async def fetch(self, records: Sequence[JobRecord]) -> list[JobRecord | CorruptQueueError]:
-        """The same jobs with their payloads; an error in the place of one whose payload is not there.
-
-        Raises:
-            StorageError: the store failed for too long.
-        """
-        fetched: list[JobRecord | CorruptQueueError] = []
+    async def fetch(self, records: Sequence[JobRecord]) -> list[JobRecord | CorruptQueueError | StorageError]:
+        """The same jobs with their payloads; an error in the place of one whose payload is not there, or that the store
+        did not give although it was asked for long."""
+        fetched: list[JobRecord | CorruptQueueError | StorageError] = []
         for start in range(0, len(records), AT_ONCE):
             fetched += await asyncio.gather(*map(self._filled, records[start : start + AT_ONCE]))
         return fetched
@@ -91,6 +88,9 @@ class Blobs:
         for key, error in zip(doomed, gone, strict=True):
             if isinstance(error, CasqueError):
                 log.warning("%s could not be deleted and is swept some day: %s", key, error)
+            elif isinstance(error, Exception):
+                # What it belongs to is decided: no caller may take this for a failure of their call.
+                log.error("%s could not be deleted and is swept some day", key, exc_info=error)
             elif error is not None:
                 raise error
 
@@ -105,13 +105,16 @@ class Blobs:
         while await tries.attempt(lambda: self._store.create(key, body)) is None:
             pass
 
-    async def _filled(self, record: JobRecord) -> JobRecord | CorruptQueueError:
+    async def _filled(self, record: JobRecord) -> JobRecord | CorruptQueueError | StorageError:
         key = record.spec.blob
         if key is None:
             return record
         if not is_blob(key):
             return missing_blob(record)
-        read = await self._patience().insist(lambda: self._store.get(key))
+        try:
+            read = await self._patience().insist(lambda: self._store.get(key))
+        except StorageError as error:
+            return error
         if not isinstance(read, Stored) or len(read.body) != record.spec.blob_bytes:
             return missing_blob(record)
         spec = msgspec.structs.replace(record.spec, payload=read.body, blob=None, blob_bytes=0)

@@ -21,7 +21,7 @@ from uuid import UUID
 import msgspec
 import msgspec.inspect
 
-from casque.errors import InvalidInputError, InvalidPayloadError
+from casque.errors import InvalidInputError, NotUnderstoodError
 from casque.worker.handlers import Cancel, JobContext, Snooze
 
 _OWN_TYPES = (bytes, bytearray, memoryview, datetime, date, time, timedelta, Decimal, UUID)
@@ -128,7 +128,7 @@ class Arguments:
         """Call the function with what a payload holds.
 
         Raises:
-            InvalidPayloadError: it does not fit.
+            NotUnderstoodError: it does not fit.
         """
         kwargs = self.decode(payload)
         taken = self._taken
@@ -144,7 +144,7 @@ class Arguments:
         try:
             decoded = taken.decoder.decode(payload)
         except (msgspec.MsgspecError, ValueError) as error:
-            raise InvalidPayloadError(self.entrypoint, self._problem(error)) from error
+            raise NotUnderstoodError(self.entrypoint, self._problem(error)) from error
         found = msgspec.structs.asdict(decoded)
         if len(taken.required) == len(found):
             return found

@@ -51,6 +51,7 @@ def record_of(job: JobRecord, shard: int) -> JobRecord:
         tuple([_attempt(one, shard) for one in job.tries]) if job.tries else (),
         job.crashes,
         job.progress,
+        job.declined,
     )
 
 

@@ -291,6 +291,22 @@ class RingService:
             await _all(one.service.purge(entrypoint=entrypoint, request_id=request_id, zone=zone) for one in shards)
         )
 
+    async def requeue_stale(
+        self,
+        older_ms: int,
+        *,
+        entrypoint: str | None = None,
+        request_id: str | None = None,
+        zone: str | None = None,
+    ) -> int:
+        shards = await self._shards.every()
+        return sum(
+            await _all(
+                one.service.requeue_stale(older_ms, entrypoint=entrypoint, request_id=request_id, zone=zone)
+                for one in shards
+            )
+        )
+
     async def set_gate(self, gate: Gate, *, entrypoint: str | None = None, request_id: str | None = None) -> None:
         await self._everywhere(lambda one: one.set_gate(gate, entrypoint=entrypoint, request_id=request_id))
 

@@ -124,6 +124,15 @@ class Purge(msgspec.Struct, frozen=True, gc=False):
         return self.entrypoint in (None, spec.entrypoint) and self.zone in (None, spec.zone)
 
 
+class RequeueStale(msgspec.Struct, frozen=True, gc=False):
+    """Take back leases that were last renewed at least so long ago, by written times. Answers how many those were."""
+
+    older_ms: int
+    entrypoint: str | None = None
+    request_id: str | None = None
+    zone: str | None = None
+
+
 class SetGate(msgspec.Struct, frozen=True, gc=False):
     """Say what the whole queue, or one entrypoint, lets through from now on."""
 
@@ -197,6 +206,22 @@ class Expire(msgspec.Struct, frozen=True, gc=False):
     leases: tuple[Observed | ObservedZone, ...]
 
 
+class Watching(msgspec.Struct, frozen=True, gc=False):
+    """A lease as a visit saw it: a process that did not stay for the whole length of the lease."""
+
+    lease: Observed | ObservedZone
+    visits: int
+    """Visits that were recorded when this one began. If another one was recorded since, the two overlap."""
+    watched_ms: int
+    """How long this one watched it, by its own monotonic clock."""
+
+
+class Watch(msgspec.Struct, frozen=True, gc=False):
+    """Record visits, and take back the leases for which they add up. Answers how many those were."""
+
+    leases: tuple[Watching, ...]
+
+
 class SetSchedule(msgspec.Struct, frozen=True, gc=False):
     """Have a job added again and again. One that is there already and says the same stays as it is; one that says
     something else is changed, and keeps its next tick unless it is due at other times now. Answers None, and does
@@ -233,6 +258,11 @@ class Tick(msgspec.Struct, frozen=True, gc=False):
     """Which tick the job is for, if several had passed; otherwise `tick_ms`."""
 
 
+Repeatable: TypeAlias = (
+    Enqueue | Dequeue | Ack | Nack | Settle | Cancel | Retry | Purge | RequeueStale | SetGate | SetZone | LeaseZone
+)
+"""What can have a request id."""
+
 Command: TypeAlias = (
     Enqueue
     | Admit
@@ -252,6 +282,8 @@ Command: TypeAlias = (
     | ReleaseZone
     | AdoptRing
     | Expire
+    | Watch
+    | RequeueStale
     | SetSchedule
     | PauseSchedule
     | DropSchedule

@@ -87,6 +87,15 @@ class Snoozed(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="snooz
     delayed: bool = False
 
 
+class Declined(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="declined"):
+    """Its worker did not understand it. The claim does not count, and the job waits for another one."""
+
+    job_id: str
+    token: int
+    due_ms: int
+    error: str | None = None
+
+
 class Crashed(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="crashed"):
     """The worker died of it. The claim counts as a crash and not as an attempt."""
 
@@ -172,6 +181,20 @@ class ZoneExpired(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="z
     token: int
 
 
+class Watched(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="watched"):
+    """A process that did not stay for the whole length of a lease says what it saw of it. Which lease that was, and
+    that it had not been renewed, was checked when this was decided."""
+
+    subject: str
+    """The id of the job, or the name of the zone."""
+    token: int
+    watched_ms: int
+    """By the monotonic clock of that process, and after the end of all visits before it."""
+    dated_ms: int
+    """What is believed of the time between visits, which only written times tell of."""
+    is_zone: bool = False
+
+
 class Ringed(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="ringed"):
     """The queue is this shard of a ring, of this size from now on."""
 
@@ -184,7 +207,9 @@ class Remembered(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="re
     """The answer to a request id: what was asked, the jobs it concerned with their tokens, or a count."""
 
     request_id: str
+    """With the caller's name before it, if it came through a broker with tokens."""
     verb: str
+    """And a fingerprint of what was asked, after a space."""
     jobs: tuple[tuple[str, int], ...] = ()
     count: int = 0
 
@@ -221,6 +246,7 @@ Event: TypeAlias = (
     | Nacked
     | Returned
     | Snoozed
+    | Declined
     | Expired
     | Crashed
     | Died
@@ -235,6 +261,7 @@ Event: TypeAlias = (
     | ZoneBeaten
     | ZoneReleased
     | ZoneExpired
+    | Watched
     | Ringed
     | Remembered
     | Scheduled
@@ -247,6 +274,8 @@ def subject(event: Event) -> str | None:
     """The id of the job that the event is about, if it is about one."""
     if isinstance(event, Added):
         return event.spec.id
+    if isinstance(event, Watched):
+        return None if event.is_zone else event.subject
     about_zone = Zoned | ZoneLeased | ZoneBeaten | ZoneReleased | ZoneExpired
     about_none = Remembered | Admitted | Gated | about_zone | Ringed | Scheduled | Unscheduled | Ticked
     return None if isinstance(event, about_none) else event.job_id

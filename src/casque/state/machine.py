@@ -7,7 +7,7 @@ functions. Applying an event replaces a job's frozen record and notes the old on
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby, islice
 from typing import Any
 
@@ -45,12 +45,16 @@ from casque.state.commands import (
     PauseSchedule,
     Purge,
     ReleaseZone,
+    Repeatable,
+    RequeueStale,
     Retry,
     SetGate,
     SetSchedule,
     Settle,
     SetZone,
     Tick,
+    Watch,
+    Watching,
 )
 from casque.state.events import (
     Acked,
@@ -61,6 +65,7 @@ from casque.state.events import (
     Cancelled,
     Claimed,
     Crashed,
+    Declined,
     Died,
     Event,
     Expired,
@@ -76,6 +81,7 @@ from casque.state.events import (
     Snoozed,
     Ticked,
     Unscheduled,
+    Watched,
     Withdrawn,
     ZoneBeaten,
     Zoned,
@@ -84,7 +90,9 @@ from casque.state.events import (
     ZoneReleased,
 )
 from casque.state.fair import FifoLine
+from casque.state.fingerprints import fingerprint
 from casque.state.ready import ReadyIndex
+from casque.state.request_ids import shown_id
 from casque.state.ring import Places, RingView
 from casque.types import (
     ALL_OPEN,
@@ -104,6 +112,7 @@ from casque.types import (
     PeekedZone,
     Schedule,
     Totals,
+    Vigil,
     ZoneLease,
     ZoneRules,
 )
@@ -118,6 +127,18 @@ LEASE_RAN_OUT = "the lease ran out: its worker stopped sending heartbeats"
 
 LOOKED_AHEAD = 1_000
 """So many delayed jobs are looked at for zones whose time has not come yet."""
+
+DATED_FACTOR = 10
+"""Time between visits, which only written times tell of, counts for a tenth of what they say."""
+DATED_VISITS = 4
+"""And no visit adds more of it than the fourth part of a lease: one clock that is wrong does not end any."""
+VIGILS_MAX = 256
+"""Leases of which visits are recorded at a time. When these have ended there is room for others."""
+
+DECLINES_MAX = 20
+"""A job that so many claims gave back without understanding it is dead: no worker does."""
+DECLINED_BACKOFF = Backoff(1_000, 300_000)
+"""What it waits for a worker that does: all in all about an hour, which a deployment may take."""
 
 CARRIED_OUT_AT_ONCE = 10_000
 """Jobs of an admission, which take some ten milliseconds."""
@@ -143,8 +164,7 @@ class Limits(msgspec.Struct, frozen=True):
     """Behind a broker every call has an id: at ten thousand calls a second this is what callers who ask again after a
     failover have time for."""
     requests_min: int = 256
-    """So many are kept whatever their age: a writer whose clock is far ahead must not make the queue forgetful."""
-    request_age_ms: int = 15 * 60 * 1000
+    """This many are kept whatever their age."""
     writers_max: int = 128
     sources_max: int = 4_096
     """Sources of admissions whose last batch is remembered. One that nobody has heard of for so many others begins
@@ -165,6 +185,7 @@ class Answered(msgspec.Struct, frozen=True, gc=False):
 
     at_ms: int
     verb: str
+    """What was asked, and a fingerprint of it after a space; a release that took none left it out."""
     jobs: tuple[tuple[str, int], ...] = ()
     count: int = 0
 
@@ -219,6 +240,8 @@ class State:
         """The ring that this queue is a shard of, if it is one."""
         self.staged: list[Named] = []
         """What the commits name that can still be replayed, in order; see `unname`."""
+        self.vigils: dict[int, Vigil] = {}
+        """What visits have seen of leases, by token. Some may be of leases that are over: see `watched`."""
         self.events: list[Event] = []
         """What happened since the last commit."""
         self.finished: list[Finished] = []
@@ -244,6 +267,7 @@ class State:
         self._gates_before: Gates | None = None
         self._rules_before: dict[str, ZoneRules] | None = None
         self._zone_leases_before: dict[str, ZoneLease] | None = None
+        self._vigils_before: dict[int, Vigil] | None = None
         self._ring_before: tuple[RingView | None] | None = None
         self._handlers: dict[type, Callable[[Any, int], Any]] = {
             Enqueue: self._enqueue,
@@ -264,6 +288,8 @@ class State:
             ReleaseZone: self._release_zone,
             AdoptRing: self._adopt_ring,
             Expire: self._expire,
+            Watch: self._watch,
+            RequeueStale: self._requeue_stale,
             SetSchedule: self._set_schedule,
             PauseSchedule: self._pause_schedule,
             DropSchedule: self._drop_schedule,
@@ -279,6 +305,7 @@ class State:
             Nacked: self._apply_nacked,
             Returned: self._apply_returned,
             Snoozed: self._apply_snoozed,
+            Declined: self._apply_declined,
             Expired: self._apply_expired,
             Crashed: self._apply_crashed,
             Died: self._apply_died,
@@ -293,6 +320,7 @@ class State:
             ZoneBeaten: self._apply_zone_beaten,
             ZoneReleased: self._apply_zone_left,
             ZoneExpired: self._apply_zone_left,
+            Watched: self._apply_watched,
             Ringed: self._apply_ringed,
             Remembered: self._apply_remembered,
             Scheduled: self._apply_scheduled,
@@ -316,8 +344,11 @@ class State:
             self.carry_out(now_ms)
         return self._handlers[type(command)](command, now_ms)
 
-    def commit(self, *, writer: str, batch: int, at_ms: int) -> None:
-        """The batch has landed: it is part of history now."""
+    def commit(self, *, writer: str, batch: int, at_ms: int, forgets: str | None = None) -> None:
+        """The batch has landed: it is part of history now.
+
+        `forgets`: the request of this id and those before it are old, as the writer knows by its monotonic clock.
+        """
         if self._admitting is not None:
             for _ in self.carrying_out(at_ms):
                 pass
@@ -329,11 +360,12 @@ class State:
         self._gates_before = None
         self._rules_before = None
         self._zone_leases_before = None
+        self._vigils_before = None
         self._ring_before = None
         self._saved = None
         self.writers_forgotten = self._with_writer(self.writers, writer, batch, self.position)
         if self.requests:
-            self._trim_requests(at_ms)
+            self._trim_requests(forgets)
         self.check()
 
     def rollback(self) -> None:
@@ -352,6 +384,8 @@ class State:
         if self._zone_leases_before is not None:
             self.set_zone_leases(self._zone_leases_before.values())
             self._zone_leases_before = None
+        if self._vigils_before is not None:
+            self.vigils, self._vigils_before = self._vigils_before, None
         if self._ring_before is not None:
             [self.ring], self._ring_before = self._ring_before, None
             if self.ring is None:
@@ -400,7 +434,9 @@ class State:
         self._undo.clear()
         self.events = []
 
-    def replay(self, events: Iterable[Event], *, writer: str, batch: int, at_ms: int) -> None:
+    def replay(
+        self, events: Iterable[Event], *, writer: str, batch: int, at_ms: int, forgets: str | None = None
+    ) -> None:
         """Apply somebody's commit."""
         assert not self.events, "roll the batch back before applying another writer's commit"
         left = iter(events)
@@ -408,7 +444,7 @@ class State:
             self._appliers[type(event)](event, at_ms)
             if type(event) is Admitted:
                 self._apply_added_all(_added(left, event), at_ms)
-        self.commit(writer=writer, batch=batch, at_ms=at_ms)
+        self.commit(writer=writer, batch=batch, at_ms=at_ms, forgets=forgets)
 
     def fence(self) -> None:
         """Somebody took the lead here: a commit without events."""
@@ -417,12 +453,11 @@ class State:
 
     def shed(self, archived: int) -> None:
         """What was over up to this position is in the archive: nobody needs it here."""
-        if archived <= self.archived:
-            return
-        self.archived = archived
+        self.archived = max(self.archived, archived)
         finished = self.finished
-        if finished and finished[0].position <= archived:
-            del finished[: bisect_right(finished, archived, key=position_of)]
+        # Looked at also if the mark is where it was: what was replayed since may lie below it.
+        if finished and finished[0].position <= self.archived:
+            del finished[: bisect_right(finished, self.archived, key=position_of)]
 
     def unname(self, floor: int) -> None:
         """Nobody replays commits up to here any more, so nobody needs what they name."""
@@ -485,6 +520,17 @@ class State:
         through = self._let_through(entrypoints) if self.gates else entrypoints
         return self._ready.has_due(through, zones, now_ms, holds=zone_lease is not None)
 
+    def due_among(self, entrypoints: Mapping[str, object], now_ms: int) -> list[str]:
+        """Those of them that `has_due` may be true of: it need not be asked about the others. As fast as the smaller
+        of two: these, and the entrypoints that have jobs due."""
+        self._ready.promote(now_ms)
+        return self._ready.due_among(entrypoints)
+
+    def due_zones_among(self, zones: Mapping[str, object], now_ms: int) -> list[str]:
+        """The same of zones."""
+        self._ready.promote(now_ms)
+        return self._ready.due_zones_among(zones)
+
     def peek(
         self, entrypoints: tuple[str, ...] | None, names: frozenset[str] | None, limit: int, now_ms: int
     ) -> list[PeekedZone]:
@@ -522,6 +568,21 @@ class State:
     def leases(self) -> Iterator[JobRecord]:
         """The running jobs."""
         return (job for job in self.jobs.values() if job.state is RUNNING)
+
+    def watched(self) -> list[Vigil]:
+        """What visits have seen of leases that are still as they were then."""
+        return [self.vigils[token] for token in sorted(self.vigils) if self._is_live(self.vigils[token])]
+
+    def _is_live(self, vigil: Vigil) -> bool:
+        found = self._leased(vigil.subject, is_zone=vigil.is_zone)
+        return found is not None and (found.token, found.beat_ms) == (vigil.token, vigil.beat_ms)
+
+    def _leased(self, subject: str, *, is_zone: bool) -> JobRecord | ZoneLease | None:
+        """The lease of this job or zone, if it has one."""
+        if is_zone:
+            return self.zone_leases.get(subject)
+        job = self.jobs.get(subject)
+        return job if job is not None and job.state is RUNNING else None
 
     @property
     def rules(self) -> dict[str, ZoneRules]:
@@ -580,6 +641,25 @@ class State:
         self.counters = counters
         self.position = position
 
+    def reindex(self) -> None:
+        """Build whatever is derived from the jobs anew: for a batch that was undone after it had failed half way, so
+        that the indexes cannot be trusted. Takes as long as there are jobs."""
+        assert not self.events, "roll the batch back first"
+        records, rules, leases = list(self.jobs.values()), self.rules, list(self.zone_leases.values())
+        counters, position = self.counters, self.position
+        for derived in (self.jobs, self.dead, self.keys, self.zone_jobs):
+            derived.clear()
+        self.running = self.waiting = self.position = 0
+        self._next_tick = None
+        self._in_order = True
+        self._ready = ReadyIndex(self.jobs)
+        self.places = Places(self.zone_jobs, self._ready.fair.leased)
+        self.restore(records, counters, position)
+        self.set_rules(rules)
+        self.set_zone_leases(leases)
+        self.join(self.ring)
+        self.check()
+
     def join(self, ring: RingView | None) -> None:
         """The same for the ring that it belongs to."""
         self.ring = ring
@@ -606,7 +686,7 @@ class State:
             else [self._add(spec, now_ms) for spec in c.specs]
         )
         if c.request_id is not None:
-            self._remember(c.request_id, "enqueue", now_ms, jobs=tuple([(job.spec.id, 0) for job in added]))
+            self._remember(c, "enqueue", now_ms, jobs=tuple([(job.spec.id, 0) for job in added]))
         return added
 
     def _check_new(self, specs: tuple[JobSpec, ...]) -> None:
@@ -748,7 +828,9 @@ class State:
 
     def _enqueued_before(self, c: Enqueue, seen: Answered, now_ms: int) -> tuple[JobRecord, ...]:
         if len(c.specs) != len(seen.jobs):
-            raise InvalidInputError(f"request_id {c.request_id!r} was used before, to enqueue {len(seen.jobs)} jobs")
+            raise InvalidInputError(
+                f"request_id {shown_id(c.request_id)!r} was used before, to enqueue {len(seen.jobs)} jobs"
+            )
         # A job that has been finished since is shown as it was asked for: the caller needs its id.
         return tuple(
             self.jobs.get(job_id) or JobRecord(_asked(spec, job_id), 0, seen.at_ms, READY, now_ms)
@@ -796,7 +878,7 @@ class State:
             claimed.append(self._claim(job, event, now_ms))
         if c.request_id is not None and claimed:
             # An empty answer is not remembered: it changed nothing, and asking again may find something.
-            self._remember(c.request_id, "dequeue", now_ms, jobs=tuple([(j.spec.id, j.token) for j in claimed]))
+            self._remember(c, "dequeue", now_ms, jobs=tuple([(j.spec.id, j.token) for j in claimed]))
         return claimed
 
     def _ack(self, c: Ack, now_ms: int) -> None:
@@ -807,7 +889,7 @@ class State:
         self.events.append(event)
         self._apply_acked(event, now_ms)
         if c.request_id is not None:
-            self._remember(c.request_id, "ack", now_ms)
+            self._remember(c, "ack", now_ms)
 
     def _nack(self, c: Nack, now_ms: int) -> JobRecord | None:
         if self._answered(c, "nack") is not None:
@@ -817,7 +899,7 @@ class State:
             return job  # it waits already, as the caller wishes
         self._happen(self._failure(job, c.error, c.delay_ms, c.backoff, now_ms), now_ms)
         if c.request_id is not None:
-            self._remember(c.request_id, "nack", now_ms)
+            self._remember(c, "nack", now_ms)
         return self.jobs[c.job_id]
 
     def _failure(
@@ -842,7 +924,7 @@ class State:
             answers = self._settle_each(c.outcomes, now_ms)
         # Also what was told by another call before, and needed nothing done: whoever asks again is to hear the same.
         if c.request_id is not None and (len(self.events) > before or None in answers):
-            self._remember(c.request_id, "settle", now_ms, jobs=_fates(answers), count=len(answers))
+            self._remember(c, "settle", now_ms, jobs=_fates(answers), count=len(answers))
         return answers
 
     def _all_done(self, outcomes: Sequence[Outcome]) -> list[JobRecord] | None:
@@ -852,7 +934,7 @@ class State:
         for job, outcome in zip(map(self.jobs.get, ids), outcomes, strict=True):
             if job is None or job.token != outcome.token or job.state is not RUNNING:
                 return None
-            if outcome.error is not None or outcome.crashed or outcome.snoozed or outcome.cancelled:
+            if outcome.error is not None or not outcome.plain:
                 return None
             done.append(job)
         return done if len(set(ids)) == len(ids) else None
@@ -886,13 +968,13 @@ class State:
                 answers.append(JobNotFoundError(outcome.job_id))
             elif job.token != outcome.token or job.state is not RUNNING:
                 answers.append(None if _failed_so(job, outcome) else LeaseLostError(outcome.job_id, outcome.token))
-            elif outcome.error is None and not (outcome.crashed or outcome.snoozed or outcome.cancelled):
+            elif outcome.error is None and outcome.plain:
                 acked = Acked(outcome.job_id, outcome.token, outcome.result)
                 events.append(acked)
                 self._apply_acked(acked, now_ms)
                 answers.append(None)
             else:
-                event: Snoozed | Withdrawn | Died | Quarantined | Crashed | Nacked
+                event: Snoozed | Declined | Withdrawn | Died | Quarantined | Crashed | Nacked
                 if not outcome.plain:
                     event = self._other_end(job, outcome, now_ms)
                 elif outcome.final:
@@ -906,8 +988,10 @@ class State:
 
     def _other_end(
         self, job: JobRecord, outcome: Outcome, now_ms: int
-    ) -> Snoozed | Withdrawn | Died | Quarantined | Crashed | Nacked:
+    ) -> Snoozed | Declined | Withdrawn | Died | Quarantined | Crashed | Nacked:
         """Neither done nor simply failed."""
+        if outcome.declined:
+            return _decline(job, outcome, now_ms)
         if outcome.snoozed:
             delay_ms = outcome.delay_ms or 0
             return Snoozed(outcome.job_id, outcome.token, now_ms + max(delay_ms, 1), delay_ms > 0)
@@ -955,7 +1039,7 @@ class State:
             raise JobStateError(c.job_id, "dead", "waiting or running")
         self._happen(Cancelled(c.job_id), now_ms)
         if c.request_id is not None:
-            self._remember(c.request_id, "cancel", now_ms)
+            self._remember(c, "cancel", now_ms)
 
     def _retry(self, c: Retry, now_ms: int) -> JobRecord | None:
         if self._answered(c, "retry") is not None:
@@ -967,7 +1051,7 @@ class State:
             raise DuplicateKeyError(job.spec.key, holder)
         self._happen(Revived(c.job_id, now_ms), now_ms)
         if c.request_id is not None:
-            self._remember(c.request_id, "retry", now_ms)
+            self._remember(c, "retry", now_ms)
         return self.jobs[c.job_id]
 
     def _purge(self, c: Purge, now_ms: int) -> int:
@@ -978,7 +1062,7 @@ class State:
             self._happen(Purged(job_id), now_ms)
         # A ring asks all its shards: which of them had nothing to purge has to stay so when it asks again.
         if c.request_id is not None and (doomed or self.ring is not None):
-            self._remember(c.request_id, "purge", now_ms, count=len(doomed))
+            self._remember(c, "purge", now_ms, count=len(doomed))
         return len(doomed)
 
     def _set_gate(self, c: SetGate, now_ms: int) -> None:
@@ -991,7 +1075,7 @@ class State:
             raise InvalidInputError(f"{self.limits.gates_max} entrypoints are paused or draining already: resume some")
         self._happen(Gated(c.gate, c.entrypoint), now_ms)
         if c.request_id is not None:
-            self._remember(c.request_id, "gate", now_ms)
+            self._remember(c, "gate", now_ms)
 
     def _set_zone(self, c: SetZone, now_ms: int) -> None:
         if self._answered(c, "zone") is not None or self.rules.get(c.zone, PLAIN_RULES) == c.rules:
@@ -1002,7 +1086,7 @@ class State:
             raise InvalidInputError(f"{self.limits.zones_max} zones have rules of their own already: reset some")
         self._happen(Zoned(c.zone, c.rules), now_ms)
         if c.request_id is not None:
-            self._remember(c.request_id, "zone", now_ms)
+            self._remember(c, "zone", now_ms)
 
     def _lease_zone(self, c: LeaseZone, now_ms: int) -> ZoneLease | None:
         held = self.zone_leases.get(c.zone)
@@ -1015,7 +1099,7 @@ class State:
         event = ZoneLeased(c.zone, self.counters.tokens + 1, c.lease_ms, c.worker)
         self._happen(event, now_ms)
         if c.request_id is not None:
-            self._remember(c.request_id, "lease_zone", now_ms, jobs=((c.zone, event.token),))
+            self._remember(c, "lease_zone", now_ms, jobs=((c.zone, event.token),))
         return self.zone_leases[c.zone]
 
     def _beat_zone(self, c: BeatZone, now_ms: int) -> ZoneLease:
@@ -1054,14 +1138,81 @@ class State:
             job = self.jobs.get(seen.job_id)
             if job is None or job.state is not RUNNING or (job.token, job.beat_ms) != (seen.token, seen.beat_ms):
                 continue
-            if job.spec.max_crashes is not None:
-                self._happen(self._crash(job, LEASE_RAN_OUT, None, None, now_ms), now_ms)
-            elif _exhausted(job):
-                self._happen(Died(job.spec.id, job.token, LEASE_RAN_OUT), now_ms)
-            else:
-                self._happen(Expired(job.spec.id, job.token, now_ms + 1), now_ms)
+            self._end_lease(job, now_ms)
             expired += 1
         return expired
+
+    def _end_lease(self, job: JobRecord, now_ms: int) -> None:
+        if job.spec.max_crashes is not None:
+            self._happen(self._crash(job, LEASE_RAN_OUT, None, None, now_ms), now_ms)
+        elif _exhausted(job):
+            self._happen(Died(job.spec.id, job.token, LEASE_RAN_OUT), now_ms)
+        else:
+            self._happen(Expired(job.spec.id, job.token, now_ms + 1), now_ms)
+
+    def _requeue_stale(self, c: RequeueStale, now_ms: int) -> int:
+        if (seen := self._answered(c, "requeue")) is not None:
+            return seen.count
+        before_ms = now_ms - c.older_ms
+        stale = [
+            job
+            for job in self.leases()
+            if (job.beat_ms is None or job.beat_ms <= before_ms)
+            and c.entrypoint in (None, job.spec.entrypoint)
+            and c.zone in (None, job.spec.zone)
+        ]
+        for job in stale:
+            self._end_lease(job, now_ms)
+        # As with purge: which shards of a ring had none has to stay so when it is asked again.
+        if c.request_id is not None and (stale or self.ring is not None):
+            self._remember(c, "requeue", now_ms, count=len(stale))
+        return len(stale)
+
+    def _watch(self, c: Watch, now_ms: int) -> int:
+        ended = 0
+        room = VIGILS_MAX - len(self.watched())
+        for seen in c.leases:
+            if (event := self.visited(seen, now_ms)) is None:
+                continue
+            known = self._vigil(seen)
+            if known is None and room <= 0:
+                continue
+            room -= known is None
+            self._happen(event, now_ms)
+            vigil = self.vigils[event.token]
+            lease = self._leased(event.subject, is_zone=event.is_zone)
+            assert lease is not None
+            if max(vigil.watched_ms, vigil.dated_ms) < lease.lease_ms:
+                continue
+            if isinstance(seen.lease, ObservedZone):
+                self._happen(ZoneExpired(seen.lease.zone, seen.lease.token), now_ms)
+            else:
+                self._end_lease(self.jobs[seen.lease.job_id], now_ms)
+            ended += 1
+        return ended
+
+    def visited(self, seen: Watching, now_ms: int) -> Watched | None:
+        """What this visit adds to those before it; None if the lease was renewed meanwhile, or has ended."""
+        lease = seen.lease
+        subject, is_zone = (lease.zone, True) if isinstance(lease, ObservedZone) else (lease.job_id, False)
+        found = self._leased(subject, is_zone=is_zone)
+        if found is None or (found.token, found.beat_ms) != (lease.token, lease.beat_ms):
+            return None
+        if not found.lease_ms:
+            return None  # a claim of jqueue's, which knows no leases
+        known = self._vigil(seen)
+        visits, until_ms = (0, found.beat_ms or 0) if known is None else (known.visits, known.until_ms)
+        # A visit begins with a look that shows all visits before it. If another one was recorded since, the two may
+        # have watched at the same time, and no moment may count twice.
+        watched_ms = seen.watched_ms if seen.visits == visits else 0
+        # Only clocks that are ahead of all before them add anything here: going to and fro between clocks that differ
+        # does not make time.
+        dated_ms = min(max(0, now_ms - until_ms) // DATED_FACTOR, -(-found.lease_ms // DATED_VISITS))
+        return Watched(subject, lease.token, watched_ms, dated_ms, is_zone)
+
+    def _vigil(self, seen: Watching) -> Vigil | None:
+        known = self.vigils.get(seen.lease.token)
+        return known if known is not None and known.beat_ms == seen.lease.beat_ms else None
 
     def _set_schedule(self, c: SetSchedule, now_ms: int) -> Schedule | None:
         spec, old = c.spec, self.schedules.get(c.spec.name)
@@ -1103,6 +1254,10 @@ class State:
             return False
         tick_ms = c.tick_ms if c.at_ms is None else c.at_ms
         job, added = c.job, False
+        if job is not None and job.zone in self.zone_jobs and self.is_fifo(job.zone) is not job.fifo:
+            # The zone was emptied and used in the other way since the schedule was set. Jobs of both kinds in one zone
+            # would stand in each other's way for good, and a tick is not left out: the zone decides.
+            job = msgspec.structs.replace(job, fifo=not job.fifo)
         # Its id tells the tick: one that is there is this very job, of a schedule that was dropped and set again. And
         # with a unique key there is none while the one before it is unfinished. Nor while nothing may be added.
         free = job is not None and job.id not in self.jobs and (job.key is None or job.key not in self.keys)
@@ -1142,20 +1297,36 @@ class State:
 
     def _answered(
         self,
-        c: Enqueue | Dequeue | Ack | Nack | Settle | Cancel | Retry | Purge | SetGate | SetZone | LeaseZone,
+        c: Repeatable,
         verb: str,
     ) -> Answered | None:
         """What this very request was answered before, if it was."""
         if c.request_id is None or (seen := self.requests.get(c.request_id)) is None:
             return None
-        if seen.verb != verb:
-            raise InvalidInputError(f"request_id {c.request_id!r} was used before, to {seen.verb} and not to {verb}")
+        before, _, what = seen.verb.partition(" ")
+        if before != verb:
+            raise InvalidInputError(
+                f"request_id {shown_id(c.request_id)!r} was used before, to {before} and not to {verb}; "
+                "use another id for another request"
+            )
+        if what and what != fingerprint(c):
+            raise InvalidInputError(
+                f"request_id {shown_id(c.request_id)!r} was used before, to {verb} something else; repeat the request "
+                "as it was, or use another id"
+            )
         return seen
 
     def _remember(
-        self, request_id: str, verb: str, now_ms: int, *, jobs: tuple[tuple[str, int], ...] = (), count: int = 0
+        self,
+        c: Repeatable,
+        verb: str,
+        now_ms: int,
+        *,
+        jobs: tuple[tuple[str, int], ...] = (),
+        count: int = 0,
     ) -> None:
-        self._happen(Remembered(request_id, verb, jobs, count), now_ms)
+        assert c.request_id is not None
+        self._happen(Remembered(c.request_id, f"{verb} {fingerprint(c)}", jobs, count), now_ms)
 
     # --- Appliers: no checks, no choices ---
 
@@ -1307,6 +1478,17 @@ class State:
         attempts = self.jobs[event.job_id].attempts - 1
         self._wait_again(event.job_id, event.due_ms, delayed=event.delayed, attempts=attempts)
 
+    def _apply_declined(self, event: Declined, at_ms: int) -> None:  # noqa: ARG002
+        job = self.jobs[event.job_id]
+        self._wait_again(
+            event.job_id,
+            event.due_ms,
+            delayed=True,
+            attempts=job.attempts - 1,
+            error=event.error,
+            declined=job.declined + 1,
+        )
+
     def _apply_crashed(self, event: Crashed, at_ms: int) -> None:
         job = self.jobs[event.job_id]
         tries = _with_try(job, at_ms, Ending.CRASHED, event.error)
@@ -1362,7 +1544,7 @@ class State:
         job = self.jobs[event.job_id]
         if job.spec.key is not None:
             self.keys[job.spec.key] = job.spec.id
-        self._wait_again(event.job_id, event.due_ms, attempts=0, crashes=0)
+        self._wait_again(event.job_id, event.due_ms, attempts=0, crashes=0, declined=0)
 
     def _apply_purged(self, event: Purged, at_ms: int) -> None:  # noqa: ARG002
         job = self.jobs.pop(event.job_id)
@@ -1403,6 +1585,27 @@ class State:
     def _apply_zone_left(self, event: ZoneReleased | ZoneExpired, at_ms: int) -> None:  # noqa: ARG002
         del self._changing_zone_leases()[event.zone]
         self._ready.fair.relist((event.zone,))
+
+    def _apply_watched(self, event: Watched, at_ms: int) -> None:
+        if self._vigils_before is None:
+            self._vigils_before = dict(self.vigils)
+        lease = self._leased(event.subject, is_zone=event.is_zone)
+        assert lease is not None, "a visit of a lease that nobody has"
+        old = self.vigils.get(event.token)
+        if old is None or old.beat_ms != lease.beat_ms:
+            old = Vigil(event.subject, event.token, lease.beat_ms, until_ms=lease.beat_ms or 0, is_zone=event.is_zone)
+        self.vigils[event.token] = Vigil(
+            event.subject,
+            event.token,
+            old.beat_ms,
+            old.visits + 1,
+            old.watched_ms + event.watched_ms,
+            old.dated_ms + event.dated_ms,
+            max(old.until_ms, at_ms),
+            event.is_zone,
+        )
+        if len(self.vigils) > 2 * VIGILS_MAX:
+            self.vigils = {vigil.token: vigil for vigil in self.watched()}
 
     def _changing_zone_leases(self) -> dict[str, ZoneLease]:
         if self._zone_leases_before is None:
@@ -1460,6 +1663,7 @@ class State:
         error: str | None = None,
         tries: tuple[Attempt, ...] | None = None,
         crashes: int | None = None,
+        declined: int | None = None,
     ) -> None:
         old = self.jobs[job_id]
         # Field by field: to name what changes takes three times as long, and jobs may fail by the thousand.
@@ -1478,6 +1682,8 @@ class State:
             old.error if error is None else error,
             old.tries if tries is None else tries,
             old.crashes if crashes is None else crashes,
+            None,
+            old.declined if declined is None else declined,
         )
         self._uncount(old)
         self.jobs[job_id] = new
@@ -1580,16 +1786,19 @@ class State:
         writers[writer] = batch
         return max(self.writers_forgotten, forgotten_before(position, writers)) if full else self.writers_forgotten
 
-    def _trim_requests(self, at_ms: int) -> None:
-        surplus = len(self.requests) - self.limits.requests_max
-        oldest_ms = at_ms - self.limits.request_age_ms
-        old: list[str] = []
-        for request_id, answered in self.requests.items():
-            kept = len(self.requests) - len(old)
-            if len(old) >= surplus and (answered.at_ms >= oldest_ms or kept <= self.limits.requests_min):
-                break
-            old.append(request_id)
-        for request_id in old:
+    def requests_over(self, forgets: str | None) -> int:
+        """How many requests a commit drops, the oldest first: by count, and by what its writer says. Never by the times
+        that writers wrote: one clock that is far ahead, on the machine that takes over, would make the queue forget
+        what its callers are about to ask again."""
+        requests = self.requests
+        over = max(len(requests) - self.limits.requests_max, 0)
+        if forgets is None or forgets not in requests:
+            return over
+        old = 1 + next(n for n, request_id in enumerate(requests) if request_id == forgets)
+        return max(over, min(old, len(requests) - self.limits.requests_min))
+
+    def _trim_requests(self, forgets: str | None) -> None:
+        for request_id in list(islice(self.requests, self.requests_over(forgets))):
             del self.requests[request_id]
 
 
@@ -1655,7 +1864,18 @@ def _claimed(job: JobRecord, token: int, worker: str | None, lease_ms: int, at_m
         job.error,
         job.tries,
         job.crashes,
+        None,
+        job.declined,
     )
+
+
+def _decline(job: JobRecord, outcome: Outcome, now_ms: int) -> Declined | Died:
+    declines = job.declined + 1
+    if declines >= DECLINES_MAX:
+        why = f"no worker understood it: {declines} claims were given back; the last time: {outcome.error}"
+        return Died(outcome.job_id, outcome.token, why)
+    delay_ms = outcome.delay_ms if outcome.delay_ms is not None else DECLINED_BACKOFF.delay_ms(declines)
+    return Declined(outcome.job_id, outcome.token, now_ms + max(delay_ms, 1), outcome.error)
 
 
 def _quarantined(crashes: int, error: str | None) -> str:
@@ -1695,7 +1915,7 @@ def _fates(answers: list[CasqueError | None]) -> tuple[tuple[str, int], ...]:
 
 def _settled_before(c: Settle, seen: Answered) -> list[CasqueError | None]:
     if len(c.outcomes) != seen.count:
-        raise InvalidInputError(f"request_id {c.request_id!r} was used before, to settle {seen.count} jobs")
+        raise InvalidInputError(f"request_id {shown_id(c.request_id)!r} was used before, to settle {seen.count} jobs")
     fates = [fate for fate, length in seen.jobs for _ in range(length)]
     return [
         None

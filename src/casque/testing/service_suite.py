@@ -43,6 +43,7 @@ from casque.errors import (
     ZoneLeaseLostError,
 )
 from casque.service import EventKind, Host, Lease, Outcome, QueueEvent, QueueService
+from casque.state.machine import DECLINES_MAX
 from casque.testing.hosting import leading
 from casque.types import (
     Admission,
@@ -892,6 +893,55 @@ class ServiceSuite:
         assert await service.purge(zone="acme", request_id="purge-acme") == 1
         left = await service.jobs()
         assert sorted(left, key=lambda job: job.id) == sorted(others, key=lambda job: job.id)  # shards take turns
+
+    async def test_a_job_that_workers_do_not_understand_waits_for_others_and_is_dead_after_too_many(
+        self, service: QueueService
+    ) -> None:
+        [added] = await service.enqueue([JobSpec("declined-1", "task", b"", attempts_max=1, max_crashes=1)])
+        for count in range(1, DECLINES_MAX + 1):
+            async with asyncio.timeout(30):
+                [job] = await service.dequeue(entrypoints=("task",), limit=1, wait_s=LONG_S)
+            assert job.declined == count - 1
+            [refused] = await service.settle([Outcome(job.id, job.token, "no cc", delay_ms=0, declined=True)])
+            assert refused is None
+        found = await service.find(added.id)
+        assert found is not None
+        assert (found.state, found.crashes) == (JobState.DEAD, 0)
+        assert (found.error or "").startswith(f"no worker understood it: {DECLINES_MAX} claims were given back")
+        assert (found.error or "").endswith("no cc")
+
+        revived = await service.retry(added.id)
+        assert revived is not None
+        assert (revived.attempts, revived.declined) == (0, 0)
+
+    async def test_a_declined_job_says_why_and_waits_without_an_attempt(self, service: QueueService) -> None:
+        [added] = await service.enqueue([JobSpec("declined-2", "task", b"")])
+        [job] = await service.dequeue(entrypoints=("task",), limit=1)
+        await service.settle([Outcome(job.id, job.token, "no cc", declined=True)])
+        found = await service.find(added.id)
+        assert found is not None
+        assert (found.state, found.attempts, found.declined, found.error) == (JobState.DELAYED, 0, 1, "no cc")
+        assert found.tries == ()
+
+    async def test_running_jobs_without_a_sign_of_life_are_taken_back_by_their_age(self, service: QueueService) -> None:
+        specs = [JobSpec("", "mail", b""), JobSpec("", "task", b"", zone="acme"), JobSpec("", "task", b"")]
+        added = await service.enqueue([msgspec.structs.replace(one, id=f"stale-{n}") for n, one in enumerate(specs)])
+        claimed = [job for _ in added for job in await service.dequeue(entrypoints=None, limit=1, worker="w1")]
+        assert len(claimed) == 3
+
+        assert await service.requeue_stale(3_600_000) == 0
+        assert await service.requeue_stale(0, zone="acme", entrypoint="mail") == 0
+        assert await service.requeue_stale(0, zone="acme", request_id="back") == 1
+        assert await service.requeue_stale(0, zone="acme", request_id="back") == 1, "the same answer"
+        assert await service.requeue_stale(0, entrypoint="task") == 1
+        running = await service.jobs(states=frozenset({JobState.RUNNING}))
+        assert [job.spec.entrypoint for job in running] == ["mail"]
+        old = next(job for job in claimed if job.spec.zone == "acme")
+        found = await service.find(old.id)
+        assert found is not None
+        assert [tried.how for tried in found.tries] == [Ending.EXPIRED]
+        with pytest.raises(LeaseLostError):
+            await service.ack(old.id, token=old.token)
 
     async def test_a_schedule_is_set_changed_paused_and_dropped(self, service: QueueService) -> None:
         job = JobSpec("", "report", b"\x00all", 3, None, 2, "k", {"a": UNICODE}, "north", max_crashes=4)

@@ -11,7 +11,7 @@ from typing import TypeVar
 from casque.errors import CasqueError
 from casque.service import ArchivedJob, Lease, Outcome, QueueEvent, QueueService, Stats
 from casque.telemetry.metrics import Metrics
-from casque.transport.border import Admit, Wrapper
+from casque.transport.border import Admit, Wrapper, principal_of
 from casque.transport.errors import name_of
 from casque.types import (
     Admission,
@@ -49,6 +49,7 @@ class _Measuring:
         self._metrics = metrics
         self._inner: QueueService | None = None
         self._measured: Measured | None = None
+        self.principal_key = principal_of(wrapper)
 
     def __call__(self, service: QueueService) -> QueueService:
         inner = self._wrapper(service)
@@ -194,6 +195,17 @@ class Measured:
         return await self._counted(
             "purge", self._service.purge(entrypoint=entrypoint, request_id=request_id, zone=zone)
         )
+
+    async def requeue_stale(
+        self,
+        older_ms: int,
+        *,
+        entrypoint: str | None = None,
+        request_id: str | None = None,
+        zone: str | None = None,
+    ) -> int:
+        asked = self._service.requeue_stale(older_ms, entrypoint=entrypoint, request_id=request_id, zone=zone)
+        return await self._counted("requeue_stale", asked)
 
     async def set_gate(self, gate: Gate, *, entrypoint: str | None = None, request_id: str | None = None) -> None:
         call = self._service.set_gate(gate, entrypoint=entrypoint, request_id=request_id)

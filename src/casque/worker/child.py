@@ -28,7 +28,7 @@ import msgspec
 
 from casque import checks
 from casque.clock import SystemClock
-from casque.errors import InvalidPayloadError
+from casque.errors import InvalidPayloadError, NotUnderstoodError
 from casque.telemetry.tracing import going_on
 from casque.types import Progress
 from casque.worker.failures import described
@@ -91,6 +91,8 @@ class Ended(msgspec.Struct, array_like=True, tag="ended"):
     error: str | None = None
     final: bool = False
     """Whether trying again will not help."""
+    declined: bool = False
+    """Whether it was not understood, and the function not called."""
     resident: int = 0
     """Bytes of memory that this process has now."""
 
@@ -174,8 +176,9 @@ class Child:
                     returned = self._awaited(returned)
             ended = _ended(handler, returned)
         except BaseException as error:  # noqa: BLE001  it is the job's outcome, SystemExit as well
-            final = isinstance(error, InvalidPayloadError)
-            ended = Ended(error=str(error) if final else described(error, caller=__file__), final=final)
+            final, declined = isinstance(error, InvalidPayloadError), isinstance(error, NotUnderstoodError)
+            text = str(error) if final else described(error, caller=__file__)
+            ended = Ended(error=text, final=final, declined=declined)
         finally:
             self._now = None
         ended.resident = resident_bytes()

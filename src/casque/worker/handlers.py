@@ -154,7 +154,7 @@ class Handler(msgspec.Struct, frozen=True):
 
     `call` decodes and checks the payload, adds the context and calls the function; what it returns may be a `Snooze`, a
     `Cancel`, or anything that `encode_result` makes bytes of. It raises `InvalidPayloadError` for a payload that can
-    never be worked on.
+    never be worked on, and `NotUnderstoodError` for one that another version of the program may understand.
 
     >>> Handler("send", lambda payload, context: None, is_async=False, executor="thread").entrypoint
     'send'

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from casque import checks
 from casque.client.job import Job
 from casque.clock import Clock, Random
-from casque.errors import InvalidPayloadError
+from casque.errors import InvalidPayloadError, NotUnderstoodError
 from casque.service import Outcome
 from casque.telemetry import logger
 from casque.telemetry.tracing import Handling
@@ -29,7 +29,12 @@ class Told(Protocol):
     def add(self, claim: Claim, outcome: Outcome) -> None: ...
 
 
-LEVELS = {"failed": logging.WARNING, "crashed": logging.WARNING, "lost": logging.DEBUG, "returned": logging.INFO}
+LEVELS = {
+    "failed": logging.WARNING,
+    "crashed": logging.WARNING,
+    "declined": logging.WARNING,
+    "lost": logging.DEBUG,
+}
 
 
 class Runner:
@@ -173,7 +178,9 @@ class Runner:
         except TimeoutError:
             self._timed_out(claim)
         else:
-            if ended.error is not None:
+            if ended.error is not None and ended.declined:
+                self._declined(claim, ended.error)
+            elif ended.error is not None:
                 self._failed_with(claim, ended.error, final=ended.final)
             else:
                 self._returned(claim, ended.snooze or ended.cancel or ended.result, encode=as_result)
@@ -202,6 +209,9 @@ class Runner:
         self._failed(claim, TimeoutError(f"the handler took longer than its {claim.handler.timeout_s:g} s"))
 
     def _failed(self, claim: Claim, error: BaseException) -> None:
+        if isinstance(error, NotUnderstoodError):
+            self._declined(claim, str(error))
+            return
         final = isinstance(error, InvalidPayloadError)
         self._failed_with(claim, str(error) if final else described(error, caller=__file__), final=final)
 
@@ -221,6 +231,13 @@ class Runner:
         outcome = Outcome(job.id, job.token, text, None, delay_ms, None, final or _is_last(job, claim.handler))
         claim.why = text
         self._over(claim, "failed", outcome, text.partition("\n")[0])
+
+    def _declined(self, claim: Claim, text: str) -> None:
+        """This worker has another version of the function than whoever enqueued the job."""
+        if self._does_not_count(claim):
+            return
+        claim.why = text
+        self._over(claim, "declined", Outcome(claim.job.id, claim.job.token, text, declined=True), text)
 
     def _crashed(self, claim: Claim, text: str) -> None:
         if self._does_not_count(claim):

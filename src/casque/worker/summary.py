@@ -18,6 +18,8 @@ class Summary:
     snoozed: int = 0
     cancelled: int = 0
     """By their own handlers."""
+    declined: int = 0
+    """Given back for others, because this worker's version of a function does not take their arguments."""
     lost: int = 0
     """Cancelled by somebody, or gone to another worker: whatever their handlers did does not count."""
     given_back: int = 0
@@ -27,5 +29,5 @@ class Summary:
     replaced; in a program of your own their leases run out."""
 
     def count(self, how: str) -> None:
-        """One more that is `done`, `failed`, `crashed`, `snoozed` or `cancelled`, and durably so."""
+        """One more that is `done`, `failed`, `crashed`, `snoozed`, `cancelled` or `declined`, and durably so."""
         setattr(self, how, getattr(self, how) + 1)

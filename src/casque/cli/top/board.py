@@ -243,7 +243,7 @@ class Board:
             case EventKind.DIED | EventKind.QUARANTINED:
                 self._totals["dead"] += 1
                 self._move(event, self._failed(event, at_ms, now_ms), JobState.DEAD)
-            case EventKind.RETURNED | EventKind.SNOOZED:
+            case EventKind.RETURNED | EventKind.SNOOZED | EventKind.DECLINED:
                 job = self._known(event)
                 job.attempts -= 1
                 self._waits(event, job)

@@ -23,6 +23,7 @@ class Settled(msgspec.Struct, frozen=True):
     failed: int = 0
     snoozed: int = 0
     cancelled: int = 0
+    declined: int = 0
     lost: int = 0
 
 
@@ -48,6 +49,8 @@ def _how(outcome: Outcome) -> str:
         return "snoozed"
     if outcome.cancelled:
         return "cancelled"
+    if outcome.declined:
+        return "declined"
     return "done" if outcome.error is None else "failed"
 
 

@@ -6,8 +6,8 @@ import msgspec
 
 
 class Summary(msgspec.Struct, frozen=True):
-    """The figures of one run. Every job that was claimed is in one of `done`, `failed`, `snoozed`, `cancelled`, `lost`,
-    `given_back`, `left` and, while the run goes on, `running`."""
+    """The figures of one run. Every job that was claimed is in one of `done`, `failed`, `snoozed`, `cancelled`,
+    `declined`, `lost`, `given_back`, `left` and, while the run goes on, `running`."""
 
     worker: str
     """The name under which the jobs were claimed; new for each run."""
@@ -20,6 +20,8 @@ class Summary(msgspec.Struct, frozen=True):
     """Put off by their own functions, which an app's may do."""
     cancelled: int = 0
     """Called off by their own functions."""
+    declined: int = 0
+    """Given back for others, because this version of a function does not take their arguments."""
     lost: int = 0
     """Ended after the lease was lost: the outcome did not count, and somebody else has the job, or had it."""
     given_back: int = 0
@@ -37,7 +39,7 @@ class Summary(msgspec.Struct, frozen=True):
     @property
     def rate(self) -> float:
         """Jobs settled per second."""
-        settled = self.done + self.failed + self.snoozed + self.cancelled
+        settled = self.done + self.failed + self.snoozed + self.cancelled + self.declined
         return settled / self.seconds if self.seconds else 0.0
 
     def told(self) -> dict[str, str | int | float]:

@@ -82,6 +82,8 @@ class Answers:
             )
         if request.possible:
             return  # the same request was sent elsewhere too
+        if isinstance(error, InvalidInputError) and not h.remembers(request):
+            return  # its id was forgotten, and another request has it now
         h.demand(
             not request.effects,
             Invariant.ABSENT,
@@ -136,6 +138,11 @@ class Answers:
                 job_id in h.fates, Invariant.DURABLE, lambda: f"{request} was answered {ids}, and one is not stored"
             )
             own = request.effects.get(index)
+            h.demand(
+                not request.borrowed or own is not None,
+                Invariant.DURABLE,
+                lambda: f"{request} was answered {ids}, which another request with that id has added",
+            )
             h.demand(
                 own is None or own == job_id or not h.remembers(request),
                 Invariant.ONE_EFFECT,
@@ -339,6 +346,15 @@ class Answers:
         if any(request.open_ended for request in h.resizes):
             return
         first, *others = h.walked()
+        if not any(request.open_ended for request in h.gates) and not any(
+            a.overlaps(b) for a, b in combinations(h.gates, 2)
+        ):
+            for shard in others:
+                h.demand(
+                    shard.state.gates == first.state.gates,
+                    Invariant.GATES,
+                    lambda: f"the ring was resized: one shard knows {shard.state.gates}, the first {first.state.gates}",  # noqa: B023
+                )
         for zone, requests in h.zonings.items():
             if any(request.open_ended for request in requests) or any(
                 a.overlaps(b) for a, b in combinations(requests, 2)

@@ -80,6 +80,7 @@ class Request:
 
     __slots__ = (
         "answer",
+        "borrowed",
         "calls",
         "crashed",
         "effects",
@@ -109,6 +110,7 @@ class Request:
         send: Send,
         *,
         request_id: str | None = None,
+        borrowed: bool = False,
         job_id: str | None = None,
         token: int | None = None,
         entrypoints: tuple[str, ...] | None = None,
@@ -127,6 +129,8 @@ class Request:
         self.verb = verb
         self.send = send
         self.request_id = request_id
+        self.borrowed = borrowed
+        """Whether its id is that of another request, which asked for something else."""
         self.job_id = job_id
         self.token = token
         self.entrypoints = entrypoints

@@ -48,6 +48,8 @@ NEVER_REPEATED = (
 )
 ZONES = ("acme", "globex", "initech")
 FIFO_ZONES = ("belt", "line", "queue")
+EITHER = "either"
+"""A zone whose next use decides whether it is FIFO, each time it was empty."""
 LARGE = 0.1
 """The share of jobs whose payload lies beside the queue."""
 SIZES = (1, 2, 2, 3, 4)
@@ -81,15 +83,25 @@ class Crew:
         self._repeated, self._deaf = (0.6, 0.7) if layout.ring else (0.3, 0.1)
         self._delay_max_s = 1.0 if layout.ring else 6.0
         several = 3 if layout.ring else 1
-        self._zones = (*ZONES[:several], *FIFO_ZONES[:several])
+        self._zones = (*ZONES[:several], *FIFO_ZONES[:several], *([] if layout.ring else [EITHER]))
         self._tasks: list[asyncio.Task[None]] = []
 
     def begin(self) -> None:
         if not self._world.healed:
-            for loop in (self._produce, self._produce, self._admit, self._operate, self._repeat, self._meddle):
-                self._start(loop(), "casque crew")
+            ring = self._world.layout.ring
+            for loop in (
+                self._produce,
+                self._produce,
+                self._admit,
+                self._operate,
+                self._repeat,
+                self._meddle,
+                self._borrow,
+            ):
+                if not (ring and loop == self._borrow):
+                    self._start(loop(), "casque crew")
             self._start(self._visit(), "casque crew")
-            if self._world.layout.ring:
+            if ring:
                 self._start(self._resize(), "casque crew")
                 self._start(self._tidy(), "casque crew")
                 self._start(self._repeat(), "casque crew")
@@ -324,6 +336,21 @@ class Crew:
                     await self._ask(request)
                     break
 
+    async def _borrow(self) -> None:
+        """Somebody calls a request what another one is called already."""
+        rng, history = self._rng, self._world.history
+        while await self._pause(3.0):
+            known = [
+                request
+                for request in history.requests[-REMEMBERED:]
+                if request.verb is Verb.ENQUEUE
+                and request.request_id in history.remembered
+                and not request.borrowed
+                and history.remembers(request)
+            ]
+            if known:
+                await self._ask(self._borrowed_request(rng.choice(known)))
+
     async def _wander(self) -> None:
         """Callers that stop waiting before they are answered."""
         rng = self._rng
@@ -369,6 +396,7 @@ class Crew:
             for _ in range(items)
         ]
         zones = self._drawn_zones(items)
+        fifos = {*FIFO_ZONES, *([EITHER] if self._is_fifo(EITHER) else [])}
         large = [b":" + b"x" * PAYLOAD_MAX if rng.random() < LARGE else b"" for _ in range(items)]
 
         def send(number: int, request_id: str | None) -> Send:
@@ -377,19 +405,33 @@ class Crew:
                     name,
                     b"%d:%d" % (number, i) + large[i],
                     priority,
-                    None if zones[i] in FIFO_ZONES else delay,
+                    None if zones[i] in fifos else delay,
                     None,
                     key,
                     attempts,
                     zone=zones[i],
                     max_crashes=crashes,
-                    fifo=zones[i] in FIFO_ZONES,
+                    fifo=zones[i] in fifos,
                 )
                 for i, (name, priority, delay, key, attempts, crashes) in enumerate(drawn)
             ]
             return lambda life: life.queue.enqueue_many(jobs, request_id=request_id)
 
         return self._request(Verb.ENQUEUE, send, items=items)
+
+    def _borrowed_request(self, other: Request) -> Request:
+        number, rng = len(self._world.history.requests), self._rng
+        jobs = [NewJob(rng.choice(ENTRYPOINTS), b"%d:%d" % (number, item)) for item in range(other.items)]
+        request = Request(
+            number,
+            Verb.ENQUEUE,
+            lambda life: life.queue.enqueue_many(jobs, request_id=other.request_id),
+            request_id=other.request_id,
+            items=other.items,
+            borrowed=True,
+        )
+        self._world.history.add(request)
+        return request
 
     def _drawn_zones(self, items: int) -> list[str | None]:
         """Mostly a producer has one customer."""
@@ -399,6 +441,11 @@ class Crew:
         if rng.random() < 0.7:
             return [rng.choice(self._zones)] * items
         return [rng.choice((None, *self._zones)) for _ in range(items)]
+
+    def _is_fifo(self, zone: str) -> bool:
+        """As far as anybody knows; an empty zone is what the next one makes of it."""
+        state = self._world.history.state
+        return state.is_fifo(zone) if zone in state.zone_jobs else self._rng.random() < 0.5
 
     def _zone_request(self, zone: str, *, paused: bool) -> Request:
         rng = self._rng

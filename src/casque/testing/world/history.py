@@ -10,6 +10,7 @@ from casque.codec.log import Segment
 from casque.state import State
 from casque.testing.world.asked import Request, Verb
 from casque.testing.world.invariants import Invariant, Violation
+from casque.testing.world.limits import KEPT_S, REQUESTS_MAX
 from casque.testing.world.tenancies import Tenancy
 from casque.types import Gate, JobRecord
 
@@ -121,6 +122,9 @@ class History:
         """When the gate of an entrypoint, or of the queue, was last changed."""
         self.zoned: dict[str, float] = {}
         """When the rules of a zone were last changed."""
+        self.remembered: dict[str, tuple[int, float]] = {}
+        """Which of all requests that were remembered it was, and when, by its id."""
+        self._remembered = 0
         self.requeues: list[Request] = []
         self.resizes: list[Request] = of.resizes if of else []
         self.schedulings: dict[str, list[Request]] = of.schedulings if of else {}
@@ -180,6 +184,8 @@ class History:
     is_ring = False
     keeps_claims = True
     """Whether a dequeue that is repeated gets what it was given, as far as it still has it."""
+    forgetful = False
+    """Whether few requests are remembered, and for a short time."""
 
     @property
     def position(self) -> int:
@@ -203,9 +209,18 @@ class History:
         """Where workers look for jobs, and have looked all the time."""
         return [self]
 
-    def remembers(self, request: Request) -> bool:  # noqa: ARG002
+    def remember(self, request_id: str) -> None:
+        """It has landed with its answer."""
+        self._remembered += 1
+        self.remembered[request_id] = self._remembered, self.now()
+
+    def remembers(self, request: Request) -> bool:
         """Whether the queue has promised to know this request if it is repeated."""
-        return True
+        seen = self.remembered.get(request.request_id or "")
+        if seen is None or not self.forgetful:
+            return True
+        number, at = seen
+        return self._remembered - number < REQUESTS_MAX and self.now() - at < KEPT_S
 
     def keep(self, state: State) -> None:
         self.state = state

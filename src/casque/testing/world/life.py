@@ -27,6 +27,7 @@ from casque.service import QueueService
 from casque.state import State
 from casque.storage.below import StoreBelow
 from casque.storage.port import Store
+from casque.testing.claimable import unclaimable
 from casque.testing.world.broker import ANYBODY, SimulatedBroker
 from casque.testing.world.clock import LifeClock, MachineClock
 from casque.testing.world.crew import Crew
@@ -114,7 +115,7 @@ class Life:
         """Its batches, by writer and number, of which it never knew whether they landed."""
         self.failed_at: dict[str, float] = {}
         """When a commit of each writer failed last."""
-        self._dies_in: int | None = None
+        self._ending: tuple[Callable[[], None], int] | None = None
         self._leaving: list[tuple[asyncio.Task[Any], int]] = []
         self.tasks: dict[asyncio.Task[Any], None] = {}
         self.clock = LifeClock(node.clock, self, world.loop)
@@ -140,6 +141,8 @@ class Life:
         self.direct: DirectCommit | None = None
         self.small = self._small_queue(self.line)
         self._opened = False
+        self._looked: dict[int, int] = {}
+        """Of each state that it has held, the position up to which it was asked what can be claimed."""
         self._stagings = 0
         self._visitors = 0
         self._crew = Crew(self)
@@ -271,22 +274,26 @@ class Life:
             self._leave_in(call, rounds)
 
     def die_when_told(self, *, rounds: int) -> None:
-        """The process dies so many rounds of the loop after the reply to some request: between two awaits."""
-        self._dies_in = rounds
+        """The process dies this many rounds of the loop after the reply to some request: between two awaits."""
+        self._ending = (self.node.crash, rounds)
+
+    def close_when_told(self, *, rounds: int) -> None:
+        """As on SIGTERM, likewise between two awaits."""
+        self._ending = (self.begin_close, rounds)
 
     def told(self) -> None:
         """A reply has come."""
-        if self._dies_in is not None:
-            rounds, self._dies_in = self._dies_in, None
-            self._die_in(rounds)
+        if self._ending is not None:
+            (end, rounds), self._ending = self._ending, None
+            self._end_in(end, rounds)
 
-    def _die_in(self, rounds: int) -> None:
+    def _end_in(self, end: Callable[[], None], rounds: int) -> None:
         if self.dead:
             return
         if rounds:
-            self.world.loop.call_soon(self._die_in, rounds - 1)
+            self.world.loop.call_soon(self._end_in, end, rounds - 1)
         else:
-            self.node.crash()
+            end()
 
     def _leave_in(self, call: asyncio.Task[Any], rounds: int) -> None:
         if rounds:
@@ -401,6 +408,10 @@ class Life:
                 Invariant.SAME_STATE,
                 lambda: f"{self.name} holds another state of position {state.position} than the store",
             )
+            if not state.events and self._looked.get(id(state)) != state.position:
+                self._looked[id(state)] = state.position
+                problem = unclaimable(state, self.clock.wall_ms())
+                history.demand(problem is None, Invariant.CLAIMABLE, lambda: f"{self.name}: {problem}")
 
 
 class Visitor:

@@ -38,7 +38,7 @@ from casque.testing.world.history import History
 from casque.testing.world.invariants import Invariant
 from casque.testing.world.limits import LIMITS
 from casque.testing.world.shelves import Shelves
-from casque.testing.world.stories import Stories
+from casque.testing.world.stories import Stories, go_on
 from casque.types import Finished, JobState
 
 
@@ -150,7 +150,7 @@ class DocumentOnlooker:
         for one in fresh:
             before = old.jobs.get(one.job.id)
             self._h.demand(
-                before is None or one.job.tries[: len(before.tries)] == before.tries,
+                before is None or go_on(before.tries, one.job.tries),
                 Invariant.TRIES,
                 lambda: f"job {one.job.id[:8]} ended, and its tries are {one.job.tries}",  # noqa: B023  called at once
             )

@@ -10,6 +10,7 @@ from casque.state import (
     Cancelled,
     Claimed,
     Crashed,
+    Declined,
     Died,
     Expired,
     Nacked,
@@ -23,6 +24,12 @@ from casque.state.machine import LEASE_RAN_OUT
 from casque.types import TRIES_MAX, Attempt, Ending
 
 Tries: TypeAlias = tuple[Attempt, ...]
+
+
+def go_on(before: Tries, after: Tries) -> bool:
+    """Whether these are the same tries with some more at the end, and the oldest forgotten for them."""
+    more = range(len(after) + 1)
+    return any((*before, *after[len(after) - new :])[-TRIES_MAX:] == after for new in more)
 
 
 class Stories:
@@ -53,7 +60,7 @@ class Stories:
                 case Quarantined(job_id=job_id, error=error):
                     finished.append(self.tries[job_id])
                     self._ended(job_id, segment.at, Ending.CRASHED, error)
-                case Returned(job_id=job_id) | Snoozed(job_id=job_id):
+                case Returned(job_id=job_id) | Snoozed(job_id=job_id) | Declined(job_id=job_id):
                     del self._claims[job_id]
                 case Acked(job_id=job_id) | Cancelled(job_id=job_id) | Withdrawn(job_id=job_id):
                     finished.append(self._over(job_id))

@@ -93,7 +93,7 @@ class NewJob(_message.Message):
     def __init__(self, id: _Optional[str] = ..., entrypoint: _Optional[str] = ..., payload: _Optional[bytes] = ..., priority: _Optional[int] = ..., run_at_ms: _Optional[int] = ..., delay_ms: _Optional[int] = ..., max_attempts: _Optional[int] = ..., key: _Optional[str] = ..., headers: _Optional[_Mapping[str, str]] = ..., zone: _Optional[str] = ..., max_crashes: _Optional[int] = ..., fifo: _Optional[bool] = ...) -> None: ...
 
 class Job(_message.Message):
-    __slots__ = ("id", "entrypoint", "payload", "priority", "state", "sequence", "created_at_ms", "due_at_ms", "token", "attempts", "max_attempts", "worker", "lease_ms", "claimed_at_ms", "beat_at_ms", "error", "run_at_ms", "key", "headers", "zone", "tries", "crashes", "max_crashes", "progress", "fifo")
+    __slots__ = ("id", "entrypoint", "payload", "priority", "state", "sequence", "created_at_ms", "due_at_ms", "token", "attempts", "max_attempts", "worker", "lease_ms", "claimed_at_ms", "beat_at_ms", "error", "run_at_ms", "key", "headers", "zone", "tries", "crashes", "max_crashes", "progress", "fifo", "declined")
     class HeadersEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -126,6 +126,7 @@ class Job(_message.Message):
     MAX_CRASHES_FIELD_NUMBER: _ClassVar[int]
     PROGRESS_FIELD_NUMBER: _ClassVar[int]
     FIFO_FIELD_NUMBER: _ClassVar[int]
+    DECLINED_FIELD_NUMBER: _ClassVar[int]
     id: str
     entrypoint: str
     payload: bytes
@@ -151,7 +152,8 @@ class Job(_message.Message):
     max_crashes: int
     progress: Progress
     fifo: bool
-    def __init__(self, id: _Optional[str] = ..., entrypoint: _Optional[str] = ..., payload: _Optional[bytes] = ..., priority: _Optional[int] = ..., state: _Optional[_Union[JobState, str]] = ..., sequence: _Optional[int] = ..., created_at_ms: _Optional[int] = ..., due_at_ms: _Optional[int] = ..., token: _Optional[int] = ..., attempts: _Optional[int] = ..., max_attempts: _Optional[int] = ..., worker: _Optional[str] = ..., lease_ms: _Optional[int] = ..., claimed_at_ms: _Optional[int] = ..., beat_at_ms: _Optional[int] = ..., error: _Optional[str] = ..., run_at_ms: _Optional[int] = ..., key: _Optional[str] = ..., headers: _Optional[_Mapping[str, str]] = ..., zone: _Optional[str] = ..., tries: _Optional[_Iterable[_Union[Attempt, _Mapping]]] = ..., crashes: _Optional[int] = ..., max_crashes: _Optional[int] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., fifo: _Optional[bool] = ...) -> None: ...
+    declined: int
+    def __init__(self, id: _Optional[str] = ..., entrypoint: _Optional[str] = ..., payload: _Optional[bytes] = ..., priority: _Optional[int] = ..., state: _Optional[_Union[JobState, str]] = ..., sequence: _Optional[int] = ..., created_at_ms: _Optional[int] = ..., due_at_ms: _Optional[int] = ..., token: _Optional[int] = ..., attempts: _Optional[int] = ..., max_attempts: _Optional[int] = ..., worker: _Optional[str] = ..., lease_ms: _Optional[int] = ..., claimed_at_ms: _Optional[int] = ..., beat_at_ms: _Optional[int] = ..., error: _Optional[str] = ..., run_at_ms: _Optional[int] = ..., key: _Optional[str] = ..., headers: _Optional[_Mapping[str, str]] = ..., zone: _Optional[str] = ..., tries: _Optional[_Iterable[_Union[Attempt, _Mapping]]] = ..., crashes: _Optional[int] = ..., max_crashes: _Optional[int] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., fifo: _Optional[bool] = ..., declined: _Optional[int] = ...) -> None: ...
 
 class Progress(_message.Message):
     __slots__ = ("done", "total", "note")
@@ -312,7 +314,7 @@ class NackResponse(_message.Message):
     def __init__(self, job: _Optional[_Union[Job, _Mapping]] = ...) -> None: ...
 
 class Outcome(_message.Message):
-    __slots__ = ("job_id", "token", "error", "result", "delay_ms", "backoff", "final", "crashed", "snoozed", "cancelled")
+    __slots__ = ("job_id", "token", "error", "result", "delay_ms", "backoff", "final", "crashed", "snoozed", "cancelled", "declined")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     TOKEN_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
@@ -323,6 +325,7 @@ class Outcome(_message.Message):
     CRASHED_FIELD_NUMBER: _ClassVar[int]
     SNOOZED_FIELD_NUMBER: _ClassVar[int]
     CANCELLED_FIELD_NUMBER: _ClassVar[int]
+    DECLINED_FIELD_NUMBER: _ClassVar[int]
     job_id: str
     token: int
     error: str
@@ -333,7 +336,8 @@ class Outcome(_message.Message):
     crashed: bool
     snoozed: bool
     cancelled: bool
-    def __init__(self, job_id: _Optional[str] = ..., token: _Optional[int] = ..., error: _Optional[str] = ..., result: _Optional[bytes] = ..., delay_ms: _Optional[int] = ..., backoff: _Optional[_Union[Backoff, _Mapping]] = ..., final: _Optional[bool] = ..., crashed: _Optional[bool] = ..., snoozed: _Optional[bool] = ..., cancelled: _Optional[bool] = ...) -> None: ...
+    declined: bool
+    def __init__(self, job_id: _Optional[str] = ..., token: _Optional[int] = ..., error: _Optional[str] = ..., result: _Optional[bytes] = ..., delay_ms: _Optional[int] = ..., backoff: _Optional[_Union[Backoff, _Mapping]] = ..., final: _Optional[bool] = ..., crashed: _Optional[bool] = ..., snoozed: _Optional[bool] = ..., cancelled: _Optional[bool] = ..., declined: _Optional[bool] = ...) -> None: ...
 
 class SettleRequest(_message.Message):
     __slots__ = ("outcomes", "request_id")
@@ -440,6 +444,24 @@ class PurgeResponse(_message.Message):
     PURGED_FIELD_NUMBER: _ClassVar[int]
     purged: int
     def __init__(self, purged: _Optional[int] = ...) -> None: ...
+
+class RequeueStaleRequest(_message.Message):
+    __slots__ = ("older_ms", "entrypoint", "request_id", "zone")
+    OLDER_MS_FIELD_NUMBER: _ClassVar[int]
+    ENTRYPOINT_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    ZONE_FIELD_NUMBER: _ClassVar[int]
+    older_ms: int
+    entrypoint: str
+    request_id: str
+    zone: str
+    def __init__(self, older_ms: _Optional[int] = ..., entrypoint: _Optional[str] = ..., request_id: _Optional[str] = ..., zone: _Optional[str] = ...) -> None: ...
+
+class RequeueStaleResponse(_message.Message):
+    __slots__ = ("requeued",)
+    REQUEUED_FIELD_NUMBER: _ClassVar[int]
+    requeued: int
+    def __init__(self, requeued: _Optional[int] = ...) -> None: ...
 
 class SetGateRequest(_message.Message):
     __slots__ = ("gate", "entrypoint", "request_id")

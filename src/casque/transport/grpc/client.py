@@ -51,6 +51,7 @@ from casque.transport.grpc.packets import (
     Planned,
     PurgeCall,
     ReleaseZoneCall,
+    RequeueCall,
     RetryCall,
     SchedulesCall,
     SetScheduleCall,
@@ -265,6 +266,19 @@ class GrpcService:
         line = self._open_line()
         answer = expect(await line.ask(PurgeCall(line.next_number(), entrypoint, request_id, zone)), Count)
         return answer.count
+
+    async def requeue_stale(
+        self,
+        older_ms: int,
+        *,
+        entrypoint: str | None = None,
+        request_id: str | None = None,
+        zone: str | None = None,
+    ) -> int:
+        line = self._open_line()
+        answer = await line.ask(RequeueCall(line.next_number(), older_ms, entrypoint, request_id, zone))
+        count: int = answer.count
+        return count
 
     async def set_gate(self, gate: Gate, *, entrypoint: str | None = None, request_id: str | None = None) -> None:
         line = self._open_line()

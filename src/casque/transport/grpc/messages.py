@@ -163,6 +163,7 @@ def outcome(message: pb.Outcome, rng: Random) -> Outcome:
         message.crashed,
         message.snoozed,
         message.cancelled,
+        message.declined,
     )
 
 
@@ -214,6 +215,7 @@ def outline(record: JobRecord) -> pb.Job:
         max_crashes=asked.max_crashes,
         progress=None if record.progress is None else pb.Progress(**msgspec.structs.asdict(record.progress)),
         fifo=asked.fifo,
+        declined=record.declined,
     )
 
 

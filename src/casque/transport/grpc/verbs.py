@@ -119,6 +119,17 @@ class Verbs:
         )
         return pb.PurgeResponse(purged=purged)
 
+    async def requeue_stale(
+        self, service: QueueService, request: pb.RequeueStaleRequest, _context: Any
+    ) -> pb.RequeueStaleResponse:
+        requeued = await service.requeue_stale(
+            request.older_ms,
+            entrypoint=given(request, "entrypoint"),
+            request_id=request.request_id or None,
+            zone=given(request, "zone"),
+        )
+        return pb.RequeueStaleResponse(requeued=requeued)
+
     async def set_gate(self, service: QueueService, request: pb.SetGateRequest, _context: Any) -> pb.SetGateResponse:
         gate = messages.gate(request.gate)
         await service.set_gate(gate, entrypoint=given(request, "entrypoint"), request_id=request.request_id or None)

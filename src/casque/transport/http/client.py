@@ -11,11 +11,11 @@ import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
-from typing import Any, Self, TypeVar
+from typing import Any, Literal, Self, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
 import msgspec
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from casque.errors import (
     BrokerUnreachableError,
@@ -51,6 +51,8 @@ from casque.transport.http.messages import (
     PeekedZones,
     Purged,
     PurgeRequest,
+    Requeued,
+    RequeueRequest,
     ScheduleOf,
     Schedules,
     Settled,
@@ -244,6 +246,17 @@ class HttpService:
         self, *, entrypoint: str | None = None, request_id: str | None = None, zone: str | None = None
     ) -> int:
         return (await self._post("/v1/purge", PurgeRequest(entrypoint, zone), Purged, request_id)).purged
+
+    async def requeue_stale(
+        self,
+        older_ms: int,
+        *,
+        entrypoint: str | None = None,
+        request_id: str | None = None,
+        zone: str | None = None,
+    ) -> int:
+        body = RequeueRequest(older_ms / 1000, entrypoint, zone)
+        return (await self._post("/v1/requeue", body, Requeued, request_id)).requeued
 
     # --- Schedules ---
 
@@ -481,7 +494,7 @@ def _maybe(answer: MaybeJob) -> JobRecord | None:
 
 def _outcome(one: Outcome) -> OutcomeOf:
     delay_ms = one.delay_ms
-    if one.error is not None and delay_ms is None and one.backoff is None and not one.cancelled:
+    if one.error is not None and delay_ms is None and one.backoff is None and not (one.cancelled or one.declined):
         delay_ms = 0  # said explicitly: what is left out, the broker fills in
     return OutcomeOf(
         one.job_id,
@@ -491,8 +504,18 @@ def _outcome(one: Outcome) -> OutcomeOf:
         delay=UNSET if delay_ms is None else delay_ms / 1000,
         backoff=UNSET if one.backoff is None else from_backoff(one.backoff),
         final=True if one.final else UNSET,
-        how="crashed" if one.crashed else "snoozed" if one.snoozed else "cancelled" if one.cancelled else UNSET,
+        how=_how(one),
     )
+
+
+def _how(one: Outcome) -> Literal["crashed", "snoozed", "cancelled", "declined"] | UnsetType:
+    if one.crashed:
+        return "crashed"
+    if one.snoozed:
+        return "snoozed"
+    if one.cancelled:
+        return "cancelled"
+    return "declined" if one.declined else UNSET
 
 
 def _beaten(job: Job | None, error: WireError | None) -> JobRecord | CasqueError:

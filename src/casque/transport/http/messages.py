@@ -155,7 +155,8 @@ class OutcomeOf(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=T
     `delay`, or for `backoff`; with neither, as the broker's settings say. With `final` it is dead at once.
 
     `how` says something else: `crashed`, the process that worked on it died, and `error` says how; `snoozed`, it is due
-    again after `delay`, and this was no attempt; `cancelled`, it need not be done any more, and `error` may say why."""
+    again after `delay`, and this was no attempt; `cancelled`, it need not be done any more, and `error` may say why;
+    `declined`, its worker does not understand it, `error` says why, and it waits for one that does."""
 
     job_id: str
     token: Natural
@@ -166,7 +167,7 @@ class OutcomeOf(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=T
     delay: Seconds | UnsetType = UNSET
     backoff: BackoffRequest | UnsetType = UNSET
     final: bool | UnsetType = UNSET
-    how: Literal["crashed", "snoozed", "cancelled"] | UnsetType = UNSET
+    how: Literal["crashed", "snoozed", "cancelled", "declined"] | UnsetType = UNSET
 
 
 class SettleRequest(Struct, frozen=True, forbid_unknown_fields=True):
@@ -205,6 +206,14 @@ class Nothing(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class PurgeRequest(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    entrypoint: Name | None = None
+    zone: Name | None = None
+    """Left out: of all zones, and of none."""
+
+
+class RequeueRequest(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    older: Seconds
+    """Seconds since the last sign of life, by the broker's clock."""
     entrypoint: Name | None = None
     zone: Name | None = None
     """Left out: of all zones, and of none."""
@@ -341,6 +350,8 @@ class Job(Struct, frozen=True, omit_defaults=True):
     progress: ProgressOf | None = None
     """Of the attempt that is under way, as its worker last said with a heartbeat."""
     fifo: bool = False
+    declined: int = 0
+    """How often a worker gave it back because it did not understand it."""
 
 
 class ZoneLeaseOf(Struct, frozen=True, omit_defaults=True):
@@ -436,6 +447,10 @@ class Purged(Struct, frozen=True):
     purged: int
 
 
+class Requeued(Struct, frozen=True):
+    requeued: int
+
+
 class ScheduleOf(Struct, frozen=True, omit_defaults=True):
     """A schedule as it stands."""
 
@@ -506,6 +521,7 @@ def to_job(record: JobRecord) -> Job:
         max_crashes=spec.max_crashes,
         progress=from_progress(record.progress),
         fifo=spec.fifo,
+        declined=record.declined,
     )
 
 
@@ -547,6 +563,7 @@ def from_job(job: Job) -> JobRecord:
         tuple([_from_try(tried) for tried in job.tries]) if job.tries else (),
         job.crashes,
         to_progress(job.progress),
+        job.declined,
     )
 
 
@@ -699,7 +716,12 @@ def given_bytes(
         return base64
     if text is not UNSET:
         return text.encode()
-    return None if json is UNSET else msgspec.json.format(bytes(json), indent=-1)
+    if json is UNSET:
+        return None
+    try:
+        return msgspec.json.format(bytes(json), indent=-1)
+    except RecursionError as error:
+        raise InvalidInputError(f"{what}_json is nested too deeply; give it as {what}_text") from error
 
 
 def _moment(ms: int | None) -> datetime | None:

@@ -38,6 +38,8 @@ RULES: dict[str, list[dict[str, Any]]] = {
     "OutcomeOf": [
         {"if": {"required": ["delay"]}, "then": {"anyOf": [{"required": ["error"]}, {"required": ["how"]}]}},
         {"not": {"required": ["how"], "properties": {"how": {"const": "crashed"}}, "not": {"required": ["error"]}}},
+        {"not": {"required": ["how"], "properties": {"how": {"const": "declined"}}, "not": {"required": ["error"]}}},
+        _how("declined", *_RESULTS, "backoff", "final"),
         _how("snoozed", "error", *_RESULTS, "backoff", "final"),
         _how("cancelled", *_RESULTS, "delay", "backoff", "final"),
     ],

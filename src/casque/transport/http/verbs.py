@@ -42,6 +42,8 @@ from casque.transport.http.messages import (
     PeekQuery,
     Purged,
     PurgeRequest,
+    Requeued,
+    RequeueRequest,
     ScheduleOf,
     Schedules,
     Settled,
@@ -227,6 +229,7 @@ class Verbs:
             crashed=one.how == "crashed",
             snoozed=one.how == "snoozed",
             cancelled=one.how == "cancelled",
+            declined=one.how == "declined",
         )
 
     def _backoff(self) -> Backoff:
@@ -267,6 +270,16 @@ class Verbs:
         entrypoint = None if asked.entrypoint is None else checks.entrypoint(asked.entrypoint)
         zone = None if asked.zone is None else checks.zone(asked.zone)
         return Purged(await call.service.purge(entrypoint=entrypoint, request_id=call.request_id, zone=zone))
+
+    async def requeue_stale(self, call: Call) -> Requeued:
+        asked: RequeueRequest = call.body
+        entrypoint = None if asked.entrypoint is None else checks.entrypoint(asked.entrypoint)
+        zone = None if asked.zone is None else checks.zone(asked.zone)
+        return Requeued(
+            await call.service.requeue_stale(
+                checks.span_ms("older", asked.older), entrypoint=entrypoint, request_id=call.request_id, zone=zone
+            )
+        )
 
     # --- Schedules ---
 
