@@ -195,11 +195,11 @@ RINGS = [
     (ring_mutations.request_ids_not_looked_for_in_old_homes, CALM, Invariant.ONE_EFFECT, 1),
     (ring_mutations.old_sizes_forgotten_while_zones_are_there, CALM, Invariant.REACHED, 7),
     (ring_mutations.old_sizes_forgotten_without_telling_the_shards, DROWSY, Invariant.REACHED, 105),
-    (ring_mutations.old_sizes_forgotten_while_requests_may_be_repeated, CALM, Invariant.ONE_EFFECT, 11),
     (ring_mutations.rules_not_copied_to_shards_that_are_added, DROWSY, Invariant.ZONES, 1),
     (ring_mutations.rules_copied_over_newer_ones, CALM, Invariant.ZONES, 9),
     (ring_mutations.repeated_dequeues_claim_anew_when_theirs_are_settled, DROWSY, Invariant.ONE_EFFECT, 4),
     (ring_mutations.set_in_the_first_shard_and_called_failed, STORMY, Invariant.DURABLE, 81),
+    (ring_mutations.leases_of_zones_not_counted_by_those_who_add, CALM, Invariant.ONE_PLACE, 2),
 ]
 """Each with the first seed that found it when it was written down. Worlds with rings are larger: the search begins
 there."""
