@@ -1,6 +1,6 @@
 # casque: everything starts here. `make run` and `make test` set up what they need themselves.
 .DEFAULT_GOAL := help
-.PHONY: help setup run test lint types layers pytest soak proof chaos failover bench sim model proto reference browser lock clean
+.PHONY: help setup run test lint types layers pytest soak proof fuzz chaos failover bench sim model proto reference browser lock clean
 
 PY := .venv/bin/python
 
@@ -34,6 +34,10 @@ soak: setup ## The kill test for longer: make soak KILLS=5000
 proof: setup ## The tests that take long: drivers, executors and pipelines killed, Connect servers, clusters
 	@bash scripts/browser
 	@CASQUE_LONG=1 .venv/bin/pytest -n 2 --dist loadgroup -m long
+
+FUZZ ?= 20000
+fuzz: setup ## Damaged packets, requests and stored objects, for long: make fuzz FUZZ=100000 (examples of each test)
+	@CASQUE_FUZZ=$(FUZZ) .venv/bin/pytest --timeout 0 tests/fuzz
 
 MINUTES ?= 1
 STORE ?= all

@@ -30,6 +30,7 @@ from casque.errors import (
     JobStateError,
     LeadershipLostError,
     LeaseLostError,
+    LimitReachedError,
     NoHistoryError,
     NoLeaderError,
     NoResultError,
@@ -38,6 +39,7 @@ from casque.errors import (
     NotInstalledError,
     NotUnderstoodError,
     QueueClosedError,
+    QueueCopiedError,
     QueueDrainingError,
     QueueLedError,
     QueueReplacedError,
@@ -46,6 +48,7 @@ from casque.errors import (
     ScheduleNotFoundError,
     StorageError,
     StoreAccessError,
+    TooBusyError,
     UnknownOutcomeError,
     UnsafeStoreError,
     WorkFailedError,
@@ -73,8 +76,10 @@ from casque.types import (
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from casque.client.copying import backup_queue, clone_queue, restore_queue
     from casque.functions.app import App
     from casque.functions.handle import Handle, SyncHandle
+    from casque.journal.copying import Copied
     from casque.worker.handlers import Cancel, JobContext, Snooze
     from casque.worker.hooks import JobEvent
 
@@ -90,6 +95,7 @@ __all__ = [
     "CasqueError",
     "CheckpointError",
     "ClientTlsFiles",
+    "Copied",
     "CorruptQueueError",
     "DirectQueue",
     "DuplicateKeyError",
@@ -113,6 +119,7 @@ __all__ = [
     "JobStatus",
     "LeadershipLostError",
     "LeaseLostError",
+    "LimitReachedError",
     "LocalFileSystemStorage",
     "Missed",
     "NewJob",
@@ -129,6 +136,7 @@ __all__ = [
     "Progress",
     "Queue",
     "QueueClosedError",
+    "QueueCopiedError",
     "QueueDrainingError",
     "QueueEvent",
     "QueueLedError",
@@ -146,6 +154,7 @@ __all__ = [
     "SyncHandle",
     "SyncJob",
     "SyncQueue",
+    "TooBusyError",
     "UnknownOutcomeError",
     "UnsafeStoreError",
     "WorkFailedError",
@@ -154,16 +163,23 @@ __all__ = [
     "ZoneMovedError",
     "ZoneRules",
     "ZoneStanding",
+    "backup_queue",
+    "clone_queue",
+    "restore_queue",
 ]
 
 _HOMES = {
     "App": "casque.functions.app",
     "Cancel": "casque.worker.handlers",
+    "Copied": "casque.journal.copying",
     "Handle": "casque.functions.handle",
     "JobContext": "casque.worker.handlers",
     "JobEvent": "casque.worker.hooks",
     "Snooze": "casque.worker.handlers",
     "SyncHandle": "casque.functions.handle",
+    "backup_queue": "casque.client.copying",
+    "clone_queue": "casque.client.copying",
+    "restore_queue": "casque.client.copying",
 }
 """What is imported when it is first asked for: programs that only enqueue bytes do without."""
 

@@ -332,7 +332,10 @@ def moment_ms(argument: str, value: Any) -> int:
         raise InvalidInputError(f"{argument} must be a datetime, not {type(value).__name__}")
     if value.tzinfo is None:
         raise InvalidInputError(f"{argument} must name its time zone, for example datetime(..., tzinfo=UTC)")
-    return (value - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
+    ms = (value - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
+    if not MOMENTS_MS[0] <= ms <= MOMENTS_MS[1]:
+        raise InvalidInputError(f"{argument} must be in the years 1 to 9999 of UTC, not {value.isoformat()}")
+    return ms
 
 
 def moment(argument: str, value: Any) -> datetime:

@@ -172,6 +172,35 @@ class NoLeaderError(CasqueError):
         return type(self), (self.why,)
 
 
+class LimitReachedError(CasqueError):
+    """This caller, or all callers together, have as much under way as the broker allows. Nothing was done.
+
+    `what` is limited to `limit`. Wait for calls to end, spread them over time, or have the limit raised.
+    """
+
+    def __init__(self, what: str, limit: int) -> None:
+        super().__init__(
+            f"too many {what}: the broker allows {limit:,}, and nothing was done. Wait until some have ended and try "
+            "again; `casque serve --limit` raises a limit"
+        )
+        self.what = what
+        self.limit = limit
+
+    def __reduce__(self) -> tuple[type[LimitReachedError], tuple[str, int]]:
+        return type(self), (self.what, self.limit)
+
+
+class TooBusyError(CasqueError):
+    """The broker has as much to do as it takes on at a time, for this caller or for all. Nothing was done."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(f"{why}; nothing was done. Try again in a moment")
+        self.why = why
+
+    def __reduce__(self) -> tuple[type[TooBusyError], tuple[str]]:
+        return type(self), (self.why,)
+
+
 class QueueDrainingError(CasqueError):
     """Nothing may be added to this queue, or to one `entrypoint`, until somebody opens it again. Nothing was added."""
 
@@ -304,6 +333,23 @@ class QueueLedError(CasqueError):
         self.address = address
 
     def __reduce__(self) -> tuple[type[QueueLedError], tuple[str | None]]:
+        return type(self), (self.address,)
+
+
+class QueueCopiedError(CasqueError):
+    """This is a copy of a queue that a broker leads elsewhere: what its head says about the broker is about the
+    original. Nothing was sent there. `address` is that of the original's broker."""
+
+    def __init__(self, address: str | None = None) -> None:
+        super().__init__(
+            f"this is a copy of a queue that the broker at {address or 'an unknown address'} leads in another place; "
+            "nothing was done, here or there. To use the copy as a queue of its own, end the lead in it with `casque "
+            "queue release URL`, or copy it with `casque queue clone URL TARGET`. To reach the original, name its own "
+            "URL or the broker's address"
+        )
+        self.address = address
+
+    def __reduce__(self) -> tuple[type[QueueCopiedError], tuple[str | None]]:
         return type(self), (self.address,)
 
 

@@ -60,7 +60,7 @@ async def test_brokers_of_a_ring_that_are_told_to_stop_acknowledge_nothing_that_
     arguments = serve_arguments(url, {}, heartbeat_s=0.4, lease_s=4)
     members = [BrokerMember(name, tmp_path, arguments) for name in ("first", "second", "third")]
     first, *others = members
-    with Fleet(members).running():
+    with Fleet([*members]).running():
         for member in members:
             member.start()
         for member in members:

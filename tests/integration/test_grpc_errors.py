@@ -40,6 +40,7 @@ EXAMPLES: list[CasqueError] = [
     errors.NoHistoryError(),
     errors.HistoryGoneError("what followed position 7", 12),
     errors.CASConflictError("lost"),
+    errors.LimitReachedError("calls under way of one token", 3),
     errors.NoLeaderError("the brokers have just started"),
     errors.BrokerUnreachableError("10.0.0.7:7700", "connection refused"),
     errors.UnknownOutcomeError("nobody knows"),

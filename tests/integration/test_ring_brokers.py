@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import httpx
+import msgspec
 import pytest
 import trustme
 from tests.contract.test_service_ring_brokers import FREE, SOON, brokers
@@ -29,13 +31,14 @@ from casque.clock import SystemClock
 from casque.errors import RingError
 from casque.ring.broker import RingBroker
 from casque.service import EventKind
+from casque.state.ring import home
 from casque.transport import tokenfile
 from casque.transport.access import TokenBook
 from casque.transport.grpc.credentials import ClientTls
 from casque.transport.grpc.peer import GrpcShard
 from casque.transport.scopes import Scope
 from casque.transport.tls import TlsFiles
-from casque.types import StagedPart
+from casque.types import Gate, JobSpec, StagedPart, ZoneRules
 
 pytestmark = pytest.mark.asyncio
 
@@ -57,7 +60,8 @@ async def shared(*servers: BrokerServer) -> None:
 async def test_brokers_of_a_ring_show_each_other_a_token_and_a_certificate(tmp_path: Path) -> None:
     place, file = (tmp_path / "queue").as_uri(), tmp_path / "tokens.json"
     await a_ring(place)
-    admin = tokenfile.add(file, name="brokers", scopes=[Scope.ADMIN], created=NOW)
+    admin = tokenfile.add(file, name="office", scopes=[Scope.ADMIN], created=NOW)
+    peer = tokenfile.add(file, name="brokers", scopes=[Scope.PEER], created=NOW)
     producer = tokenfile.add(file, name="shop", scopes=[Scope.PRODUCE], created=NOW, zones=["acme"])
     authority = trustme.CA()
     own = authority.issue_cert("127.0.0.1")
@@ -80,10 +84,15 @@ async def test_brokers_of_a_ring_show_each_other_a_token_and_a_certificate(tmp_p
             )
         )
 
-    for token, why in ((None, "CASQUE_TOKEN"), ("casque_nobody", "no good"), (producer, "scope admin")):
+    for token, why in (
+        (None, "CASQUE_PEER_TOKEN"),
+        ("casque_nobody", "no good"),
+        (producer, "scope peer"),
+        (admin, "scope peer, which admin does not include.*casque token new"),
+    ):
         with pytest.raises(InvalidInputError, match=why):
             await a_broker(token).start()
-    one, other = a_broker(admin), a_broker(admin)
+    one, other = a_broker(peer), a_broker(peer)
     await one.start()
     await other.start()
     try:
@@ -97,7 +106,10 @@ async def test_brokers_of_a_ring_show_each_other_a_token_and_a_certificate(tmp_p
             for n in range(8):
                 await office.enqueue("send", b"", zone=f"z{n}")
             assert (await office.stats()).totals.ready == 9
-        for token, refused in ((producer, NotAllowedError), (None, NotAuthenticatedError)):
+        async with Queue.open(f"grpcs://{one.address}", token=peer, tls=files) as shop:
+            with pytest.raises(NotAllowedError):
+                await shop.enqueue("send", b"3", zone="acme")
+        for token, refused in ((producer, NotAllowedError), (admin, NotAllowedError), (None, NotAuthenticatedError)):
             stranger = GrpcShard(one.address, 0, token=token, tls=tls)
             with pytest.raises(refused):
                 await stranger.adopt(99, 1)
@@ -117,6 +129,59 @@ async def test_what_brokers_ask_each_other_is_not_for_clients(tmp_path: Path) ->
     finally:
         await shard.close()
         await server.stop()
+
+
+async def test_what_a_broker_sends_to_another_is_checked_like_what_comes_from_outside(tmp_path: Path) -> None:
+    """A commit of a shard is read by every leader to come: one that cannot be read would be its end."""
+    place = (tmp_path / "queue").as_uri()
+    async with brokers(place, 1) as [server]:
+        zone = next(f"z{n}" for n in range(99) if home(f"z{n}", 4) == 0)
+        shard = GrpcShard(server.address, 0)
+        good = JobSpec("1", "send", b"", zone=zone)
+        bad: list[tuple[str, dict[str, Any]]] = [
+            ("adopt", {"generation": -1, "size": 4}),
+            ("adopt", {"generation": 2**60, "size": 4}),
+            ("adopt", {"generation": 2, "size": 0}),
+            ("adopt", {"generation": 2, "size": 4}),  # of a ring that there is not
+            ("adopt", {"generation": 1, "size": 64}),
+            ("copy_gate", {"gate": Gate.PAUSED, "entrypoint": "x" * 10_000, "expected": Gate.OPEN}),
+            ("copy_zone", {"zone": "z", "rules": ZoneRules(float("nan")), "expected": ZoneRules()}),
+            ("copy_zone", {"zone": "z", "rules": ZoneRules(1.0, -4), "expected": ZoneRules()}),
+            ("copy_zone", {"zone": "", "rules": ZoneRules(2.0), "expected": ZoneRules()}),
+            ("known", {"job_ids": ("x",) * 10_001}),
+            ("admit", {"source": "s", "batch": -1, "parts": ()}),
+            ("admit", {"source": "s", "batch": 1, "parts": (StagedPart("queue.json", "0" * 64, 1, 1),)}),
+            ("dequeue", {"entrypoints": None, "limit": 10**9}),
+            ("dequeue", {"entrypoints": None, "limit": 1, "lease_ms": -5}),
+            ("lease_zone", {"zone": zone, "lease_ms": 0}),
+            ("set_zone", {"zone": "z", "rules": ZoneRules(float("inf"))}),
+            *(
+                ("enqueue", {"specs": [msgspec.structs.replace(good, **wrong)], "generation": 1})
+                for wrong in (
+                    {"id": ""},
+                    {"id": "x" * 10_000},
+                    {"entrypoint": ""},
+                    {"run_at_ms": 2**62},
+                    {"attempts_max": 0},
+                    {"headers": {"a": "b" * 1_000_000}},
+                    {"blob": "queue.json", "blob_bytes": 10},
+                    {"blob": "log/00000000000000000001", "blob_bytes": 10},
+                )
+            ),
+        ]
+        try:
+            before = await shard.stats()
+            for verb, arguments in bad:
+                with pytest.raises(InvalidInputError):
+                    await getattr(shard, verb)(**arguments)
+            assert await shard.stats() == before
+            await shard.adopt(1, 4)
+            assert [job.id for job in await shard.enqueue([good], generation=1)] == ["1"]
+            assert (await shard.known(["1", "2"])).jobs == {"1"}
+        finally:
+            await shard.close()
+    state = await Parts(as_store(place), DEFAULTS).shard(0).read()
+    assert list(state.jobs) == ["1"]
 
 
 async def test_each_broker_counts_the_shards_that_it_leads(tmp_path: Path) -> None:

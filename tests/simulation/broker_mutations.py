@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+from typing import Any
+
 import pytest
 
 from casque.broker.election import Elected, Election, ElectionResult
+from casque.client import remote
 from casque.clock import new_nonce
 from casque.codec.head import Owner
 from casque.journal.document import DocumentJournal
+from casque.service import QueueService
+from casque.transport.errors import to_wire
+from casque.transport.grpc.packets import Answer, DequeueCall, Done, Failed
+from casque.transport.grpc.refusals import as_refusal
+from casque.transport.grpc.session import Session
 
 
 def healthy_leader_evicted(patch: pytest.MonkeyPatch) -> None:
@@ -52,3 +61,29 @@ def deposed_document_leader_goes_on(patch: pytest.MonkeyPatch) -> None:
             self._codec.leadership = self._mine
 
     patch.setattr(DocumentJournal, "_check_lead", check_lead)
+
+
+def cut_off_calls_answered_as_done(patch: pytest.MonkeyPatch) -> None:
+    """A search for a leader that is cancelled by a clean stop is taken for a caller that left, and answered `Done`."""
+
+    async def serve(self: Session, service: QueueService, call: Any) -> None:
+        answer: Answer
+        try:
+            if type(call) is DequeueCall:
+                answer = await self._claim(service, call)
+            else:
+                answer = await self._verb(call)(service, call)
+        except asyncio.CancelledError:
+            if self._over:
+                raise
+            answer = Done(call.number)
+        except Exception as error:
+            answer = Failed(call.number, to_wire(as_refusal(error)))
+        del self._running[call.number]
+        self._say(answer)
+
+    async def shared(task: asyncio.Task[Any], _ended: Exception) -> Any:
+        return await asyncio.shield(task)
+
+    patch.setattr(Session, "_serve", serve)
+    patch.setattr(remote, "joined", shared)

@@ -11,7 +11,7 @@ import pytest
 from casque.clock import new_nonce
 from casque.codec.archive import Range
 from casque.codec.head import KEY, Owner
-from casque.codec.log import LogHead, Mode, Segment, SnapshotRef, View, segment_key
+from casque.codec.log import LogHead, Mode, Segment, SnapshotRef, View, encode_segment, segment_key
 from casque.engine.committer import Committer
 from casque.journal import archive as journal_archive
 from casque.journal.log import archiver, collector, journal, replica
@@ -350,3 +350,12 @@ def snapshots_forget_that_writers_were_forgotten(patch: pytest.MonkeyPatch) -> N
         return msgspec.structs.replace(of(state, tip), writers_forgotten=0)
 
     patch.setattr(View, "of", staticmethod(forgetful))
+
+
+def replicas_forget_requests_each_by_itself(patch: pytest.MonkeyPatch) -> None:
+    """A commit does not say which requests it forgets: only its writer knows."""
+
+    def silent(**fields: Any) -> bytes:
+        return encode_segment(**{**fields, "forgets": None})
+
+    patch.setattr(journal, "encode_segment", silent)

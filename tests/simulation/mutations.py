@@ -20,6 +20,7 @@ from casque.engine.direct import DirectCommit
 from casque.engine.group import GroupCommit
 from casque.engine.operation import Operation
 from casque.engine.reaper import Reaper
+from casque.engine.request_watch import RequestWatch
 from casque.errors import CasqueError
 from casque.journal.document import DocumentJournal
 from casque.journal.port import Appended, Batch, Work
@@ -325,13 +326,13 @@ def loss_believed_without_reading(patch: pytest.MonkeyPatch) -> None:
 
 def requests_forgotten_by_a_fast_clock(patch: pytest.MonkeyPatch) -> None:
     """However few there are; and after a minute by that clock, so that most jumps are far enough."""
-    trim = State._trim_requests
+    commit = State.commit
 
-    def forgetful(self: State, at_ms: int) -> None:
-        self.limits = msgspec.structs.replace(self.limits, requests_min=0, request_age_ms=60_000)
-        trim(self, at_ms)
+    def forgetful(self: State, *, at_ms: int, **about: Any) -> None:
+        commit(self, at_ms=at_ms, **about)
+        self.requests = {i: seen for i, seen in self.requests.items() if seen.at_ms >= at_ms - 60_000}
 
-    patch.setattr(State, "_trim_requests", forgetful)
+    patch.setattr(State, "commit", forgetful)
 
 
 def upkeep_that_fails_fails_the_call(patch: pytest.MonkeyPatch) -> None:
@@ -411,6 +412,34 @@ def document_archives_what_is_not_committed(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(DocumentJournal, "_append", hasty)
 
 
+def forgotten_batches_taken_for_lost(patch: pytest.MonkeyPatch) -> None:
+    """A writer that is not in the table is taken for one that never wrote."""
+
+    def fate(self: State, writer: str, batch: int, *, tried: int) -> bool | None:
+        return self.writers.get(writer, 0) >= batch
+
+    patch.setattr(State, "fate", fate)
+
+
+def forgotten_writers_not_accounted_for(patch: pytest.MonkeyPatch) -> None:
+    """The table drops writers without a trace."""
+    patch.setattr(machine, "forgotten_before", lambda position, writers: 0)
+
+
+def repeated_requests_not_compared(patch: pytest.MonkeyPatch) -> None:
+    """An id is enough: whatever is asked with it is taken for what was asked before."""
+    patch.setattr(machine, "fingerprint", lambda command: "0")
+
+
+def requests_forgotten_by_whoever_comes_new(patch: pytest.MonkeyPatch) -> None:
+    """A process takes what it finds for old, instead of watching it for as long as requests are remembered."""
+
+    def old(self: RequestWatch, state: State) -> str | None:
+        return next(reversed(state.requests), None)
+
+    patch.setattr(RequestWatch, "old", old)
+
+
 def visits_that_overlap_counted_twice(patch: pytest.MonkeyPatch) -> None:
     """Every process that leaves adds what it saw, whoever watched at the same time."""
     visited = State.visited
@@ -426,17 +455,3 @@ def written_times_believed_at_once(patch: pytest.MonkeyPatch) -> None:
     """A lease is over when it is old by the clock of one process that comes by."""
     patch.setattr(machine, "DATED_FACTOR", 1)
     patch.setattr(machine, "DATED_VISITS", 1)
-
-
-def forgotten_batches_taken_for_lost(patch: pytest.MonkeyPatch) -> None:
-    """A writer that is not in the table is taken for one that never wrote."""
-
-    def fate(self: State, writer: str, batch: int, *, tried: int) -> bool | None:
-        return self.writers.get(writer, 0) >= batch
-
-    patch.setattr(State, "fate", fate)
-
-
-def forgotten_writers_not_accounted_for(patch: pytest.MonkeyPatch) -> None:
-    """The table drops writers without a trace."""
-    patch.setattr(machine, "forgotten_before", lambda position, writers: 0)

@@ -118,7 +118,7 @@ def old_sizes_forgotten_without_telling_the_shards(patch: pytest.MonkeyPatch) ->
 def old_sizes_forgotten_while_requests_may_be_repeated(patch: pytest.MonkeyPatch) -> None:
     hurried = RING.hurried
     assert isinstance(hurried, dict)
-    patch.setitem(hurried, "casque.ring.building.SETTLED_MS", 0)
+    patch.setitem(hurried, "casque.ring.forgetting.SETTLED_MS", 0)
 
 
 # --- Zones of any queue ---
@@ -206,3 +206,17 @@ def set_in_the_first_shard_and_called_failed(patch: pytest.MonkeyPatch) -> None:
         await service._all(work(one.service) for one in others)
 
     patch.setattr(RingService, "_everywhere", everywhere)
+
+
+def running_jobs_of_a_fifo_zone_not_counted_by_its_limit(patch: pytest.MonkeyPatch) -> None:
+    """A limit that comes while one of them runs counts it for ever, if the zone is used in the other way afterwards."""
+    started = FairIndex.started
+
+    def forgetful(self: FairIndex, record: JobRecord, by: int = 1) -> None:
+        zone = record.spec.zone
+        counted = self.running.get(zone) if record.spec.fifo and zone is not None else None
+        started(self, record, by)
+        if counted is not None and zone is not None and zone in self.running:
+            self.running[zone] = counted
+
+    patch.setattr(FairIndex, "started", forgetful)

@@ -12,7 +12,7 @@ from datetime import timedelta
 import pytest
 
 from casque.testing.world import CALM, ROUGH, Invariant, Profile, simulate
-from casque.testing.world.layout import DOCUMENT, LED, LED_DOCUMENT, LOG, RING, Layout
+from casque.testing.world.layout import DOCUMENT, LED, LED_DOCUMENT, LED_RING, LOG, RING, Layout
 from casque.testing.world.profile import DISK, Fault
 from tests.simulation import broker_mutations, log_mutations, mutations, ring_mutations
 
@@ -29,6 +29,8 @@ TRIO = replace(PAIR, name="trio", nodes=3)
 WATCHES = replace(TRIO, name="watches", skew_s=300.0, every_s={Fault.CLOCK_JUMP: 3.0})
 """Nothing goes wrong but the clocks."""
 JUMPY = replace(ROUGH, name="jumpy", skew_s=1200.0, every_s={Fault.CLOCK_JUMP: 3.0, Fault.CRASH: 8.0})
+TAKEOVER = replace(TRIO, name="takeover", skew_s=1200.0, every_s={Fault.FAILOVER_STEP: 9.0})
+"""Whoever takes over has a clock that is a quarter of an hour ahead."""
 DEAF = replace(
     ROUGH,
     name="deaf",
@@ -48,6 +50,8 @@ LOST_LIDS = replace(LIDS, name="lost-lids", writes={Fault.AFTER: 0.1})
 DROWSY = replace(CALM, name="drowsy", writes={Fault.AFTER: 0.03}, every_s={Fault.PAUSE: 3.0})
 """Whoever oversleeps comes with an old ring."""
 
+CLOSING = replace(CALM, name="closing", every_s={Fault.CLOSE: 1.5})
+"""Nothing goes wrong: processes stop cleanly, and start again."""
 VISITORS = replace(
     CALM,
     name="visitors",
@@ -109,6 +113,13 @@ RULES = [
     (mutations.forgotten_batches_taken_for_lost, DOCUMENT, LOST_LIDS, Invariant.ABSENT),
     (mutations.forgotten_writers_not_accounted_for, LOG, LIDS, Invariant.ONE_EFFECT),
     (log_mutations.snapshots_forget_that_writers_were_forgotten, LOG, LIDS, Invariant.REPLAY),
+    (mutations.requests_forgotten_by_whoever_comes_new, LOG, STORMY, Invariant.ONE_EFFECT),
+    (mutations.repeated_requests_not_compared, LOG, CALM, Invariant.DURABLE),
+    (mutations.repeated_requests_not_compared, LED, TRIO, Invariant.DURABLE),
+    (mutations.repeated_requests_not_compared, DOCUMENT, CALM, Invariant.DURABLE),
+    (log_mutations.replicas_forget_requests_each_by_itself, LOG, CALM, Invariant.REPLAY),
+    (ring_mutations.running_jobs_of_a_fifo_zone_not_counted_by_its_limit, LOG, CALM, Invariant.CLAIMABLE),
+    (ring_mutations.running_jobs_of_a_fifo_zone_not_counted_by_its_limit, LED, TRIO, Invariant.CLAIMABLE),
     (log_mutations.wins_not_confirmed, LOG, PAIR, Invariant.SAME_STATE),
     (log_mutations.second_body_for_a_tried_slot, LOG, SLEEPY, Invariant.ABSENT),
     (log_mutations.deleted_before_the_floor_is_raised, LOG, SLEEPY, Invariant.KEPT),
@@ -138,6 +149,7 @@ RULES = [
     (mutations.document_removes_first_and_archives_then, DOCUMENT, STORMY, Invariant.ARCHIVED),
     (mutations.document_archives_what_is_not_committed, DOCUMENT, STORMY, Invariant.ARCHIVED),
     (mutations.request_ids_not_remembered, LED, SLEEPY, Invariant.ONE_EFFECT),
+    (broker_mutations.cut_off_calls_answered_as_done, LED_RING, CLOSING, Invariant.DURABLE),
     (mutations.leases_judged_by_wall_clocks, LED, SLEEPY, Invariant.LEASE),
     (log_mutations.log_probed_before_the_head_is_claimed, LED, SLEEPY, Invariant.EPOCHS),
     (log_mutations.deposed_leader_goes_on, LED, SLEEPY, Invariant.EPOCHS),
@@ -184,6 +196,7 @@ SEEDS = 100
 """More than any of them needs: the first that finds it ends the search."""
 
 FIRST: dict[tuple[Mutation, str], int] = {
+    (broker_mutations.cut_off_calls_answered_as_done, LED_RING.name): 20,
     (mutations.settle_without_token_check, DOCUMENT.name): 16,
     (mutations.settle_without_token_check, LOG.name): 9,
     (mutations.one_refused_outcome_refuses_the_rest, LOG.name): 17,
@@ -241,11 +254,11 @@ def test_a_mistake_of_a_ring_is_found(
         (LOG, LIDS),
         (DOCUMENT, LOST_LIDS),
         (LOG, IMPATIENT),
-        (LOG, VISITORS),
-        (DOCUMENT, VISITORS),
         (DOCUMENT, DISK),
         (LOG, DISK),
         (LED, DISK),
+        (LOG, VISITORS),
+        (DOCUMENT, VISITORS),
         (LED, SLEEPY),
         (LED, TRIO),
         (LED, WATCHES),
@@ -254,6 +267,7 @@ def test_a_mistake_of_a_ring_is_found(
         (LED_DOCUMENT, WATCHES),
         (RING, DROWSY),
         (RING, STORMY),
+        (LED_RING, CLOSING),
     ],
     ids=lambda value: value.name,
 )

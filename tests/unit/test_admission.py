@@ -504,3 +504,16 @@ async def test_two_processes_that_admit_the_same_batch_add_it_once(
     async with opened(store, layout) as q:
         assert (await q.stats()).totals.enqueued == 56
     await verified(store)
+
+
+async def test_one_value_for_all_rows_counts_as_often_as_there_are_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("casque.engine.staging.ADMITTED_BYTES_MAX", 1_000)
+    store = MemoryStore()
+    async with opened(store) as queue:
+        small = await staged(store, StagedJobs(["a", "b"], "task", b"x" * 499))
+        large = await staged(store, StagedJobs(["c", "d", "e"], "task", b"x" * 250, headers={"k": "v" * 200}))
+        with pytest.raises(InvalidInputError, match="each row counted by itself"):
+            await queue.admit("s", 1, [large])
+        assert (await queue.stats()).position == 0
+        await queue.admit("s", 1, [small])
+        assert (await queue.stats()).totals.enqueued == 2

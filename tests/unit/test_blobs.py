@@ -7,7 +7,7 @@ import json
 from collections.abc import AsyncIterator, Awaitable
 from datetime import timedelta
 from itertools import count
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -25,12 +25,15 @@ from casque import (
     UnknownOutcomeError,
 )
 from casque.clock import Random, yield_once
+from casque.codec.blobs import blob_key
+from casque.codec.staged import StagedJobs, checked
+from casque.engine.embedded import EmbeddedService
 from casque.engine.group import GroupCommit
 from casque.journal.convert import Converter
 from casque.journal.log import pace
 from casque.journal.verify import Verifier
 from casque.settings import QueueSettings
-from casque.state import Command, Nack
+from casque.state import Command, Enqueue, Nack, Purge
 from casque.storage.memory import MemoryStore
 from casque.storage.port import MISSING, Outcome, Read, Store, Stored, Unknown
 from casque.testing.clock import ManualClock
@@ -392,7 +395,7 @@ async def test_claims_whose_payloads_cannot_be_read_go_back(layout: str) -> None
     async with opened(failing, layout, storage_patience=timedelta(milliseconds=1)) as q:
         await q.enqueue("send", LARGE)
         failing.fails = {("get", "blobs/")}
-        with pytest.raises(StorageError):
+        with pytest.raises(UnknownOutcomeError):  # they were claimed, and are on their way back
             await q.dequeue("send")
         failing.fails = set()
         [job] = await q.dequeue("send", wait=5)
@@ -509,3 +512,107 @@ async def test_what_is_named_after_a_strange_id_is_still_a_good_name() -> None:
     [key] = await keys(store)
     assert ".." not in key
     assert (await store.get("blobs/../../etc/passwd")) == MISSING
+
+
+# --- What was committed is not called failed because a payload cannot be read ---
+
+
+@BOTH
+@pytest.mark.parametrize("payload", [b"small", LARGE], ids=["small", "large"])
+async def test_an_enqueue_that_landed_is_answered_although_the_holder_of_a_key_cannot_be_read(
+    layout: str, payload: bytes
+) -> None:
+    store = Failing(MemoryStore())
+    async with opened(store, layout, storage_patience=timedelta(seconds=0.01)) as q:
+        [holder] = await q.enqueue_many([NewJob("a", LARGE, key="once")])
+        store.fails = {("get", "blobs/")}
+        found, added = await q.enqueue_many([NewJob("a", payload, key="once"), NewJob("a", b"new")])
+        assert (found.id, added.payload) == (holder.id, b"new")
+        assert (await q.stats()).totals.ready == 2
+        store.fails = set()
+        again = await q.find(holder.id)
+        assert again is not None
+        assert again.payload == LARGE
+
+
+@BOTH
+async def test_a_purge_that_landed_is_answered_although_nothing_can_be_read_then(
+    layout: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Failing(MemoryStore())
+    async with opened(store, layout, storage_patience=timedelta(seconds=0.01), archive=False) as q:
+        await q.enqueue("a", LARGE, max_attempts=1)
+        [job] = await q.dequeue("a")
+        await job.nack()
+        execute = GroupCommit.execute
+
+        def then_blind(self: GroupCommit, command: Any) -> Any:
+            if isinstance(command, Purge):
+                monkeypatch.setattr(GroupCommit, "look", blind)
+            return execute(self, command)
+
+        async def blind(self: GroupCommit, look: Any) -> Any:
+            raise StorageError("no look today")
+
+        monkeypatch.setattr(GroupCommit, "execute", then_blind)
+        assert await q.purge() == 1
+
+
+@BOTH
+async def test_claims_whose_payload_cannot_be_read_go_back_and_the_others_are_answered(layout: str) -> None:
+    store = Failing(MemoryStore())
+    async with opened(store, layout, storage_patience=timedelta(seconds=0.01)) as q:
+        await q.enqueue("a", LARGE)
+        await q.enqueue("a", b"small")
+        store.fails = {("get", "blobs/")}
+        assert [job.payload for job in await q.dequeue("a", batch_size=2)] == [b"small"]
+        with pytest.raises(UnknownOutcomeError, match="claimed"):
+            await q.dequeue("a", wait=5)
+        store.fails = set()
+        [job] = await q.dequeue("a", wait=5)
+        assert (job.payload, job.attempts) == (LARGE, 1)
+
+
+async def test_a_repeated_dequeue_gets_what_could_not_be_read_the_first_time() -> None:
+    store = Failing(MemoryStore())
+    async with opened(store, storage_patience=timedelta(seconds=0.01)) as q:
+        await q.enqueue("a", LARGE)
+        store.fails = {("get", "blobs/")}
+        with pytest.raises(UnknownOutcomeError):
+            await q.dequeue("a", request_id="r1")
+        store.fails = set()
+        [job] = await q.dequeue("a", request_id="r1")
+        assert job.payload == LARGE
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["queue.json", "blobs/../queue.json", "blobs/x", "log/00000000000000000001", "blobs/2026-01-01T00/../../q-0"],
+)
+async def test_no_name_that_a_job_carries_has_another_object_read_or_deleted(name: str) -> None:
+    """Of a job that came past the border, or that an earlier release let in."""
+    store = MemoryStore()
+    async with opened(store) as queue:
+        await queue.enqueue("a", b"")
+        service = cast(EmbeddedService, queue._service)
+        await store.create(name, b"not a payload")
+        read = await store.get(name)
+        assert isinstance(read, Stored)
+        spec = JobSpec("1", "film", b"", blob=name, blob_bytes=len(read.body))
+        await service._executor.execute(Enqueue((spec,)))
+        found = await service.find("1")
+        assert found is not None
+        assert found.spec.payload == b""
+        assert await queue.dequeue("film") == []
+        await queue.cancel("1")
+    async with opened(store):
+        """What is over is archived, and its payload deleted."""
+    assert isinstance(await store.get(name), Stored)
+
+
+def test_a_staged_job_names_its_large_payload_as_casque_makes_names() -> None:
+    good = blob_key("film", 1_790_000_000_000, Random(1))
+    assert checked(StagedJobs(["1"], "a", b"", blobs=[good], blob_bytes=3))
+    for name in ("queue.json", "blobs/../queue.json", "blobs/x", f"{good}/..", f"x{good}", good.upper()):
+        with pytest.raises(InvalidInputError, match="is no object with a large payload"):
+            checked(StagedJobs(["1"], "a", b"", blobs=[name], blob_bytes=3))

@@ -588,7 +588,15 @@ async def test_a_limited_reader_counts_only_its_own(
 
 
 @by_limit
-@pytest.mark.parametrize("verb", ["ack", "nack", "heartbeat", "give_back", "cancel", "retry"])
+async def test_to_give_back_a_job_of_others_is_to_give_back_none(queue: QueueService, principal: Principal) -> None:
+    before = await everything(queue)
+    await Border(queue, principal).give_back("no such job", token=2)
+    await Border(queue, principal).give_back("fax running", token=2)
+    assert await everything(queue) == before
+
+
+@by_limit
+@pytest.mark.parametrize("verb", ["ack", "nack", "heartbeat", "cancel", "retry"])
 async def test_the_jobs_of_others_are_as_good_as_not_there(
     queue: QueueService, principal: Principal, verb: str
 ) -> None:
@@ -729,13 +737,39 @@ async def test_a_worker_that_is_limited_to_zones_leases_these_alone(queue: Queue
     await border.release_zone("acme", token=(await border.heartbeat_zone("acme", token=lease.token)).token)
 
 
-async def test_the_request_id_of_somebody_else_gives_nothing_of_theirs(queue: QueueService) -> None:
-    await queue.dequeue(entrypoints=("fax",), limit=1, request_id="theirs")
-    await queue.enqueue([JobSpec("x", "fax", b"secret")], request_id="theirs too")
+async def test_the_request_id_of_somebody_else_is_another_request(queue: QueueService) -> None:
+    theirs = Border(queue, msgspec.structs.replace(limited("fax"), name="them"))
+    await theirs.dequeue(entrypoints=("fax",), limit=1, request_id="order-16")
+    await theirs.enqueue([JobSpec("x", "fax", b"secret")], request_id="order-17")
     border = Border(queue, limited("mail.a"))
-    assert await border.dequeue(entrypoints=None, limit=1, request_id="theirs") == []
-    [added] = await border.enqueue([JobSpec("y", "mail.a", b"mine")], request_id="theirs too")
-    assert (added.id, added.spec.entrypoint, added.spec.payload) == ("x", "mail.a", b"mine")
+    [claimed] = await border.dequeue(entrypoints=None, limit=1, request_id="order-16")
+    assert claimed.spec.entrypoint == "mail.a"
+    for _ in range(2):
+        [added] = await border.enqueue([JobSpec("y", "mail.a", b"mine")], request_id="order-17")
+        assert (added.id, added.spec.payload) == ("y", b"mine")
+    assert await queue.find("x") is not None
+    assert await queue.find("y") is not None
+
+
+async def test_a_caller_cannot_say_the_request_id_of_another(queue: QueueService) -> None:
+    everything = frozenset({Scope.ADMIN})
+    one, other = Principal("a", everything), Principal("a@b", everything)
+    await Border(queue, one).enqueue([JobSpec("x", "mail.a", b"")], request_id="b@c")
+    await Border(queue, other).enqueue([JobSpec("y", "mail.a", b"")], request_id="c")
+    assert await queue.find("y") is not None
+
+
+REPEATABLE = [verb for verb in VERBS if "request_id" in inspect.signature(getattr(QueueService, verb)).parameters]
+
+
+@pytest.mark.parametrize("verb", REPEATABLE)
+async def test_every_request_id_that_passes_the_border_is_its_caller_s(verb: str) -> None:
+    queue = Recorder()
+    await call(Border(queue, Principal("shop", frozenset({Scope.ADMIN}))), verb, CALLS[verb] | {"request_id": "r"})
+    assert [arguments["request_id"] for name, arguments in queue.asked if name == verb] == ["@shop@r"]
+    queue.asked.clear()
+    await call(Border(queue), verb, CALLS[verb] | {"request_id": "r"})
+    assert [arguments["request_id"] for name, arguments in queue.asked if name == verb] == ["r"]
 
 
 async def test_the_unique_key_of_somebody_else_gives_their_job_s_id_and_nothing_more(queue: QueueService) -> None:

@@ -12,7 +12,7 @@ import pytest
 from casque.clock import Random
 from casque.errors import InvalidInputError
 from casque.service import Outcome
-from casque.state import Ack, Cancel, Dequeue, Enqueue, Expire, Nack, Observed, Retry, Settle, SetZone, State
+from casque.state import Ack, Cancel, Dequeue, Enqueue, Expire, Nack, Observed, Retry, Settle, SetZone, State, fair
 from casque.types import JobRecord, JobSpec, JobState, ZoneRules
 
 
@@ -329,3 +329,65 @@ def test_a_zone_with_jobs_costs_little_and_one_without_nothing() -> None:
     fair = state._ready.fair
     held = (state.zone_jobs, fair.boards, fair.running, fair.fifos, fair._levels, fair._parked, fair._paced_ms)
     assert not any(held)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_many_entrypoints_change_nothing_about_whose_turn_it_is(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few boards are looked through, many have heaps: both hand out the same jobs in the same order."""
+    answers: list[list[list[str]]] = []
+    for few in (0, 10**9):
+        monkeypatch.setattr(fair, "BOARDS_FEW", few)
+        answers.append(played_at_random(Random(seed)))
+    assert answers[0] == answers[1]
+
+
+def played_at_random(rng: Random) -> list[list[str]]:
+    play, claimed, running = Played(), [], []
+    for _ in range(400):
+        chosen = rng.random()
+        if chosen < 0.4:
+            zone = rng.choice([None, "a", "b", "c", "d"])
+            play.add(zone, rng.randint(1, 4), entrypoint=f"e{rng.randint(0, 9)}", priority=rng.randint(0, 1))
+        elif chosen < 0.45:
+            play.add("strict", 1, entrypoint=f"e{rng.randint(0, 9)}", fifo=True)
+        elif chosen < 0.5:
+            rules = ZoneRules(rng.choice([0.5, 1.0, 4.0]), rng.choice([None, 2]), None, rng.random() < 0.2)
+            play.run(SetZone(rng.choice("abcd"), rules))
+        elif chosen < 0.8:
+            some = tuple(f"e{n}" for n in sorted(rng.sample(range(10), rng.randint(1, 9))))
+            jobs = play.claim(rng.randint(1, 6), entrypoints=rng.choice([None, None, some]))
+            claimed.append([job.id for job in jobs])
+            running += jobs
+        elif running:
+            job = running.pop(rng.randrange(len(running)))
+            outcome = Ack(job.id, job.token) if rng.random() < 0.5 else Nack(job.id, job.token, delay_ms=0)
+            play.run(outcome)
+        play.now_ms += rng.randint(0, 5)
+    return claimed
+
+
+def test_a_claim_from_many_zones_and_entrypoints_looks_only_at_what_it_takes(
+    play: Played, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [f"z{n}" for n in range(1_000)]
+    for n, name in enumerate(names):
+        play.add(name, 2, entrypoint=f"e{n}")
+        play.add(None, 1, entrypoint=f"e{n}")
+    play.claim(1)  # the first one of all looks at everything
+    looks = count_heads(monkeypatch)
+
+    assert len(play.claim(100)) == 100
+    assert len(play.claim(100, zones=tuple(names))) == 100
+    assert looks[0] < 20_000  # and not 100 times 1,000 lines
+
+
+def count_heads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    looks = [0]
+    head = fair.Line.head
+
+    def counted(line: fair.Line, jobs: dict[str, JobRecord]) -> JobRecord | None:
+        looks[0] += 1
+        return head(line, jobs)
+
+    monkeypatch.setattr(fair.Line, "head", counted)
+    return looks

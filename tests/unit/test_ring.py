@@ -30,7 +30,7 @@ from casque.errors import (
     UnknownOutcomeError,
     ZoneMovedError,
 )
-from casque.ring.building import SETTLED_MS
+from casque.ring.forgetting import SETTLED_MS
 from casque.ring.numbers import inner
 from casque.ring.shards import worst
 from casque.service import EventKind, Lease, Outcome
@@ -413,6 +413,65 @@ async def test_sizes_of_the_past_are_forgotten_when_nothing_needs_them_any_more(
     assert await zones_in(store) == {zone: [home(zone, 16)]}
 
 
+async def test_a_clock_that_is_ahead_forgets_no_size_of_the_past() -> None:
+    """Otherwise a request that was carried out where only that size looks would be carried out again."""
+    store, clock, fast = await a_ring(4), ManualClock(), ManualClock()
+    zone = a_moving_zone(4, 16)
+    async with Queue.open(store, clock=clock) as queue, Queue.open(store, clock=fast) as other:
+        first = await queue.enqueue("task", b"1", zone=zone, request_id="r")
+        await parts_of(store, clock).builder().resize(16)
+        await work_off(queue)
+        await parts_of(store, clock).builder().tidy()
+        fast.jump_wall(10 * SETTLED_MS / 1000)
+        assert (await parts_of(store, fast).builder().tidy()).sizes == (4, 16)
+        await notice(other)
+        again = await other.enqueue("task", b"1", zone=zone, request_id="r")
+        assert again.id == first.id
+        assert (await queue.stats()).totals.enqueued == 1
+
+
+async def test_a_process_that_has_the_ring_open_forgets_older_sizes() -> None:
+    store, clock = await a_ring(4), ManualClock()
+    async with Queue.open(store, clock=clock) as queue:
+        await parts_of(store, clock).builder().resize(16)
+        await notice(queue)
+        await clock.advance(SETTLED_MS / 1000)
+        await parts_of(store, clock).builder().tidy()
+        await notice(queue)
+        assert (await parts_of(store, clock).root().read()).sizes == (4, 16)
+        await clock.advance(SETTLED_MS / 1000)
+        await notice(queue)
+        head = await parts_of(store, clock).root().read()
+        assert (head.sizes, head.cleared_at) == ((16,), msgspec.UNSET)
+
+
+@pytest.mark.parametrize("verb", ["cancel", "ack", "retry"])
+async def test_what_is_repeated_goes_to_the_shard_that_remembers_it(verb: str) -> None:
+    """And not to another job that has the same id by now."""
+    store = await a_ring(2)
+    here, there = (next(f"z{n}" for n in range(99) if home(f"z{n}", 2) == token) for token in (1, 0))
+    async with Queue.open(store) as queue:
+        service = queue._service
+        await service.enqueue([JobSpec("1", "task", b"", attempts_max=1, zone=here)])
+        if verb != "cancel":
+            [job] = await queue.dequeue("task")
+            if verb == "retry":
+                await job.nack()
+        await getattr(service, verb)("1", request_id="r")
+        if verb == "retry":
+            await queue.cancel("1")
+        await service.enqueue([JobSpec("1", "task", b"", attempts_max=1, zone=there)])
+        [other] = await queue.dequeue("task")
+        if verb == "retry":
+            await other.nack()
+        before = await service.find("1")
+
+        await getattr(service, verb)("1", request_id="r")
+
+        assert before is not None
+        assert await service.find("1") == before
+
+
 async def test_a_request_is_known_where_its_zone_was_though_the_ring_was_resized_long_ago() -> None:
     store, clock = await a_ring(4), ManualClock()
     builder = parts_of(store, clock).builder()
@@ -649,7 +708,7 @@ async def until_parked(queue: Queue[bytes], shards: int) -> None:
     """Until somebody waits at all of its shards."""
     assert queue._ring is not None
     opening = queue._ring._shards._opening
-    while sum(bool(one.done() and any(one.result().engine._parked.values())) for one in opening.values()) < shards:  # type: ignore[attr-defined]
+    while sum(bool(one.done() and one.result().engine._parked) for one in opening.values()) < shards:  # type: ignore[attr-defined]
         await asyncio.sleep(0)  # noqa: TID251
 
 

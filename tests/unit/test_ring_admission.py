@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import zlib
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -10,10 +11,11 @@ from datetime import timedelta
 from itertools import count
 from typing import Any
 
+import msgspec
 import pytest
 from tests.acceptance.test_ring_processes import overlaps
 
-from casque import InvalidInputError, NewJob, Queue, QueueDrainingError, UnknownOutcomeError
+from casque import CorruptQueueError, InvalidInputError, NewJob, Queue, QueueDrainingError, UnknownOutcomeError
 from casque.client.opening import Parts
 from casque.client.queue import DEFAULTS
 from casque.client.staging import StagedJobs
@@ -23,7 +25,7 @@ from casque.engine.embedded import EmbeddedService
 from casque.engine.group import GroupCommit
 from casque.engine.staging import Staging
 from casque.errors import CASConflictError, StorageError, ZoneMovedError
-from casque.ring.admissions import ADMISSIONS
+from casque.ring.admissions import ADMISSIONS, Batch, _shares
 from casque.ring.numbers import inner
 from casque.settings import QueueSettings
 from casque.state import Admit, AdoptRing, Enqueue, State
@@ -409,3 +411,22 @@ async def test_every_job_comes_once_though_replies_get_lost_drivers_die_and_the_
             await resize(store, rng.randint(1, 6))
     assert await enqueued(store) == Counter(expected)
     assert await overlaps(parts_of(store)) == []
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        zlib.compress(bytes(50_000_000)),
+        zlib.compress(msgspec.msgpack.encode([[0] * 1_000_000])),
+        zlib.compress(msgspec.msgpack.encode([[0, 1, 2]]))[:-3],
+        zlib.compress(msgspec.msgpack.encode([[0]])),
+        zlib.compress(msgspec.msgpack.encode([["a", 1, 2]])),
+        b"no such thing",
+    ],
+    ids=["a bomb", "too many rows", "cut", "too few rows", "no numbers", "not packed"],
+)
+async def test_shares_of_rows_unpack_to_what_their_batch_has_and_to_no_more(body: bytes) -> None:
+    batch = Batch("s", 1, parts=(StagedPart("k", "0" * 64, 3, 10),), assigned="admissions/x")
+    assert _shares(batch, zlib.compress(msgspec.msgpack.encode([[0, -1, 2**40]]))) == [[0, -1, 2**40]]
+    with pytest.raises(CorruptQueueError, match="admissions/x"):
+        _shares(batch, body)

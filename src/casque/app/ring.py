@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from typing import Any, TypeAlias, cast
 
 import msgspec
@@ -16,22 +17,28 @@ from casque.client.remote import RemoteService
 from casque.client.remote_shard import LedShard, RemoteShard
 from casque.engine.group import GroupCommit
 from casque.engine.history import History
-from casque.errors import InvalidInputError, NoLeaderError, NotAuthenticatedError
-from casque.journal.discovery import find_leader
+from casque.errors import InvalidInputError, NoLeaderError, NotAllowedError, NotAuthenticatedError
+from casque.journal.discovery import leader_here
 from casque.ring.broker import RingBroker
 from casque.ring.local import LocalShard
 from casque.ring.members import Members
 from casque.ring.service import RingService
 from casque.ring.shards import Shard, Shards, checked
 from casque.settings import BrokerSettings
-from casque.storage.port import Store
+from casque.storage.port import Store, place_of
 from casque.transport.access import TokenBook
 from casque.transport.grpc.credentials import ClientTls
-from casque.transport.scopes import Scope
+from casque.transport.shard_border import as_peer
 
 IDLE_LEASES = 4
 """A shard in which nothing happens is looked after so rarely: that its broker lives, the broker shows for all at
 once."""
+
+
+HOW_TO_GET_ONE = (
+    "make one with `casque token new --file FILE --name ring --scope peer`, and set CASQUE_PEER_TOKEN to it for every "
+    "broker of the ring"
+)
 
 
 class Peers(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,21 +56,20 @@ class Peers(msgspec.Struct, frozen=True, kw_only=True):
         if book is None:
             return
         if self.token is None:
-            raise InvalidInputError(
-                "the brokers of a ring call each other, and ask for tokens: set CASQUE_TOKEN to one with the scope "
-                "admin"
-            )
+            raise InvalidInputError(f"the brokers of a ring call each other, and ask for tokens: {HOW_TO_GET_ONE}")
         try:
             principal = book.principal_for(f"Bearer {self.token}")
         except NotAuthenticatedError as error:
             raise InvalidInputError(
-                f"CASQUE_TOKEN is for the other brokers of the ring, and no good: {error}"
+                f"the token for the other brokers of the ring is no good: {error}; {HOW_TO_GET_ONE}"
             ) from None
-        if principal.limited or not principal.may(Scope.ADMIN):
+        try:
+            as_peer(principal)
+        except NotAllowedError:
             raise InvalidInputError(
-                f"CASQUE_TOKEN is for the other brokers of the ring: it must have the scope admin, for all zones and "
-                f"entrypoints; the token {principal.name!r} has not"
-            )
+                f"the token {principal.name!r} is not for the brokers of a ring: it lacks the scope peer, which admin "
+                f"does not include, or is limited to zones or entrypoints; {HOW_TO_GET_ONE}"
+            ) from None
 
     def connect(self, shard: int, address: str) -> RemoteService:
         return peer_connect(shard, self.token, self.tls)(address)
@@ -86,6 +92,7 @@ class _Joint:
         self._address = address
         self._settings = settings
         clock, rng = parts.clock, parts.rng
+        self._root = parts.root()
         self._members = Members(parts.store, address, settings=settings, clock=clock, rng=rng)
         ring = RingService(
             Shards(parts.root(), self._shard, clock=clock), clock=clock, rng=rng, books=parts.books(), feeds=False
@@ -98,7 +105,7 @@ class _Joint:
         parts = self._parts.shard(token)
 
         def serving(group: GroupCommit, history: History | None) -> LocalShard:
-            return parts.shard_service(token, group, history)
+            return parts.shard_service(token, group, history, self._root.read)
 
         return Broker(
             parts.committer(),
@@ -115,6 +122,7 @@ class _Joint:
                 serving=serving,
                 check=lambda state: checked(token, state.ring),
             ),
+            place=partial(place_of, parts.store, make=True),
         )
 
     def _shard(self, token: int) -> Shard:
@@ -142,7 +150,7 @@ class _Finder:
     async def find(self) -> str:
         if self._token in self._broker.led():
             return self._address
-        address = await find_leader(self._store)
+        address = await leader_here(self._store)
         if address is None:
             raise NoLeaderError(f"the brokers are electing one for shard {self._token}")
         return address

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from typing import Protocol
 
 from casque.app.ring import Peers, ring_broker
@@ -18,15 +19,17 @@ from casque.errors import InvalidInputError, NoLeaderError
 from casque.ring.broker import RingBroker
 from casque.service import QueueService, Role, ShardService, Standing, Stats
 from casque.settings import BrokerSettings, QueueSettings
-from casque.storage.port import Stored
+from casque.storage.port import Stored, locate, place_of
 from casque.telemetry import logger
 from casque.telemetry.metrics import Metrics
 from casque.transport.access import TokenBook
-from casque.transport.border import DEFAULT_LIMITS, Limits, admit, admit_peers
-from casque.transport.grpc.server import GrpcServer
+from casque.transport.border import DEFAULT_LIMITS, Limits, admit
+from casque.transport.grpc.server import GrpcLimits, GrpcServer
+from casque.transport.http.limits import HttpLimits
 from casque.transport.http.server import HttpServer
 from casque.transport.listening import Address, advertised, check_exposure
 from casque.transport.measured import measuring
+from casque.transport.shard_border import admit_peers
 from casque.transport.tls import Tls
 
 log = logger("app")
@@ -50,11 +53,14 @@ class ServeOptions:
     """Names by which clients call the HTTP port, besides its own, that of `advertise`, and addresses."""
     allow_origins: tuple[str, ...] = ()
     """Sites whose web pages may call the HTTP port."""
+    http_limits: HttpLimits = field(default_factory=HttpLimits)
+    """How much the HTTP port takes on."""
     layout: str | None = None
     store_options: Mapping[str, str] = field(default_factory=dict)
     queue: QueueSettings = DEFAULTS
     broker: BrokerSettings = field(default_factory=BrokerSettings)
     limits: Limits = DEFAULT_LIMITS
+    grpc_limits: GrpcLimits = field(default_factory=GrpcLimits)
     drain: timedelta = timedelta(seconds=30)
     """How long a clean stop may take."""
     peers: Peers = field(default_factory=Peers)
@@ -167,7 +173,7 @@ class BrokerServer:
 
     async def _is_ring(self) -> bool:
         read = await self._parts.store.get(KEY)
-        return isinstance(read, Stored) and read_layout(KEY, read.body).layout == RING
+        return isinstance(read, Stored) and read_layout(KEY, read.body, locate(self._parts.store, KEY)).layout == RING
 
     def _queue_broker(self) -> Broker:
         parts = self._parts
@@ -181,6 +187,7 @@ class BrokerServer:
             rng=self._rng,
             blobs=parts.blobs(),
             staging=parts.staging(),
+            place=partial(place_of, parts.store, make=True),
         )
 
     def _ring_broker(self) -> RingBroker:
@@ -214,7 +221,8 @@ class BrokerServer:
             listen=str(options.listen),
             tls=options.tls,
             admit=measuring(door, self.metrics),
-            peers=admit_peers(options.tokens),
+            peers=admit_peers(options.tokens, options.limits),
+            limits=options.grpc_limits,
             attempts_max=options.queue.max_attempts,
             clock=self._clock,
             rng=self._rng,
@@ -234,6 +242,7 @@ class BrokerServer:
             guarded=options.guarded,
             hosts=(self._advertise.host, *options.allow_hosts),
             origins=options.allow_origins,
+            limits=options.http_limits,
             clock=self._clock,
             rng=self._rng,
         )

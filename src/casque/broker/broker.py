@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
 import msgspec
 
 from casque.broker.election import Elected, Election, OtherLeader
 from casque.clock import Clock, Random, new_id
+from casque.codec.head import Owner
 from casque.engine.blobs import Blobs
 from casque.engine.committer import Committer
 from casque.engine.embedded import EmbeddedService
@@ -62,8 +63,11 @@ class Broker:
         blobs: Blobs | None = None,
         staging: Staging | None = None,
         shared: Shared | None = None,
+        place: Callable[[], Awaitable[str | None]] | None = None,
     ) -> None:
+        """`place` says what tells the place of this queue from copies of it, see `casque.storage.port.place_of`."""
         self._committer = committer
+        self._find_place = place
         self._history = history
         self._blobs = blobs
         self._staging = staging
@@ -109,7 +113,7 @@ class Broker:
         if known is None:
             return Standing(self._role, problem=self._problem)
         seen = self._committer.sighting()
-        leader = seen.owner.address if seen.owner is not None else None
+        leader = seen.owner.address if seen.owner is not None and self._leads_here(seen.owner) else None
         return Standing(self._role, seen.epoch, leader, known.position, self._problem)
 
     async def settled(self) -> None:
@@ -125,7 +129,11 @@ class Broker:
     def _leader_elsewhere(self) -> str | None:
         if self._committer.known is None or (owner := self._committer.sighting().owner) is None:
             return None
-        return owner.address if owner.id != self.election.id else None
+        return owner.address if owner.id != self.election.id and self._leads_here(owner) else None
+
+    def _leads_here(self, owner: Owner) -> bool:
+        """False for the leader of the original if this is a copy: callers must not be sent there."""
+        return owner.place is None or self.election.place in (None, owner.place)
 
     # --- Life ---
 
@@ -137,6 +145,8 @@ class Broker:
             CorruptQueueError: what is stored there is no queue. While a broker runs, both are waited out instead.
         """
         await self._committer.open()
+        if self._find_place is not None:
+            self.election.place = await self._find_place()
         if self._shared is not None:
             self._shared.check(self._committer.state)
         elif self._committer.state.ring is not None:

@@ -58,6 +58,8 @@ class Election:
     ) -> None:
         """`gone`: of which leaders it is known otherwise that they have been silent for a lease, by their id."""
         self.id = name
+        self.place: str | None = None
+        """Of the queue that it wants to lead, if the store can tell. Set before the first attempt."""
         self._committer = committer
         self._address = address
         self._lease_ms = milliseconds(settings.lease)
@@ -91,7 +93,7 @@ class Election:
         others = leader is not None and leader.id != self.id
         if leader is not None and others and not self._is_silent() and not self._gone(leader.id):
             return OtherLeader(leader)
-        owner = Owner(self.id, new_nonce(self._rng), self._address)
+        owner = Owner(self.id, new_nonce(self._rng), self._address, self.place)
         if await self._committer.lead(owner, lease_ms=self._lease_ms, seen=seen):
             self._seen = self.twin = None
             self.evicted = others

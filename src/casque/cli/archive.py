@@ -23,7 +23,7 @@ from casque.codec.ring import SHARDS, decode_ring, shard_prefix
 from casque.codec.stored import to_ms
 from casque.errors import InvalidInputError
 from casque.service import ArchivedJob
-from casque.storage.port import Store, Stored
+from casque.storage.port import Store, Stored, locate
 from casque.types import JobState
 
 EXAMPLES_CAT = """
@@ -172,7 +172,7 @@ async def _there(store: Store) -> Head:
     read = await store.get(KEY)
     if not isinstance(read, Stored):
         raise InvalidInputError(f"there is no queue here: {KEY} is missing")
-    return read_layout(KEY, read.body)
+    return read_layout(KEY, read.body, locate(store, KEY))
 
 
 def moment(name: str, text: str | None) -> datetime | None:

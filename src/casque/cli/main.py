@@ -16,6 +16,7 @@ from casque.cli import (
     jobs,
     jobs_show,
     pipeline,
+    queue_copy,
     queue_create,
     queue_gates,
     queue_info,
@@ -59,6 +60,9 @@ queue.command(help=help_of(queue_gates.resume), epilog=queue_gates.EXAMPLES_RESU
 queue.command(help=help_of(queue_gates.drain), epilog=queue_gates.EXAMPLES_DRAIN)(queue_gates.drain)
 queue.command(help=help_of(convert.convert), epilog=convert.EXAMPLES)(convert.convert)
 queue.command(help=help_of(verify.verify), epilog=verify.EXAMPLES)(verify.verify)
+queue.command(help=help_of(queue_copy.backup), epilog=queue_copy.EXAMPLES_BACKUP)(queue_copy.backup)
+queue.command(help=help_of(queue_copy.restore), epilog=queue_copy.EXAMPLES_RESTORE)(queue_copy.restore)
+queue.command(help=help_of(queue_copy.clone), epilog=queue_copy.EXAMPLES_CLONE)(queue_copy.clone)
 queue.command(help=help_of(release.release), epilog=release.EXAMPLES)(release.release)
 job = typer.Typer(name="jobs", help="The jobs of a queue.", no_args_is_help=True, rich_markup_mode="rich")
 job.command("list", help=help_of(jobs.list_), epilog=jobs.EXAMPLES_LIST)(jobs.list_)

@@ -19,7 +19,7 @@ from casque.codec.head import KEY, RING, read_layout
 from casque.codec.ring import SHARDS_MAX
 from casque.errors import InvalidInputError
 from casque.journal.port import Batch
-from casque.storage.port import Store, Stored
+from casque.storage.port import Store, Stored, locate
 
 EXAMPLES = """
 [bold]Examples[/]
@@ -123,4 +123,4 @@ async def _create(place: Place, layout: str) -> tuple[bool, str]:
 
 async def _layout(store: Store) -> str | None:
     read = await store.get(KEY)
-    return read_layout(KEY, read.body).layout if isinstance(read, Stored) else None
+    return read_layout(KEY, read.body, locate(store, KEY)).layout if isinstance(read, Stored) else None

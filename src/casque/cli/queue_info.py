@@ -24,10 +24,10 @@ from casque.clock import SystemClock
 from casque.codec.head import KEY, RING, read_layout
 from casque.engine.embedded import state_at
 from casque.errors import CorruptQueueError, InvalidInputError
-from casque.journal.discovery import find_leader
+from casque.journal.discovery import is_copy, leader_here, read_leader
 from casque.ring.service import strictest, total
 from casque.state import State
-from casque.storage.port import Stored
+from casque.storage.port import Stored, locate
 from casque.types import ALL_OPEN, Gate, Gates, JobRecord, JobState, from_ms
 
 EXAMPLES = """
@@ -93,6 +93,8 @@ class Info(msgspec.Struct, frozen=True):
     """None if only a broker was asked, which does not say."""
     queue_id: str | None = None
     leader: str | None = None
+    copy_of: str | None = None
+    """If this is a copy of a queue that is led in another place: the broker that leads the original."""
     entrypoints: tuple[Depth, ...] | None = None
     gates: Gates = ALL_OPEN
     """What is paused or being drained."""
@@ -140,10 +142,12 @@ async def _read(place: Place) -> Info:
         read = await store.get(KEY)
         if not isinstance(read, Stored):
             raise InvalidInputError(f"there is no queue here: {KEY} is missing")
-        head = read_layout(KEY, read.body)
+        head = read_layout(KEY, read.body, locate(store, KEY))
         if head.layout == RING:
             return await _read_ring(place, Parts(store, DEFAULTS.with_changes(place.changes())), head.queue_id)
-        leader = await find_leader(store)
+        owner = await read_leader(store)
+        leader = None if owner is None else owner.address
+        copied = owner is not None and await is_copy(store, owner)
         state = await Parts(store, DEFAULTS.with_changes(place.changes())).read()
     finally:
         await store.close()
@@ -154,7 +158,8 @@ async def _read(place: Place) -> Info:
         **msgspec.structs.asdict(state.totals(now_ms)),
         layout=head.layout,
         queue_id=head.queue_id,
-        leader=leader,
+        leader=None if copied else leader,
+        copy_of=leader if copied else None,
         entrypoints=depths(state.jobs.values(), now_ms),
         gates=state.gates,
         zones=len(state.zone_jobs),
@@ -167,7 +172,7 @@ async def _read_ring(place: Place, parts: Parts, queue_id: str | None) -> Info:
     ring = await parts.root().read()
     shards = [parts.shard(token) for token in range(ring.shards)]
     states = await asyncio.gather(*(shard.read() for shard in shards))
-    leaders = await asyncio.gather(*(find_leader(shard.store) for shard in shards))
+    leaders = await asyncio.gather(*(leader_here(shard.store) for shard in shards))
     now_ms = SystemClock().wall_ms()
     return Info(
         place.url,
@@ -266,6 +271,8 @@ def _led_told(found: Info) -> str:
     if found.ring is not None and any(shard.leader for shard in found.ring.shards):
         leads = Counter(shard.leader or "nobody" for shard in found.ring.shards)
         return ", ".join(f"{leader} ({count} {'shard' if count == 1 else 'shards'})" for leader, count in leads.items())
+    if found.copy_of is not None:
+        return f"none: this is a copy of the queue that {found.copy_of} leads; `casque queue release` ends that here"
     return found.leader or ("" if found.layout is None else "none: whoever opens it writes it")
 
 

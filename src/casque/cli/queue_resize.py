@@ -36,8 +36,9 @@ def resize(
     run empty, and comes back where the new size wants it. Shards that are too many run empty and take nothing new.
 
     Processes that have the ring open notice within about a second. Shards that brokers lead are changed through them,
-    with the token in CASQUE_TOKEN where they ask for one. This also forgets sizes of the past, when nothing has lain
-    for a quarter of an hour where only they would look for it: the first call that finds it so notes it.
+    with the token in CASQUE_PEER_TOKEN where they ask for one. If nothing lies any more where only sizes of the past
+    would look for it, this is noted too, and a process that has the ring open for a quarter of an hour then forgets
+    them.
 
     Exit code 0: it has this size, now or already. 1: it is damaged. 2: it is no ring, or it cannot be asked.
     """

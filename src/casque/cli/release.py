@@ -21,7 +21,7 @@ from casque.engine.committer import Committer
 from casque.errors import InvalidInputError, QueueLedError
 from casque.ring.members import Members
 from casque.settings import BrokerSettings, QueueSettings
-from casque.storage.port import Store, Stored
+from casque.storage.port import Store, Stored, locate
 
 EXAMPLES = """
 [bold]Examples[/]
@@ -68,7 +68,7 @@ async def _release(store: Store, settings: BrokerSettings) -> str | None:
     """Who led it, if anybody did."""
     parts = Parts(store, QueueSettings())
     read = await store.get(KEY)
-    if isinstance(read, Stored) and read_layout(KEY, read.body).layout == RING:
+    if isinstance(read, Stored) and read_layout(KEY, read.body, locate(store, KEY)).layout == RING:
         return await _release_ring(parts, settings)
     committer = parts.committer()
     await committer.open()

@@ -28,6 +28,7 @@ from casque.errors import (
     JobNotFoundError,
     JobStateError,
     LeaseLostError,
+    QueueCopiedError,
     QueueDrainingError,
     QueueLedError,
     ScheduleNotFoundError,
@@ -36,7 +37,7 @@ from casque.errors import (
 from casque.journal.discovery import find_leader
 from casque.settings import SettingsChanges
 from casque.storage.below import StoreBelow
-from casque.storage.port import Store, Stored
+from casque.storage.port import Store, Stored, locate
 from casque.storage.url import open_store
 
 R = TypeVar("R")
@@ -145,7 +146,7 @@ async def _opened(place: Place, worker: str | None, console: Console, *, makes: 
     try:
         leader = await find_leader(store)
         read = await store.get(KEY) if leader is None else None
-        if isinstance(read, Stored) and read_layout(KEY, read.body).layout == RING:
+        if isinstance(read, Stored) and read_layout(KEY, read.body, locate(store, KEY)).layout == RING:
             # Brokers lead all shards of a ring, or none.
             leader = await find_leader(StoreBelow(store, shard_prefix(0)))
         elif leader is None and not isinstance(read, Stored):
@@ -204,6 +205,7 @@ def clear_ends(console: Console | None = None) -> Iterator[None]:
         CASConflictError,
         QueueDrainingError,
         QueueLedError,
+        QueueCopiedError,
         JobNotFoundError,
         LeaseLostError,
         JobStateError,

@@ -29,7 +29,7 @@ from casque.cli.running import (
 )
 from casque.client.changes import changes_from
 from casque.client.queue import DEFAULTS
-from casque.client.reaching import TOKEN_VARIABLE
+from casque.client.reaching import peer_token
 from casque.clock import SystemClock
 from casque.codec.head import KEY, read_layout
 from casque.errors import CasqueError, CorruptQueueError, InvalidInputError
@@ -38,12 +38,15 @@ from casque.settings import BrokerSettings, QueueSettings, SettingsChanges
 from casque.storage.port import Stored
 from casque.storage.url import open_store
 from casque.transport.access import TokenBook
+from casque.transport.border import Limits
+from casque.transport.limits import changed, split
 from casque.transport.listening import Address
 from casque.transport.tls import Tls, TlsFiles
 
 if TYPE_CHECKING:
     # Servers need packages that the other commands do without.
     from casque.app import BrokerServer, Peers, ServeOptions
+    from casque.transport.grpc.server import GrpcLimits
 
 EXAMPLES = """
 [bold]Examples[/]
@@ -107,6 +110,12 @@ def serve(
             help="A site whose web pages may call the HTTP port, such as https://admin.example.com; may be repeated.",
         ),
     ] = None,
+    http_limit: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--http-limit", metavar="NAME=NUMBER", help="A limit of the HTTP port, such as streams=10; may be repeated."
+        ),
+    ] = None,
     insecure: Annotated[
         bool, typer.Option("--insecure", help="Listen to a network without TLS or without tokens.")
     ] = False,
@@ -124,6 +133,10 @@ def serve(
         list[str] | None,
         typer.Option("--setting", "-s", metavar="NAME=VALUE", help="A setting of the queue; may be repeated."),
     ] = None,
+    limit: Annotated[
+        list[str] | None,
+        typer.Option("--limit", metavar="NAME=VALUE", help="A limit of what callers may have; may be repeated."),
+    ] = None,
     queue: QueueName = None,
     option: StoreOptions = None,
     log_format: Annotated[
@@ -135,7 +148,8 @@ def serve(
     share of the shards, and answers for all of them.
 
     Any number may run on one queue, on any machines; only the bucket connects them. Clients find the leader by
-    themselves. The brokers of a ring also call each other, with the token in CASQUE_TOKEN where tokens are asked for.
+    themselves. The brokers of a ring also call each other, with the token in CASQUE_PEER_TOKEN where tokens are
+    asked for.
 
     SIGTERM and Ctrl-C stop it cleanly: it takes no more calls, finishes what it has, and resigns, so that another takes
     over at once. A second one stops it on the spot.
@@ -146,8 +160,10 @@ def serve(
 
     def options() -> ServeOptions:
         from casque.app import ServeOptions
+        from casque.transport.http.limits import HttpLimits
 
         place = find_place(url, queue, option)
+        limits, grpc_limits = _limits(limit or [])
         if guarded and tokens is None:
             raise InvalidInputError("--guarded asks for tokens, and there are none: add --tokens FILE")
         return ServeOptions(
@@ -161,11 +177,14 @@ def serve(
             guarded=guarded,
             allow_hosts=tuple(allow_host or ()),
             allow_origins=tuple(allow_origin or ()),
+            http_limits=HttpLimits.parse(http_limit or []),
             layout=layout.value,
             store_options=place.options,
             queue=settings_from(setting or [], place.changes()),
             broker=BrokerSettings(heartbeat=_span("--heartbeat", heartbeat), lease=_span("--lease", lease)),
             drain=_span("--drain", drain),
+            limits=limits,
+            grpc_limits=grpc_limits,
             peers=_peers(tls_cert, tls_key, peer_ca or tls_client_ca),
         )
 
@@ -326,12 +345,21 @@ def _tls(cert: Path | None, key: Path | None, client_ca: Path | None) -> Tls | N
     return TlsFiles(cert, key, client_ca).load()
 
 
+def _limits(pairs: list[str]) -> tuple[Limits, GrpcLimits]:
+    from casque.transport.grpc.server import GrpcLimits
+
+    of_calls, of_server = changed(split(pairs), Limits(), GrpcLimits())
+    assert isinstance(of_calls, Limits)
+    assert isinstance(of_server, GrpcLimits)
+    return of_calls, of_server
+
+
 def _peers(cert: Path | None, key: Path | None, ca: Path | None) -> Peers:
     """How other brokers of a ring are called: as they call this one, with its own certificate."""
     from casque.app import Peers
     from casque.transport.grpc.credentials import ClientTls
 
-    token = os.environ.get(TOKEN_VARIABLE)
+    token = peer_token()
     if cert is None or key is None:
         return Peers(token=token)
     try:

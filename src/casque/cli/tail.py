@@ -24,7 +24,7 @@ from casque.journal.log.past import Past
 from casque.service import EventKind, QueueEvent
 from casque.settings import QueueSettings
 from casque.storage.below import StoreBelow
-from casque.storage.port import Store, Stored
+from casque.storage.port import Store, Stored, locate
 
 EXAMPLES = """
 [bold]Examples[/]
@@ -115,7 +115,7 @@ def tail(
 async def _shards(store: Store) -> int | None:
     """How many, if it is a ring."""
     read = await store.get(KEY)
-    if not isinstance(read, Stored) or read_layout(KEY, read.body).layout != RING:
+    if not isinstance(read, Stored) or read_layout(KEY, read.body, locate(store, KEY)).layout != RING:
         return None
     return decode_ring(read.body).shards
 

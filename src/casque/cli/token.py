@@ -73,8 +73,8 @@ def new(
     """Make a token and print it. This is the only time that it is shown: the file keeps a hash.
 
     A running broker knows it within a second. Scopes: produce (enqueue), work (dequeue, ack, nack, heartbeat), read
-    (look, list, count, watch), admin (all of that, and cancel, retry, purge). With --zone, work is to claim jobs
-    of these zones only.
+    (look, list, count, watch), admin (all of that, and cancel, retry, purge), peer (for the brokers of a ring among
+    themselves, and nothing else). With --zone, work is to claim jobs of these zones only.
 
     Exit code 0: made. 2: nothing was changed.
     """

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from casque.clock import Clock, Random, SystemClock, system_random
 from casque.codec.document import LAYOUT as DOCUMENT
 from casque.codec.log import LAYOUT as LOG
-from casque.codec.ring import shard_prefix
+from casque.codec.ring import RingHead, shard_prefix
 from casque.engine.blobs import Blobs
 from casque.engine.committer import Committer
 from casque.engine.direct import DirectCommit
@@ -134,10 +134,16 @@ class Parts(Surroundings):
         group = parts.group()
         return OwnShard(token, group, parts.shard_service(token, group, parts.history()))
 
-    def shard_service(self, token: int, executor: Executor, history: History | None) -> LocalShard:
+    def shard_service(
+        self,
+        token: int,
+        executor: Executor,
+        history: History | None,
+        root: Callable[[], Awaitable[RingHead]] | None = None,
+    ) -> LocalShard:
         """These parts are those of a shard."""
         return LocalShard(
-            token, executor, self.settings, history, blobs=self.blobs(tolerant=True), staging=self.staging()
+            token, executor, self.settings, history, blobs=self.blobs(tolerant=True), staging=self.staging(), root=root
         )
 
     def service(self, executor: Executor, *, tolerant: bool = True) -> EmbeddedService:

@@ -11,6 +11,7 @@ import msgspec
 
 from casque.client.changes import changes_from
 from casque.client.reaching import ClientTlsFiles
+from casque.client.trust import found_here
 from casque.errors import InvalidInputError
 from casque.settings import SettingsChanges
 
@@ -45,8 +46,10 @@ class Named(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tls: dict[str, str] = {}
 
     def place(self, url: str) -> Place:
-        tls = msgspec.convert(self.tls, ClientTlsFiles, strict=True) if self.tls else None
-        return Place(url, self.options, self.settings, tls)
+        known = ClientTlsFiles.__struct_fields__
+        if unknown := sorted(self.tls.keys() - set(known)):
+            raise InvalidInputError(f"tls has no {unknown[0]!r}: there are {', '.join(known)}")
+        return Place(url, self.options, self.settings, ClientTlsFiles(**self.tls) if self.tls else None)
 
 
 class Config(Named, frozen=True, forbid_unknown_fields=True):
@@ -69,9 +72,9 @@ def known_place() -> Place | None:
     """
     if told := os.environ.get(VARIABLE):
         return Place(told)
-    for _, config in _configs():
+    for path, config in _configs():
         if config.url is not None:
-            return config.place(config.url)
+            return _found(path, config.place(config.url))
     return None
 
 
@@ -92,7 +95,7 @@ def place_named(name: str) -> Place:
         if (named := config.queues.get(name)) is not None:
             if named.url is None:
                 raise InvalidInputError(f"{path}: the queue {name!r} has no url")
-            return named.place(named.url)
+            return _found(path, named.place(named.url))
     there = f"there are {', '.join(sorted(set(known)))}" if known else "there are none"
     raise InvalidInputError(
         f"no queue is called {name!r}: {there}. Write [queues.{name}] with a url into "
@@ -103,6 +106,16 @@ def place_named(name: str) -> Place:
 def known_names() -> list[str]:
     """What the files call queues."""
     return sorted({name for _, config in _configs() for name in config.queues})
+
+
+def _found(path: Path, place: Place) -> Place:
+    """A file in the current directory may come with whatever was unpacked there: by itself it earns no broker a
+    token."""
+    if path == Path(HERE):
+        found_here(place.url)
+        if place.tls is not None:
+            found_here(place.tls)
+    return place
 
 
 def _configs() -> list[tuple[Path, Config]]:

@@ -14,13 +14,14 @@ import msgspec
 from casque.client.opening import Parts, Surroundings
 from casque.client.remote import Finder, RemoteQueue, RemoteService
 from casque.client.remote_shard import LedShard, RemoteShard
+from casque.client.trust import Origin, check_address, is_from_here
 from casque.clock import Random, system_random
 from casque.codec.head import KEY, RING, read_layout
 from casque.errors import InvalidInputError, NoLeaderError
 from casque.journal.discovery import find_leader
 from casque.ring.members import addresses
 from casque.ring.shards import Shard
-from casque.storage.port import Store, Stored
+from casque.storage.port import Store, Stored, locate
 
 if TYPE_CHECKING:
     import ssl
@@ -34,6 +35,8 @@ SILENCE_S = 3.0
 """Twice this without a sign of life, and a connection is given up. That is less than the lease of a leader: callers of
 one that was frozen look for its successor as soon as there is one."""
 TOKEN_VARIABLE = "CASQUE_TOKEN"  # noqa: S105  the name of a variable, not a token
+PEER_TOKEN_VARIABLE = "CASQUE_PEER_TOKEN"  # noqa: S105
+"""For what brokers of a ring ask each other, and for whoever changes the ring beside them."""
 
 
 class ClientTlsFiles(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,7 +79,7 @@ class BucketFinder:
         address = await find_leader(self._store)
         if address is None:
             read = await self._store.get(KEY)
-            if isinstance(read, Stored) and read_layout(KEY, read.body).layout == RING:
+            if isinstance(read, Stored) and read_layout(KEY, read.body, locate(self._store, KEY)).layout == RING:
                 return await self._any_broker()
             raise NoLeaderError("queue.json names none: start one with `casque serve`, or open the queue without via")
         return address
@@ -110,7 +113,9 @@ def by_address(url: str, *, token: str | None, tls: ClientTlsFiles | None, surro
         raise InvalidInputError(f"{url!r} is without TLS, and tls was given: write {parts.scheme}s:// instead")
     if parts.scheme in ("grpcs", "https"):
         tls = tls or ClientTlsFiles()
-    connect = _grpc(token, tls) if parts.scheme.startswith("grpc") else _http(token, tls)
+    origin = Origin.HERE if is_from_here(url) else Origin.GIVEN
+    trusted = _Trusted(origin, tls, frozenset(addresses))
+    connect = _grpc(token, tls, trusted) if parts.scheme.startswith("grpc") else _http(token, tls, trusted)
     return _remote(AddressFinder(addresses), connect, surroundings)
 
 
@@ -118,7 +123,8 @@ def by_bucket(
     store: Store, *, owns_store: bool, token: str | None, tls: ClientTlsFiles | None, surroundings: Surroundings
 ) -> RemoteQueue:
     """Whoever leads according to the bucket, over gRPC."""
-    return _remote(BucketFinder(store, owns_store=owns_store, rng=surroundings.rng), _grpc(token, tls), surroundings)
+    finder = BucketFinder(store, owns_store=owns_store, rng=surroundings.rng)
+    return _remote(finder, _grpc(token, tls, _Trusted(Origin.BUCKET, tls)), surroundings)
 
 
 def through_brokers(parts: Parts, *, tls: ClientTlsFiles | None = None) -> Callable[[int], Shard]:
@@ -132,30 +138,72 @@ def through_brokers(parts: Parts, *, tls: ClientTlsFiles | None = None) -> Calla
     def shard(token: int) -> Shard:
         store = parts.shard(token).store
         finder = BucketFinder(store, owns_store=False, rng=parts.rng)
-        connect = peer_connect(token, os.environ.get(TOKEN_VARIABLE), _client_tls(tls))
+        connect = peer_connect(token, peer_token(), _client_tls(tls), is_from_here(tls))
         remote = RemoteShard(finder, connect, settings=parts.settings, clock=parts.clock, rng=parts.rng)
         return LedShard(token, remote)
 
     return shard
 
 
-def peer_connect(shard: int, token: str | None, tls: ClientTls | None) -> Callable[[str], RemoteService]:
-    """To a shard behind a broker of its ring."""
+def peer_token() -> str | None:
+    """The token for the brokers of a ring, from the environment."""
+    return os.environ.get(PEER_TOKEN_VARIABLE) or os.environ.get(TOKEN_VARIABLE)
+
+
+def peer_connect(
+    shard: int, token: str | None, tls: ClientTls | None, doubtful: bool = False
+) -> Callable[[str], RemoteService]:
+    """To a shard behind a broker of its ring, whose address the bucket says. `doubtful`: a file in the current
+    directory says whose certificates count.
+
+    Raises, when it is called:
+        UntrustedAddressError: the token is not for that broker.
+    """
     with _extra("grpc"):
         from casque.transport.grpc.peer import GrpcShard
-    return lambda address: GrpcShard(address, shard, token=token, tls=tls, connect_s=CONNECT_S, silence_s=SILENCE_S)
+    pinned = tls is not None and not doubtful and (tls.roots is not None or tls.server_name is not None)
+
+    def connect(address: str) -> RemoteService:
+        if token is not None:
+            check_address(address, origin=Origin.BUCKET, encrypted=tls is not None, pinned=pinned)
+        return GrpcShard(address, shard, token=token, tls=tls, connect_s=CONNECT_S, silence_s=SILENCE_S)
+
+    return connect
+
+
+class _Trusted:
+    """Which addresses may have the token of one client."""
+
+    def __init__(self, origin: Origin, tls: ClientTlsFiles | None, given: frozenset[str] = frozenset()) -> None:
+        self._origin = origin
+        self._given = given
+        self._encrypted = tls is not None
+        named = tls is not None and (tls.ca is not None or tls.server_name is not None)
+        self._pinned = named and not is_from_here(tls)
+
+    def check(self, address: str, token: str | None) -> None:
+        if token is None:
+            return
+        hinted = self._origin is Origin.GIVEN and address not in self._given
+        origin = Origin.HINT if hinted else self._origin
+        check_address(address, origin=origin, encrypted=self._encrypted, pinned=self._pinned)
 
 
 def _remote(finder: Finder, connect: Callable[[str], RemoteService], surroundings: Surroundings) -> RemoteQueue:
     return RemoteQueue(finder, connect, settings=surroundings.settings, clock=surroundings.clock, rng=surroundings.rng)
 
 
-def _grpc(token: str | None, tls: ClientTlsFiles | None) -> Callable[[str], RemoteService]:
+def _grpc(token: str | None, tls: ClientTlsFiles | None, trusted: _Trusted) -> Callable[[str], RemoteService]:
     with _extra("grpc"):
         from casque.transport.grpc.client import GrpcService
     token = token or os.environ.get(TOKEN_VARIABLE)
     credentials = _client_tls(tls)
-    return lambda address: GrpcService(address, token=token, tls=credentials, connect_s=CONNECT_S, silence_s=SILENCE_S)
+
+    def connect(address: str) -> RemoteService:
+        trusted.check(address, token)
+        return GrpcService(address, token=token, tls=credentials, connect_s=CONNECT_S, silence_s=SILENCE_S)
+
+    return connect
 
 
 def _client_tls(tls: ClientTlsFiles | None) -> ClientTls | None:
@@ -166,13 +214,18 @@ def _client_tls(tls: ClientTlsFiles | None) -> ClientTls | None:
     return ClientTls(roots=_pem(tls.ca), key=_pem(tls.key), chain=_pem(tls.cert), server_name=tls.server_name)
 
 
-def _http(token: str | None, tls: ClientTlsFiles | None) -> Callable[[str], RemoteService]:
+def _http(token: str | None, tls: ClientTlsFiles | None, trusted: _Trusted) -> Callable[[str], RemoteService]:
     with _extra("http"):
         from casque.transport.http.client import HttpService
     token = token or os.environ.get(TOKEN_VARIABLE)
     context = None if tls is None else _context(tls)
     name = None if tls is None else tls.server_name
-    return lambda address: HttpService(address, token=token, tls=context, server_name=name)
+
+    def connect(address: str) -> RemoteService:
+        trusted.check(address, token)
+        return HttpService(address, token=token, tls=context, server_name=name)
+
+    return connect
 
 
 def _context(tls: ClientTlsFiles) -> ssl.SSLContext:

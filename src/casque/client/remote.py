@@ -13,6 +13,7 @@ from contextlib import aclosing
 from datetime import datetime
 from typing import Protocol, TypeVar
 
+from casque.client.trust import UntrustedAddressError
 from casque.clock import Clock, Random, new_id
 from casque.errors import (
     BrokerUnreachableError,
@@ -21,11 +22,15 @@ from casque.errors import (
     JobNotFoundError,
     LeadershipLostError,
     LeaseLostError,
+    LimitReachedError,
     NoLeaderError,
+    NotAllowedError,
+    NotAuthenticatedError,
     QueueClosedError,
     QueueLedError,
     ScheduleNotFoundError,
     StorageError,
+    TooBusyError,
     UnknownOutcomeError,
 )
 from casque.journal.patience import Patience
@@ -54,7 +59,7 @@ log = logger("client")
 R = TypeVar("R")
 
 ELSEWHERE = (QueueLedError, LeadershipLostError)
-NOT_NOW = (NoLeaderError, BrokerUnreachableError, QueueClosedError)
+NOT_NOW = (NoLeaderError, TooBusyError, BrokerUnreachableError, QueueClosedError)
 """Nothing was done there: another broker, or the same one a little later."""
 ASKED_AGAIN = (*ELSEWHERE, *NOT_NOW, UnknownOutcomeError)
 HINTS_AT_ONCE = 2
@@ -421,7 +426,14 @@ class RemoteQueue:
                 if self._closed or patience.is_over:
                     raise _last_word(again, doubt) from again
                 error = again
-            except (StorageError, CASConflictError) as failure:
+            except (
+                StorageError,
+                CASConflictError,
+                LimitReachedError,
+                NotAuthenticatedError,
+                NotAllowedError,
+                UntrustedAddressError,
+            ) as failure:
                 # It says that nothing happened now, and nothing about an attempt before it that got no answer.
                 raise _last_word(failure, doubt) from failure
 
@@ -432,7 +444,10 @@ class RemoteQueue:
             self._leader = None
             self._do_behind(broker.close())
             if address is not None and address != broker.address:
-                self._leader = self._connect(address)
+                try:
+                    self._leader = self._connect(address)
+                except UntrustedAddressError as refusal:
+                    log.warning("a broker says that %s leads, which is not asked: %s", address, refusal)
         # A first hint is followed at once. Brokers that point at each other get time to agree.
         patience.hints += 1
         if (self._leader is None or patience.hints > HINTS_AT_ONCE) and not await patience.wait():

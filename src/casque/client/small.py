@@ -14,7 +14,7 @@ from casque.clock import Clock, Random, new_id
 from casque.engine.embedded import EmbeddedService
 from casque.engine.group import GroupCommit
 from casque.engine.operation import Executor
-from casque.errors import CorruptQueueError, QueueClosedError
+from casque.errors import CasqueError, QueueClosedError, StorageError
 from casque.settings import QueueSettings, SettingsChanges
 from casque.types import JobSpec
 
@@ -65,8 +65,11 @@ class SmallQueue(LeaseVerbs):
         records = list(state.listed())
         if self._blobs is not None and any(record.spec.blob is not None for record in records):
             fetched = await self._blobs.fetch(records)
+            for found in fetched:
+                if isinstance(found, StorageError):
+                    raise found
             pairs = zip(records, fetched, strict=True)
-            records = [old if isinstance(new, CorruptQueueError) else new for old, new in pairs]
+            records = [old if isinstance(new, CasqueError) else new for old, new in pairs]
         return QueueState(tuple([plain_job(record) for record in records]), state.position)
 
     async def requeue_stale(self, timeout: timedelta) -> int:

@@ -85,6 +85,7 @@ class _Document(Head, frozen=True):
     broker_heartbeat: int = msgspec.field(default=0, name="brokerHeartbeat")
     broker_id: str | None = msgspec.field(default=None, name="brokerId")
     broker_nonce: str = msgspec.field(default="", name="brokerNonce")
+    broker_place: str | None = msgspec.field(default=None, name="brokerPlace")
     archived: int | None = None
     archiving: int | None = None
     finished: list[msgspec.Raw] = msgspec.field(default_factory=list)
@@ -131,11 +132,12 @@ class DocumentCodec:
         version: int,
         writers: dict[str, int],
         writers_forgotten: int | None = None,
+        requests_over: int = 0,
         archived: int | None = None,
         archiving: int | None = None,
     ) -> bytes:
         """`writers_forgotten`, `archived` and `archiving` are as they are to be from now on, if not as they are in the
-        state."""
+        state; so many of the oldest requests are left out."""
         lines, jobs = self._lines, state.jobs
         for job_id in self._changed:
             job = jobs.get(job_id)
@@ -146,7 +148,7 @@ class DocumentCodec:
         self._changed.clear()
         forgotten = state.writers_forgotten if writers_forgotten is None else writers_forgotten
         kept = kept_forgotten(max(forgotten, self.dropped), writers, state.limits)
-        requests = stored_requests(state.requests)
+        requests = stored_requests(state.requests)[requests_over:]
         head = (
             b'{"format": %d, "layout": "document", "queue_id": %b,\n"version": %d,\n%b"counters": %b,\n'
             b'"writers": %b,\n%b"requests": %b,\n%b%b%b%b%b%b%b"jobs": [\n'
@@ -232,19 +234,21 @@ def _led(leadership: Leadership) -> bytes:
     owner = leadership.owner
     if owner is None:
         return b'"epoch": %d,\n' % leadership.epoch
-    return b'"epoch": %d, "broker": %b, "brokerHeartbeat": %d, "brokerId": %b, "brokerNonce": %b,\n' % (
+    place = b"" if owner.place is None else b', "brokerPlace": %b' % _encode(owner.place)
+    return b'"epoch": %d, "broker": %b, "brokerHeartbeat": %d, "brokerId": %b, "brokerNonce": %b%b,\n' % (
         leadership.epoch,
         _encode(owner.address),
         leadership.heartbeat_ms,
         _encode(owner.id),
         _encode(owner.nonce),
+        place,
     )
 
 
 def _leadership(document: _Document) -> Leadership:
     if document.broker_id is None:
         return Leadership(document.epoch)
-    owner = Owner(document.broker_id, document.broker_nonce, document.broker)
+    owner = Owner(document.broker_id, document.broker_nonce, document.broker, document.broker_place)
     return Leadership(document.epoch, owner, document.broker_heartbeat)
 
 

@@ -26,26 +26,61 @@ class Owner(msgspec.Struct, frozen=True):
     id: str
     nonce: str
     address: str | None = None
+    place: str | None = None
+    """Where it leads; a copy of the queue is another place. None if the store cannot tell, and in older heads."""
 
 
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """What decoding damaged bytes may raise. JSON nested a thousand deep ends in a RecursionError."""
 
-_decoder = msgspec.json.Decoder(Head)
+
+class _Ours(msgspec.Struct, frozen=True):
+    """What casque writes into every `queue.json`, in every layout; only a head has all three."""
+
+    format: int
+    layout: str
+    queue_id: str
 
 
-def read_layout(key: str, body: bytes) -> Head:
-    """What kind of queue this is, before anything else is believed.
+class _Foreign(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What jqueue writes: these two and nothing else."""
+
+    version: int
+    jobs: list[msgspec.Raw]
+
+
+_ours_decoder = msgspec.json.Decoder(_Ours)
+_foreign_decoder = msgspec.json.Decoder(_Foreign)
+
+
+def read_layout(key: str, body: bytes, place: str | None = None) -> Head:
+    """What kind of queue this is, before anything else is believed. `place` names the object for people.
+
+    Recognised is what casque writes (`format`, `layout` and `queue_id`) and what jqueue writes (`version` and `jobs`,
+    alone). Whatever else lies there belongs to another program.
 
     Raises:
         CorruptQueueError: it is none that this release knows.
     """
     try:
-        head = _decoder.decode(body)
+        ours = _ours_decoder.decode(body)
     except UNREADABLE as error:
-        raise not_a_queue(key, error) from error
+        if _is_foreign(body):
+            return Head()
+        raise not_a_queue(key, error, place) from error
+    if ours.format < 1:
+        raise not_a_queue(key, f"its format is {ours.format}", place)
+    head = Head(ours.format, ours.layout, ours.queue_id)
     check_format(key, head)
     return head
+
+
+def _is_foreign(body: bytes) -> bool:
+    try:
+        _foreign_decoder.decode(body)
+    except UNREADABLE:
+        return False
+    return True
 
 
 def check_format(key: str, head: Head) -> None:
@@ -92,9 +127,11 @@ def gone() -> CorruptQueueError:
     )
 
 
-def not_a_queue(key: str, error: Exception) -> CorruptQueueError:
+def not_a_queue(key: str, why: Exception | str, place: str | None = None) -> CorruptQueueError:
     return CorruptQueueError(
         key,
-        f"this is not a queue that casque or jqueue wrote ({error}). Nothing was changed: restore the object from a "
-        "backup or an older version, or open the queue under another prefix",
+        f"{'this' if place is None else place} is not a queue that casque or jqueue wrote ({why}). A queue of casque's "
+        'has "format", "layout" and "queue_id", one of jqueue\'s "version" and "jobs" alone. Nothing was changed: if '
+        "it was a queue, restore the object from a backup or an older version; if it belongs to another program, keep "
+        "the queue elsewhere",
     )

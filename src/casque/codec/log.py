@@ -107,6 +107,8 @@ class Segment(msgspec.Struct, frozen=True):
     prev: str
     at: int
     events: list[Event]
+    forgets: str | None = None
+    """The request of this id, and all that were remembered before it, are forgotten with this commit."""
 
     @property
     def is_fence(self) -> bool:
@@ -215,10 +217,19 @@ def digest(body: bytes) -> str:
 
 
 def encode_segment(
-    *, queue_id: str, position: int, epoch: int, writer: str, batch: int, prev: str, at_ms: int, events: list[Event]
+    *,
+    queue_id: str,
+    position: int,
+    epoch: int,
+    writer: str,
+    batch: int,
+    prev: str,
+    at_ms: int,
+    events: list[Event],
+    forgets: str | None = None,
 ) -> bytes:
     start = (
-        b'{"format":%d,"queue_id":%b,"position":%d,"epoch":%d,"writer":%b,"batch":%d,"prev":%b,"at":%d,"events":'
+        b'{"format":%d,"queue_id":%b,"position":%d,"epoch":%d,"writer":%b,"batch":%d,"prev":%b,"at":%d,%b"events":'
         % (
             FORMAT,
             _encode(queue_id),
@@ -228,6 +239,7 @@ def encode_segment(
             batch,
             _encode(prev),
             at_ms,
+            b"" if forgets is None else b'"forgets":%b,' % _encode(forgets),
         )
     )
     happened = _encode(events)  # megabytes of a bulk: copied once, to their place
@@ -292,7 +304,9 @@ def replay(state: State, segment: Segment) -> None:
         state.fence()
         return
     try:
-        state.replay(segment.events, writer=segment.writer, batch=segment.batch, at_ms=segment.at)
+        state.replay(
+            segment.events, writer=segment.writer, batch=segment.batch, at_ms=segment.at, forgets=segment.forgets
+        )
     except (KeyError, AssertionError) as error:
         raise CorruptQueueError(
             segment_key(segment.position), f"its events do not fit the queue as it was before it ({error!r}). {REPAIR}"
@@ -316,6 +330,8 @@ def decode_head(key: str, body: bytes) -> LogHead:
     except UNREADABLE as error:
         check_layout(read_layout(key, body), LAYOUT)
         raise CorruptQueueError(key, f"the head of the log cannot be read ({error}). {REPAIR}") from error
+    if head.format < 1:
+        check_layout(read_layout(key, body), LAYOUT)
     check_format(key, head)
     check_layout(head, LAYOUT)
     if head.queue_id is None:

@@ -17,6 +17,8 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
     beats: int = 0
     nonce: str = ""
     """Two versions are never the same bytes."""
+    place: str | None = None
+    """Of the ring that it is a broker of: in a copy this is another place."""
     leads: tuple[int, ...] = ()
     """The shards that it leads just now."""
 

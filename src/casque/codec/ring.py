@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from casque.codec.head import KEY, RING, UNREADABLE, Head, check_format, not_a_queue
+from casque.codec.head import KEY, RING, UNREADABLE, Head, check_format, not_a_queue, read_layout
 from casque.errors import CorruptQueueError
 from casque.state.ring import home
 
@@ -78,6 +78,8 @@ def decode_ring(body: bytes) -> RingHead:
     Raises:
         CorruptQueueError: it is none, or one that this release cannot read.
     """
+    if (layout := read_layout(KEY, body).layout) != RING:
+        raise CorruptQueueError(KEY, f"this is no ring of shards but a queue of its own ({layout})")
     try:
         head = _decoder.decode(body)
     except UNREADABLE as error:

@@ -17,7 +17,7 @@ import msgspec
 from casque import checks
 from casque.clock import Random, new_nonce
 from casque.codec.archive import hour_of
-from casque.codec.blobs import BLOBS
+from casque.codec.blobs import is_blob
 from casque.codec.head import UNREADABLE
 from casque.errors import CorruptQueueError, InvalidInputError
 from casque.types import JobSpec, StagedPart
@@ -112,6 +112,16 @@ def encode_staged(jobs: StagedJobs) -> bytes:
 
 def staged_part(key: str, jobs: StagedJobs, body: bytes) -> StagedPart:
     return StagedPart(key, hashlib.sha256(body).hexdigest(), len(jobs), len(body))
+
+
+def expanded_bytes(jobs: StagedJobs) -> int:
+    """What the payloads and headers of these jobs are together. One value that stands for all rows is small in its
+    object, and large in everything that is written about the jobs afterwards."""
+    payloads, headers = jobs.payloads, jobs.headers
+    total = sum(map(len, payloads)) if isinstance(payloads, list) else len(payloads) * len(jobs)
+    if isinstance(headers, dict):
+        total += sum(len(name) + len(value) for name, value in headers.items()) * len(jobs)
+    return total
 
 
 def decode_columns(part: StagedPart, body: bytes) -> StagedJobs:
@@ -258,7 +268,7 @@ def _check_blobs(jobs: StagedJobs) -> None:
             raise InvalidInputError("blob_bytes is for jobs whose payload lies in an object of its own")
         return
     for row, key in enumerate(jobs.blobs):
-        if key is not None and (type(key) is not str or not key.startswith(BLOBS) or ".." in key or len(key) > 256):
+        if key is not None and not is_blob(key):
             raise InvalidInputError(f"row {row}: {checks.shown(key)} is no object with a large payload")
     _check_some(jobs.blob_bytes, lambda value: checks.whole("blob_bytes", value, 0))
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from casque.clock import Clock, Random
-from casque.codec.blobs import blob_key, missing_blob
+from casque.codec.blobs import blob_key, is_blob, missing_blob
 from casque.errors import CasqueError, CorruptQueueError, InvalidInputError, StorageError, UnknownOutcomeError
 from casque.journal.patience import Patience
 from casque.journal.tries import Tries
@@ -23,6 +23,8 @@ from casque.types import JobRecord, JobSpec
 
 log = logger("blobs")
 
+PASSING = ("staged/", "admissions/")
+"""Beside payloads, what an admission leaves behind. No name that a job carries can have anything else deleted."""
 AT_ONCE = 8
 """Objects written or read at once. Each is held in memory as a whole."""
 
@@ -71,24 +73,24 @@ class Blobs:
             raise
         return tuple(put)
 
-    async def fetch(self, records: Sequence[JobRecord]) -> list[JobRecord | CorruptQueueError]:
-        """The same jobs with their payloads; an error in the place of one whose payload is not there.
-
-        Raises:
-            StorageError: the store failed for too long.
-        """
-        fetched: list[JobRecord | CorruptQueueError] = []
+    async def fetch(self, records: Sequence[JobRecord]) -> list[JobRecord | CorruptQueueError | StorageError]:
+        """The same jobs with their payloads; an error in the place of one whose payload is not there, or that the store
+        did not give although it was asked for long."""
+        fetched: list[JobRecord | CorruptQueueError | StorageError] = []
         for start in range(0, len(records), AT_ONCE):
             fetched += await asyncio.gather(*map(self._filled, records[start : start + AT_ONCE]))
         return fetched
 
     async def drop(self, keys: Iterable[str | None]) -> None:
         """Delete these; what cannot be deleted is swept later."""
-        doomed = [key for key in keys if key is not None]
+        doomed = [key for key in keys if key is not None and (is_blob(key) or key.startswith(PASSING))]
         gone = await asyncio.gather(*map(self._store.delete, doomed), return_exceptions=True)
         for key, error in zip(doomed, gone, strict=True):
             if isinstance(error, CasqueError):
                 log.warning("%s could not be deleted and is swept some day: %s", key, error)
+            elif isinstance(error, Exception):
+                # What it belongs to is decided: no caller may take this for a failure of their call.
+                log.error("%s could not be deleted and is swept some day", key, exc_info=error)
             elif error is not None:
                 raise error
 
@@ -103,11 +105,16 @@ class Blobs:
         while await tries.attempt(lambda: self._store.create(key, body)) is None:
             pass
 
-    async def _filled(self, record: JobRecord) -> JobRecord | CorruptQueueError:
+    async def _filled(self, record: JobRecord) -> JobRecord | CorruptQueueError | StorageError:
         key = record.spec.blob
         if key is None:
             return record
-        read = await self._patience().insist(lambda: self._store.get(key))
+        if not is_blob(key):
+            return missing_blob(record)
+        try:
+            read = await self._patience().insist(lambda: self._store.get(key))
+        except StorageError as error:
+            return error
         if not isinstance(read, Stored) or len(read.body) != record.spec.blob_bytes:
             return missing_blob(record)
         spec = msgspec.structs.replace(record.spec, payload=read.body, blob=None, blob_bytes=0)

@@ -8,6 +8,8 @@ from typing import Any
 
 from casque.clock import Clock, Random, new_nonce
 from casque.codec.head import Owner
+from casque.engine.operation import UnexpectedError
+from casque.engine.request_watch import RequestWatch
 from casque.errors import CASConflictError, CasqueError, LeadershipLostError, StorageError, UnknownOutcomeError
 from casque.journal.patience import Patience
 from casque.journal.port import Appended, Batch, Journal, Landed, Refreshed, Sighting, Work
@@ -47,6 +49,7 @@ class Committer:
         # Random per start: host and process number would come back and be taken for somebody else.
         self.writer = new_nonce(rng)
         self._batches = 0
+        self._requests = RequestWatch(clock)
         self.known: State | None = None
         """The state as last seen; None before it was loaded, and after a write that nobody knows the fate of."""
         self._news: list[Event] | None = None
@@ -67,6 +70,7 @@ class Committer:
     async def open(self) -> None:
         if self.known is None:
             self.known = await self._patience().insist(self._journal.load)
+            self._requests.saw(self.known)
 
     async def refresh(self) -> None:
         """Take in what others have committed.
@@ -81,7 +85,7 @@ class Committer:
         try:
             self._take(await self._patience().insist(lambda: self._journal.refresh(known)))
         except UnknownOutcomeError:
-            self._begin_anew()
+            self.begin_anew()
             raise
 
     # --- Leading ---
@@ -100,10 +104,10 @@ class Committer:
         try:
             taken = await self._journal.lead(self.state, owner, self._next(), lease_ms=lease_ms, seen=seen)
         except BaseException:
-            self._begin_anew()
+            self.begin_anew()
             raise
         if taken is None:
-            self._begin_anew()
+            self.begin_anew()
             return False
         self._take(taken)
         self.leads = True
@@ -121,7 +125,7 @@ class Committer:
         try:
             self._take(await self._journal.beat(self.state, self._next()))
         except UnknownOutcomeError:
-            self._begin_anew()
+            self.begin_anew()
             raise
 
     async def resign(self) -> None:
@@ -130,7 +134,7 @@ class Committer:
             self.leads = False
             await self._journal.resign(self.state, self._next())
 
-    def _begin_anew(self) -> None:
+    def begin_anew(self) -> None:
         """What this process knows may not be so: whatever comes next starts from what the store says."""
         self.known = self._news = None
         if self.leads:
@@ -168,9 +172,19 @@ class Committer:
         elif (hesitation_s := self._journal.hesitation_s()) > 0:
             await self._clock.sleep(hesitation_s)
         while True:
+            if self.known is None:
+                await self.open()
+                self._refuse_if_landed(attempts)
             state, position = self.state, self.state.position
             now_ms = self._clock.wall_ms()
-            decide(state, now_ms)
+            try:
+                decide(state, now_ms)
+            except Exception as error:
+                self._undo_decision(state)
+                if isinstance(error, UnexpectedError):
+                    log.error("an operation failed unexpectedly, and its batch goes on without it", exc_info=error)
+                    continue
+                raise
             if not state.events and not self._journal.wants_a_commit(state):
                 if current:
                     return
@@ -215,6 +229,15 @@ class Committer:
                     "at once. Nothing was done; try again, or raise conflict_retries"
                 )
 
+    def _undo_decision(self, state: State) -> None:
+        """Nothing of it was written. What is derived from the jobs is built anew: it may be half changed."""
+        try:
+            self._journal.undo(state)
+            state.reindex()
+        except Exception:
+            log.exception("a failed batch could not be undone in memory; the queue is read again")
+            self.begin_anew()
+
     async def hold(self) -> None:
         """Between two commits: a writer that has been alone for a while takes the queue for itself.
 
@@ -225,10 +248,10 @@ class Committer:
         try:
             self._take(await self._journal.hold(self.known, self._next()))
         except CasqueError as error:
-            self._begin_anew()
+            self.begin_anew()
             log.warning("the queue could not be taken by a writer that is alone, and stays open to all: %s", error)
         except BaseException:
-            self._begin_anew()
+            self.begin_anew()
             raise
 
     def _landed_since(self, attempts: _Attempts) -> bool | None:
@@ -284,6 +307,8 @@ class Committer:
             self._journal.hurry(False)
 
     def _take(self, refreshed: Refreshed) -> None:
+        if refreshed.certain:
+            self._requests.saw(refreshed.state)
         if refreshed.state is not self.known:
             self.known = refreshed.state
             self._news = None
@@ -306,7 +331,8 @@ class Committer:
     async def _append(self, state: State, now_ms: int, *, doubt: bool) -> Appended:
         """`doubt`: an earlier attempt lost to something that may not be the history."""
         self._batches += 1
-        batch = Batch(writer=self.writer, number=self._batches, at_ms=now_ms)
+        forgets = self._requests.old(state)
+        batch = Batch(writer=self.writer, number=self._batches, at_ms=now_ms, forgets=forgets)
         try:
             return await self._journal.append(state, batch)
         except BaseException as error:
@@ -314,7 +340,7 @@ class Committer:
             # Whatever happened, cancellation included, it may yet land: start from what the store says. A leader whose
             # write surely did not happen goes on leading: a store that fails for a while is no reason to leave.
             if doubt or not (self.leads and isinstance(error, StorageError)):
-                self._begin_anew()
+                self.begin_anew()
             if doubt and isinstance(error, StorageError):
                 raise _unconfirmed(error) from error
             raise
@@ -343,6 +369,8 @@ async def _logged(work: Work) -> None:
     except CasqueError as error:
         # Commits do not depend on it, and the next occasion comes soon.
         log.warning("maintenance failed and is put off: %s", error)
+    except Exception:
+        log.exception("maintenance failed unexpectedly and is put off")
 
 
 @dataclass

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import suppress
@@ -12,6 +13,7 @@ from typing import cast
 
 import msgspec
 
+from casque.clock import yield_once
 from casque.engine.blobs import Blobs
 from casque.engine.group import GroupCommit
 from casque.engine.history import History
@@ -26,6 +28,7 @@ from casque.errors import (
     LeaseLostError,
     NoHistoryError,
     ScheduleNotFoundError,
+    StorageError,
     UnknownOutcomeError,
 )
 from casque.service import ArchivedJob, Lease, Outcome, QueueEvent, Stats
@@ -54,7 +57,7 @@ from casque.state import (
     SetZone,
     State,
 )
-from casque.state.standing import zone_standings
+from casque.state.standing import ZoneScan
 from casque.telemetry import logger
 from casque.types import (
     Admission,
@@ -73,6 +76,9 @@ from casque.types import (
 )
 
 log = logger("engine")
+
+LOOKED_AT_ONCE = 5_000
+"""Jobs that a scan looks at before it lets others have their turns: a few milliseconds."""
 
 HELD_MAX = 10_000
 
@@ -96,6 +102,8 @@ class EmbeddedService:
         self._blobs = blobs
         self._staging = staging
         self._admitting = asyncio.Lock()
+        self._scanning = asyncio.Lock()
+        """Held by one who looks at all jobs: several at once would leave the others nothing."""
         self._drops_blobs = not settings.archive  # otherwise they go when their job is archived
         self._held: OrderedDict[str, str] = OrderedDict()
         """Payloads of claimed jobs, where nobody else will delete them."""
@@ -112,7 +120,7 @@ class EmbeddedService:
             return await self._enqueue_large(blobs, specs, request_id, generation)
         added = cast(Sequence[JobRecord], await self._executor.execute(Enqueue(tuple(specs), request_id, generation)))
         # One that was there already may be large.
-        return await self._filled(added) if _any_blob(added) else added
+        return await self._filled_if_possible(added) if _any_blob(added) else added
 
     async def _enqueue_large(
         self, blobs: Blobs, specs: Sequence[JobSpec], request_id: str | None, generation: int
@@ -129,7 +137,7 @@ class EmbeddedService:
         taken = {job.spec.blob for job in added}
         await blobs.drop(spec.blob for spec in put if spec.blob not in taken)
         # A job that is over by now, asked for again, has no number.
-        return await self._filled(
+        return await self._filled_if_possible(
             [
                 msgspec.structs.replace(job, spec=msgspec.structs.replace(asked, id=job.spec.id))
                 if job.spec.blob == named.blob or not job.sequence
@@ -184,29 +192,39 @@ class EmbeddedService:
         return cast(list[JobRecord], claimed)
 
     async def _with_payloads(self, blobs: Blobs, claimed: list[JobRecord], request_id: str | None) -> list[JobRecord]:
-        """Those whose payload is there. The others fail, like any job that cannot be worked on."""
+        """Those whose payload is there. Those whose payload is gone fail, like any job that cannot be worked on; those
+        whose payload cannot be read now go back.
+
+        Raises:
+            UnknownOutcomeError: none of them could be read. They are claimed, until they are given back, or for whoever
+                repeats the request.
+        """
         whole: list[JobRecord] = []
+        unread: list[JobRecord] = []
         try:
             fetched = await blobs.fetch(claimed)
             for job, found in zip(claimed, fetched, strict=True):
-                if isinstance(found, CorruptQueueError):
+                if isinstance(found, StorageError):
+                    unread.append(job)
+                elif isinstance(found, CorruptQueueError):
                     await self._fail_missing(job, found)
                 else:
                     whole.append(found)
         except BaseException:
             # Nobody will hear of these claims, unless somebody repeats the request.
             if request_id is None:
-                giving = asyncio.ensure_future(self._return(claimed))
-                self._returning.add(giving)
-                giving.add_done_callback(self._returning.discard)
+                self._return_soon(claimed)
             raise
         if self._drops_blobs:
-            there = {job.id for job in whole}
-            for job in claimed:
-                if job.spec.blob is not None and job.id in there:
-                    self._held[job.id] = job.spec.blob
-                    if len(self._held) > HELD_MAX:
-                        self._held.popitem(last=False)
+            self._hold(claimed, {job.id for job in whole})
+        if unread:
+            if whole or request_id is None:
+                self._return_soon(unread)
+            if not whole:
+                raise UnknownOutcomeError(
+                    f"{len(unread)} jobs were claimed, and their large payloads cannot be read: "
+                    f"{next(found for found in fetched if isinstance(found, StorageError))}"
+                )
         return whole
 
     async def _fail_missing(self, job: JobRecord, missing: CorruptQueueError) -> None:
@@ -217,7 +235,20 @@ class EmbeddedService:
         except (LeaseLostError, JobNotFoundError):
             pass
         except CasqueError as error:
-            log.warning("job %s, whose payload is missing, could not be failed; its lease runs out: %s", job.id, error)
+            log.warning("job %s is left to its lease: %s", job.id, error)
+
+    def _hold(self, claimed: list[JobRecord], there: set[str]) -> None:
+        """Their payloads go when they are done."""
+        for job in claimed:
+            if job.spec.blob is not None and job.id in there:
+                self._held[job.id] = job.spec.blob
+                if len(self._held) > HELD_MAX:
+                    self._held.popitem(last=False)
+
+    def _return_soon(self, claimed: list[JobRecord]) -> None:
+        giving = asyncio.ensure_future(self._return(claimed))
+        self._returning.add(giving)
+        giving.add_done_callback(self._returning.discard)
 
     async def _return(self, claimed: list[JobRecord]) -> None:
         for job in claimed:
@@ -233,10 +264,18 @@ class EmbeddedService:
             return list(records)
         fetched = await self._blobs.fetch(records)
         for found in fetched:
-            if isinstance(found, CorruptQueueError) and not self._blobs.tolerant:
+            if isinstance(found, StorageError) or (isinstance(found, CorruptQueueError) and not self._blobs.tolerant):
                 raise found
         pairs = zip(records, fetched, strict=True)
-        return [job if isinstance(found, CorruptQueueError) else found for job, found in pairs]
+        return [job if isinstance(found, CasqueError) else found for job, found in pairs]
+
+    async def _filled_if_possible(self, records: Sequence[JobRecord]) -> Sequence[JobRecord]:
+        """After a commit: what it did is true whether or not a payload can be read, so that those that cannot be are
+        left out of the answer."""
+        if self._blobs is None:
+            return records
+        fetched = await self._blobs.fetch(records)
+        return [job if isinstance(found, CasqueError) else found for job, found in zip(records, fetched, strict=True)]
 
     async def ack(
         self, job_id: str, *, token: int | None = None, result: bytes | None = None, request_id: str | None = None
@@ -302,7 +341,10 @@ class EmbeddedService:
         purged = cast(int, await self._executor.execute(command))
         if blobs and self._blobs is not None:
             # One that was given fresh attempts meanwhile was not purged.
-            await self._blobs.drop(blobs - await self._executor.look(_blobs_in))
+            try:
+                await self._blobs.drop(blobs - await self._executor.look(_blobs_in))
+            except CasqueError as error:
+                log.warning("the payloads of purged jobs stay until they are swept: %s", error)
         return purged
 
     async def requeue_stale(
@@ -323,10 +365,16 @@ class EmbeddedService:
         await self._executor.execute(SetZone(zone, rules, request_id))
 
     async def zones(self, *, names: frozenset[str] | None = None, limit: int = 100) -> list[ZoneStanding]:
-        def standings(state: State, now_ms: int) -> list[ZoneStanding]:
-            return zone_standings(state, now_ms, names, limit)
+        """Looks at every job, some at a time, so that others have their turns; one such look at a time."""
 
-        return cast(list[ZoneStanding], await self._executor.look(standings))
+        def begun(state: State, now_ms: int) -> ZoneScan:
+            return ZoneScan(state, now_ms, names)
+
+        async with self._scanning:
+            scan = cast(ZoneScan, await self._executor.look(begun))
+            while scan.step(LOOKED_AT_ONCE):
+                await yield_once()
+        return scan.standings(limit)
 
     async def peek_zones(
         self,
@@ -390,20 +438,27 @@ class EmbeddedService:
         limit: int | None = None,
         after: int = 0,
     ) -> list[JobRecord]:
-        def chosen(state: State, now_ms: int) -> list[JobRecord]:
-            found: list[JobRecord] = []
-            for job in state.listed():
+        """A page, or all. Only the list of records is taken while others wait: records never change."""
+
+        def listed(state: State, now_ms: int) -> tuple[list[JobRecord], int]:
+            return list(state.listed()), now_ms
+
+        found: list[JobRecord] = []
+        async with self._scanning:
+            jobs, now_ms = await self._executor.look(listed)
+            begin = bisect_right(jobs, after, key=lambda job: job.sequence)
+            for start in range(begin, len(jobs), LOOKED_AT_ONCE):
+                for job in jobs[start : start + LOOKED_AT_ONCE]:
+                    if limit is not None and len(found) >= limit:
+                        break
+                    if entrypoint is not None and job.spec.entrypoint != entrypoint:
+                        continue
+                    if states is None or state_at(job, now_ms) in states:
+                        found.append(job)
                 if limit is not None and len(found) >= limit:
                     break
-                if job.sequence <= after:
-                    continue
-                if entrypoint is not None and job.spec.entrypoint != entrypoint:
-                    continue
-                if states is None or state_at(job, now_ms) in states:
-                    found.append(job)
-            return found
-
-        return await self._filled(await self._executor.look(chosen))
+                await yield_once()
+        return await self._filled(found)
 
     async def stats(self) -> Stats:
         def counted(state: State, now_ms: int) -> Stats:

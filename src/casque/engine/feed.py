@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections import deque
 from collections.abc import AsyncGenerator
 from typing import Any
 
@@ -28,8 +30,11 @@ async def follow(
     clock: Clock,
     rng: Random,
     pulse: Pulse | None = None,
+    turns: asyncio.Semaphore | None = None,
 ) -> AsyncGenerator[QueueEvent]:
-    """The events after a position, or from now on. With a pulse nothing is read before there is something to read."""
+    """The events after a position, or from now on. With a pulse nothing is read before there is something to read.
+    `turns` are for reading: what is read is decoded at once, and many who do that together keep everybody waiting."""
+    turns = turns or asyncio.Semaphore(1)
     follower = Follower(store, settings=settings, clock=clock, rng=rng)
     poll_min, poll_max = milliseconds(settings.poll_min), milliseconds(settings.poll_max)
     delay_ms = poll_min
@@ -37,12 +42,15 @@ async def follow(
     while True:
         if not started and not (started := await follower.start(position)):
             position = position or 0  # of a queue that is yet to be made nothing is to be missed
-        commits = await follower.read() if started else []
-        for commit in commits:
-            for event in events_of(commit):
-                yield event
+        commits: deque[Segment] = deque()
+        if started:
+            async with turns:
+                commits.extend(await follower.read())
         if commits:
             delay_ms = poll_min
+            while commits:
+                for event in events_of(commits.popleft()):
+                    yield event
             continue
         if not for_ever:
             return

@@ -5,24 +5,22 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeAlias
+from typing import Any
 
 from casque.clock import Clock, Random, Timer, yield_once
 from casque.engine.committer import Committer
-from casque.engine.operation import Look, Operation
+from casque.engine.operation import Look, Operation, UnexpectedError
 from casque.engine.pulse import Pulse
 from casque.engine.reaper import TICK_MS, Reaper
 from casque.engine.ticker import APART_MS, LOOK_MS, Ticker
 from casque.engine.visit import Visit
+from casque.engine.waiting import Parked, Waiting
 from casque.errors import CasqueError, QueueClosedError, UnknownOutcomeError
 from casque.settings import QueueSettings, milliseconds
 from casque.state import Admit, Command, Dequeue, Expire, GiveBack, State, Watch
 from casque.telemetry import logger
 
 log = logger("engine")
-
-_Wanted: TypeAlias = tuple[tuple[str, ...] | None, tuple[str, ...] | None, tuple[str, int] | None]
-"""What a waiting dequeue is about: entrypoints, zones, and the lease of a zone."""
 
 FOLLOWED_MS = 5_000
 """After a commit of its own, a writer that has met others follows them for so long."""
@@ -49,7 +47,7 @@ class GroupCommit:
         self._apart_ms: int | None = None
         self._pending: deque[Operation] = deque()
         self._owed: list[Operation] = []
-        self._parked: dict[_Wanted, deque[Operation]] = {}
+        self._parked = Parked()
         self._wake = asyncio.Event()
         self._room = asyncio.Event()
         self._room.set()
@@ -123,6 +121,10 @@ class GroupCommit:
             await self._committer.beat()
         except CasqueError as error:
             beat.set_exception(error)
+        except Exception as error:
+            log.exception("a sign of life failed unexpectedly; the queue is read again")
+            self._committer.begin_anew()
+            beat.set_exception(error)
         except BaseException as error:
             beat.set_exception(_unfinished(error))
             raise
@@ -168,12 +170,13 @@ class GroupCommit:
         """Claim jobs; wait up to `wait_s` for a first one."""
         if wait_s <= 0:
             return await self.execute(command)
-        operation = _Waiting(self._future(), command)
+        operation = Waiting(self._future(), command)
         timer = self._clock.call_later(wait_s, lambda: self._give_up(operation))
         try:
             return await self._carry_out(operation)
         finally:
             timer.cancel()
+            self._parked.discard(operation)  # whoever left waits no longer
 
     def _submit(self, operation: Operation) -> Awaitable[Any]:
         if type(operation.command) is Dequeue or self._is_full():
@@ -241,7 +244,7 @@ class GroupCommit:
                     self._maintain()
                 self._set_timer()
         except Exception as error:
-            # A broken invariant or a bug: nobody may be left hanging, and nothing more may be written.
+            # A bug in the loop itself, which its turns cannot have: nobody may be left hanging.
             log.exception("the commit loop failed; the queue is closed")
             ending = error
             self._failed = True
@@ -278,11 +281,21 @@ class GroupCommit:
             self._reaper.acted_on(expired, self._committer.state)
         except CasqueError as error:
             self._turn_failed(batch, error, asked=asked)
+        except Exception as error:
+            # A broken invariant or a bug, and nobody knows how far it got. It costs this batch, not the queue: what is
+            # in memory is forgotten, and the next batch starts from what the store says.
+            log.exception("a commit failed unexpectedly; the queue is read again")
+            self._committer.begin_anew()
+            unknown = UnknownOutcomeError(f"the commit of this call failed unexpectedly ({error!r}); read back first")
+            unknown.__cause__ = error
+            self._turn_failed(batch, unknown, asked=asked)
         except BaseException as error:
             for operation in batch:
                 operation.fail(_unfinished(error))
             raise
         else:
+            if any(operation.broken and operation.future is None for operation in batch):
+                self._rest_until_ms = self._clock.monotonic_ms() + milliseconds(self._settings.poll_max)
             self._pace_polling(found=self._settle(batch))
             if asked:
                 self._begin_following()
@@ -306,22 +319,24 @@ class GroupCommit:
         if state.schedules and self._settings.ticks:
             # First: whoever waits for a job is given it in the same commit.
             for tick in self._ticker.due(state, now_ms):
-                state.execute(tick, now_ms)
-        waiting_now: list[_Waiting] = []
+                ticking = Operation(None, tick)
+                try:
+                    ticking.decide(state, now_ms)
+                except UnexpectedError:
+                    self._ticker.silence(tick.name)
+                    raise
+        waiting_now: list[Waiting] = []
         admissions: list[Operation] = []
         for operation in batch:
             if type(operation.command) is Admit:
                 admissions.append(operation)
                 continue
             operation.decide(state, now_ms)
-            if type(operation) is _Waiting:
+            if type(operation) is Waiting:
                 waiting_now.append(operation)
-        for (entrypoints, zones, zone_lease), waiting in self._parked.items():
-            while waiting and state.has_due(entrypoints, now_ms, zones, zone_lease):
-                operation = waiting.popleft()
-                if not operation.abandoned:
-                    operation.decide(state, now_ms)
-                    batch.append(operation)
+        for operation in self._parked.served(state, now_ms):
+            batch.append(operation)
+            operation.decide(state, now_ms)
         for operation in waiting_now:
             # Asked before the job came that the same batch brings.
             assert isinstance(operation.command, Dequeue)
@@ -338,9 +353,9 @@ class GroupCommit:
         """Answer everybody, but for those who go on waiting. Whether somebody who waited has got a job."""
         found = False
         for operation in batch:
-            if type(operation) is _Waiting:
+            if type(operation) is Waiting:
                 if operation.goes_on_waiting and not self._closing:
-                    self._park(operation)
+                    self._parked.add(operation)
                     continue
                 found = found or bool(operation.answer)
             if not operation.settle() and type(operation.command) is Dequeue and operation.error is None:
@@ -348,10 +363,6 @@ class GroupCommit:
         if any(type(operation.command) is Admit for operation in batch) and self._parked:
             self._pending.append(Operation(None, None))  # whoever waits for a job has not seen these yet
         return found
-
-    def _park(self, operation: _Waiting) -> None:
-        assert isinstance(operation.command, Dequeue)
-        self._parked.setdefault(_wanted(operation.command), deque()).append(operation)
 
     def _return_claims(self, operation: Operation) -> None:
         """The caller left without its claims: nobody would work on these jobs."""
@@ -370,8 +381,8 @@ class GroupCommit:
             # Nobody asked: waiting callers go on waiting, and the next look comes later.
             log.warning("could not look for new jobs or expired leases: %s", error)
             for operation in batch:
-                if type(operation) is _Waiting and not operation.abandoned:
-                    self._park(operation)
+                if type(operation) is Waiting and not operation.abandoned:
+                    self._parked.add(operation)
             self._pace_polling(found=False)
             return
         for operation in batch:
@@ -393,25 +404,19 @@ class GroupCommit:
 
     # --- Waiting callers, polling and timers ---
 
-    def _give_up(self, operation: _Waiting) -> None:
+    def _give_up(self, operation: Waiting) -> None:
         """Its time is over. If it is in a batch just now, that batch still decides."""
         operation.timed_out = True
-        assert isinstance(operation.command, Dequeue)
-        waiting = self._parked.get(_wanted(operation.command))
-        if waiting is not None and operation in waiting:
-            waiting.remove(operation)
+        if self._parked.discard(operation):
             operation.answer = []
             operation.settle()
 
     def _answer_all_parked(self) -> None:
-        for waiting in self._parked.values():
-            for operation in waiting:
-                operation.answer = []
-                operation.settle()
-        self._parked.clear()
+        for operation in self._parked.take_all():
+            operation.answer = []
+            operation.settle()
 
     def _pace_polling(self, *, found: bool) -> None:
-        self._parked = {key: waiting for key, waiting in self._parked.items() if waiting}
         if not self._parked or self._committer.leads:
             self._poll_at_ms = None  # nobody waits, or nobody else could bring what they wait for
             self._poll_delay_ms = milliseconds(self._settings.poll_min)
@@ -532,24 +537,6 @@ class GroupCommit:
             self._reaper.resync(state)
         else:
             self._reaper.observe(news, state)
-
-
-class _Waiting(Operation):
-    """A dequeue that waits for a first job."""
-
-    __slots__ = ("timed_out",)
-
-    def __init__(self, future: asyncio.Future[Any], command: Dequeue) -> None:
-        super().__init__(future, command)
-        self.timed_out = False
-
-    @property
-    def goes_on_waiting(self) -> bool:
-        return self.error is None and not self.answer and not self.timed_out and not self.abandoned
-
-
-def _wanted(command: Dequeue) -> _Wanted:
-    return command.entrypoints, command.zones, command.zone_lease
 
 
 def _unfinished(error: BaseException) -> BaseException:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from datetime import datetime
@@ -15,8 +16,11 @@ from casque.engine.pulse import Pulse
 from casque.journal.patience import Patience
 from casque.service import ArchivedJob, QueueEvent
 from casque.settings import QueueSettings
-from casque.storage.port import Store, Stored
+from casque.storage.port import Store, Stored, locate
 from casque.types import JobState
+
+READERS_AT_ONCE = 4
+"""Followers that read and decode at the same time; the others wait for their turns."""
 
 
 class History:
@@ -30,6 +34,7 @@ class History:
         self._settings = settings
         self._clock = clock
         self._rng = rng
+        self._turns = asyncio.Semaphore(READERS_AT_ONCE)
 
     def events(self, *, from_position: int | None = None, follow: bool = True) -> AsyncGenerator[QueueEvent]:
         return feed.follow(
@@ -40,6 +45,7 @@ class History:
             clock=self._clock,
             rng=self._rng,
             pulse=self._pulse,
+            turns=self._turns,
         )
 
     def at_pulse(self, pulse: Pulse) -> History:
@@ -76,7 +82,7 @@ class History:
         """
         read = await self._patience().insist(lambda: self._store.get(KEY))
         if isinstance(read, Stored):
-            check_single(read_layout(KEY, read.body))
+            check_single(read_layout(KEY, read.body, locate(self._store, KEY)))
 
     def _patience(self) -> Patience:
         return Patience(self._settings, self._clock, self._rng)

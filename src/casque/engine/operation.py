@@ -13,6 +13,11 @@ Look = Callable[[State, int], Any]
 """Reads the state and changes nothing."""
 
 
+class UnexpectedError(Exception):
+    """An operation met an error that no rule foresees, and may have left the state half changed. Undo the batch, and
+    decide it again: the operation keeps its error and is left out."""
+
+
 class Executor(Protocol):
     """Whatever carries out commands and looks durably: in groups, or one by one."""
 
@@ -24,7 +29,7 @@ class Executor(Protocol):
 class Operation:
     """What to do, what came of it, and who waits for it."""
 
-    __slots__ = ("answer", "command", "error", "future", "look")
+    __slots__ = ("answer", "broken", "command", "error", "future", "look")
 
     def __init__(self, future: asyncio.Future[Any] | None, command: Command | None, look: Look | None = None) -> None:
         self.future = future
@@ -32,11 +37,18 @@ class Operation:
         self.look = look
         self.answer: Any = None
         self.error: Exception | None = None
+        self.broken = False
+        """Whether it has met an error that nobody expected. It is not carried out again."""
 
     def decide(self, state: State, now_ms: int) -> None:
-        """Run on the state. A refusal is this caller's alone and leaves the rest of the batch as it is."""
+        """Run on the state. A refusal is this caller's alone and leaves the rest of the batch as it is.
+
+        Raises:
+            UnexpectedError: the batch is to be undone and decided again.
+        """
+        if self.broken:
+            return
         self.error = None
-        before = len(state.events)
         try:
             if self.command is not None:
                 self.answer = state.execute(self.command, now_ms)
@@ -45,11 +57,11 @@ class Operation:
         except CasqueError as error:
             self.error = error
         except Exception as error:
-            # Input that slipped through the checks. Before anything happened it harms its own caller only; after
-            # that the state cannot be trusted, and nothing of it may be written.
-            if len(state.events) != before:
-                raise
-            self.error = error
+            # Input that slipped through the checks, or a bug. It is this caller's alone: what the command has changed
+            # so far, with or without an event, is undone with the batch, and the others are decided again.
+            self.error, self.answer, self.broken = error, None, True
+            if self.command is not None:
+                raise UnexpectedError from error
 
     @property
     def abandoned(self) -> bool:

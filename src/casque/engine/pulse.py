@@ -13,7 +13,8 @@ class Pulse:
     def __init__(self) -> None:
         self._position = 0
         self._over = False
-        self._next: asyncio.Future[None] | None = None
+        self._waiting: dict[asyncio.Future[None], None] = {}
+        """One future for each: whoever leaves takes its own along, however many others there are."""
 
     def beat(self, position: int) -> None:
         self._position = position
@@ -30,13 +31,17 @@ class Pulse:
             LeadershipLostError: this process leads no more: what happens next, another one knows.
         """
         while self._position <= position and not self._over:
-            if self._next is None:
-                self._next = asyncio.get_running_loop().create_future()
-            await asyncio.shield(self._next)
+            waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiting[waiting] = None
+            try:
+                await waiting
+            finally:
+                self._waiting.pop(waiting, None)
         if self._over:
             raise LeadershipLostError
 
     def _wake(self) -> None:
-        waiting, self._next = self._next, None
-        if waiting is not None:
-            waiting.set_result(None)
+        for waiting in self._waiting:
+            if not waiting.done():
+                waiting.set_result(None)
+        self._waiting.clear()

@@ -11,12 +11,14 @@ import msgspec
 from casque.clock import Clock, Random, yield_once
 from casque.codec.archive import HOUR_MS, hour_of
 from casque.codec.staged import (
+    ADMITTED_BYTES_MAX,
     PART_BYTES_MAX,
     PART_JOBS_MAX,
     StagedJobs,
     checked,
     decode_columns,
     encode_staged,
+    expanded_bytes,
     staged_hour,
     staged_key,
     staged_part,
@@ -122,6 +124,7 @@ class Staging:
                     f"{part.key} was staged more than {AGE_MAX_MS // HOUR_MS} hours ago, by the hour in its name, and "
                     "may soon be deleted; nothing was admitted. Stage its jobs again"
                 )
+        expanded = 0
         for start in range(0, len(parts), AT_ONCE):
             some = parts[start : start + AT_ONCE]
             reads = await asyncio.gather(*map(self._get, some))
@@ -129,6 +132,12 @@ class Staging:
                 jobs = _columns(part, read)
                 await yield_once()
                 _check(part, jobs)
+                expanded += expanded_bytes(jobs)
+                if expanded > ADMITTED_BYTES_MAX:
+                    raise InvalidInputError(
+                        f"{part.key}: with the parts before it, its jobs are more than {ADMITTED_BYTES_MAX:,} bytes, "
+                        "each row counted by itself; nothing was admitted. Make several batches"
+                    )
                 await yield_once()
                 yield jobs
 

@@ -39,12 +39,19 @@ class Ticker:
     def __init__(self) -> None:
         self._unreadable: set[tuple[str, str]] = set()
         """Expressions and zones that this process does not understand: another one may."""
+        self._silent: set[str] = set()
+        """Schedules whose ticks this process cannot carry out."""
 
     def next_ms(self, state: State) -> int | None:
         """When the next tick is due on the wall clock; None if there is none."""
-        if not self._unreadable:
+        if not self._unreadable and not self._silent:
             return state.next_tick_ms()
         return min((one.next_ms for one in state.schedules.values() if self._is_awake(one)), default=None)
+
+    def silence(self, name: str) -> None:
+        """A tick of this schedule failed unexpectedly: leave its ticks to other processes."""
+        self._silent.add(name)
+        log.error("the schedule %s does not tick here: a tick of it failed unexpectedly", name)
 
     def due(self, state: State, now_ms: int) -> list[Tick]:
         """What there is to do about ticks that have come."""
@@ -59,7 +66,9 @@ class Ticker:
         ]
 
     def _is_awake(self, schedule: Schedule) -> bool:
-        return not schedule.paused and (schedule.spec.cron, schedule.spec.tz) not in self._unreadable
+        if schedule.paused or schedule.name in self._silent:
+            return False
+        return (schedule.spec.cron, schedule.spec.tz) not in self._unreadable
 
     def _ticks(self, schedule: Schedule, now_ms: int) -> list[Tick]:
         spec = schedule.spec

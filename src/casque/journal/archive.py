@@ -20,6 +20,7 @@ from casque.codec.archive import (
     hour_of,
     parse_key,
 )
+from casque.codec.blobs import is_blob
 from casque.errors import CorruptQueueError, StorageError
 from casque.journal.patience import Patience
 from casque.journal.tries import Tries
@@ -151,7 +152,8 @@ async def write_range(
             await yield_once()
         await _create(store, patience, archive_key(hour, range_), b"".join(pieces))
     # Their large payloads go with them, but for what is dead: that stays in the queue, and may be given fresh attempts.
-    blobs = [one.job.spec.blob for one in over if one.job.spec.blob is not None and one.state is not JobState.DEAD]
+    named = [one.job.spec.blob for one in over if one.state is not JobState.DEAD]
+    blobs = [key for key in named if key is not None and is_blob(key)]
     for start in range(0, len(blobs), DELETED_AT_ONCE):
         await asyncio.gather(*map(store.delete, blobs[start : start + DELETED_AT_ONCE]))
 

@@ -14,7 +14,7 @@ from casque.journal.log import LogJournal
 from casque.journal.port import Appended, Batch, Journal, Refreshed, Sighting, Work
 from casque.settings import QueueSettings
 from casque.state import State
-from casque.storage.port import Store, Stored
+from casque.storage.port import Store, Stored, locate
 
 OPENINGS_MAX = 3
 
@@ -61,7 +61,7 @@ class ChosenJournal:
                 )
         layout = self._layout
         if isinstance(read, Stored):
-            head = check_single(read_layout(KEY, read.body))
+            head = check_single(read_layout(KEY, read.body, locate(self._store, KEY)))
             if self._seen is not None:
                 # Whoever starts again after a failure goes on with this very queue, or not at all.
                 check_layout(head, self._seen.layout)

@@ -32,10 +32,10 @@ from casque.errors import (
     CASConflictError,
     CorruptQueueError,
     InvalidInputError,
-    QueueLedError,
     RingError,
     StorageError,
 )
+from casque.journal.discovery import refusal
 from casque.journal.leftovers import find_fences, sweep
 from casque.journal.log import LogJournal
 from casque.journal.log.reader import Reader
@@ -45,7 +45,7 @@ from casque.journal.port import Batch
 from casque.journal.tries import Tries
 from casque.settings import QueueSettings
 from casque.state import Limits, State
-from casque.storage.port import Store, Stored, Won
+from casque.storage.port import Store, Stored, Won, locate
 from casque.types import Finished
 
 Say = Callable[[str], None]
@@ -100,7 +100,7 @@ class Converter:
         if layout not in (LOG, DOCUMENT):
             raise InvalidInputError(f"layout must be {LOG} or {DOCUMENT}, not {layout!r}")
         found = await self._read()
-        now = read_layout(KEY, found.body).layout
+        now = read_layout(KEY, found.body, locate(self._store, KEY)).layout
         if now == layout:
             return await self._tidy_only(layout, found)
         if now == DOCUMENT:
@@ -159,7 +159,7 @@ class Converter:
     async def _to_document(self, found: Stored) -> Converted:
         head = decode_head(KEY, found.body)
         if head.mode is Mode.LED and head.owner is not None:
-            raise QueueLedError(head.owner.address)
+            raise await refusal(self._store, head.owner)
         self._say("reading the log")
         journal = LogJournal(self._store, settings=self._settings, clock=self._clock, rng=self._rng, limits=LIMITS)
         state = await self._patience().insist(journal.load)

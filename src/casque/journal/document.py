@@ -19,13 +19,13 @@ from casque.codec.head import KEY, Owner, check_layout, check_same_queue, gone, 
 from casque.errors import (
     CorruptQueueError,
     LeadershipLostError,
-    QueueLedError,
     StorageError,
     StoreAccessError,
     UnknownOutcomeError,
     UnsafeStoreError,
 )
 from casque.journal.archive import ArchivePace, ArchiveRetention, write_range
+from casque.journal.discovery import refusal
 from casque.journal.patience import Patience
 from casque.journal.port import Appended, Batch, Conflict, Landed, Refreshed, Sighting, Work
 from casque.journal.sweeper import Sweeper
@@ -187,7 +187,7 @@ class DocumentJournal:
         """
         leader = self._codec.leadership.owner
         if self._mine is None and leader is not None:
-            raise QueueLedError(leader.address)
+            raise await refusal(self._store, leader)
         began_ms = self._clock.monotonic_ms()
         if self._mine is not None:
             self._codec.leadership = msgspec.structs.replace(self._mine, heartbeat_ms=batch.at_ms)
@@ -283,6 +283,7 @@ class DocumentJournal:
             version=state.position + 1,
             writers=writers,
             writers_forgotten=forgotten,
+            requests_over=state.requests_over(batch.forgets),
             archived=archived,
             archiving=archiving,
         )
@@ -292,7 +293,7 @@ class DocumentJournal:
                 case Won(etag=etag):
                     self._etag = etag
                     self._queue_id = self._codec.queue_id
-                    state.commit(writer=batch.writer, batch=batch.number, at_ms=batch.at_ms)
+                    state.commit(writer=batch.writer, batch=batch.number, at_ms=batch.at_ms, forgets=batch.forgets)
                     state.writers_forgotten = max(state.writers_forgotten, self._codec.dropped)
                     self._codec.dropped = 0
                     self._marked(state, archived, archiving)

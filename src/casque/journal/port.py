@@ -47,6 +47,8 @@ class Batch(msgspec.Struct, frozen=True):
     writer: str
     number: int
     at_ms: int
+    forgets: str | None = None
+    """The last request id that is forgotten with it."""
 
 
 class Sighting(msgspec.Struct, frozen=True):

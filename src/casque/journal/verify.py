@@ -33,7 +33,7 @@ from casque.journal.walk import LIMITS, Walk, flaw
 from casque.settings import QueueSettings
 from casque.state import Limits, State
 from casque.storage.below import StoreBelow
-from casque.storage.port import Store, Stored
+from casque.storage.port import Store, Stored, locate
 
 Progress = Callable[[str, int, int], None]
 
@@ -92,7 +92,7 @@ class Verifier:
                     KEY, f"is missing although there is {key}: it was deleted. Restore it from a backup"
                 )
             raise InvalidInputError(f"there is no queue here: {KEY} is missing")
-        match read_layout(KEY, read.body).layout:
+        match read_layout(KEY, read.body, locate(self._store, KEY)).layout:
             case "document":
                 return await self._document(read.body)
             case "log":

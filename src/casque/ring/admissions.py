@@ -22,7 +22,7 @@ from casque.codec.head import UNREADABLE
 from casque.codec.staged import STAGED, StagedJobs, staged_hour
 from casque.engine.blobs import Blobs
 from casque.engine.staging import Staging
-from casque.errors import CorruptQueueError
+from casque.errors import CasqueError, CorruptQueueError
 from casque.journal.patience import Patience
 from casque.journal.sweeper import AGE_MS
 from casque.journal.tries import Tries
@@ -31,6 +31,8 @@ from casque.storage.port import Outcome, Read, Store, Stored, Won
 from casque.types import JobRecord, JobSpec, JobState, StagedPart
 
 ADMISSIONS = "admissions/"
+SHARE_BYTES_MAX = 9
+"""Of a whole number, and of the length of a list, in MessagePack."""
 SWEEP_MS = 6 * 3600 * 1000
 """Between looks for what nobody will admit any more."""
 NOWHERE = -1
@@ -136,7 +138,7 @@ class Books:
         read = await self._get(batch.assigned)
         if not isinstance(read, Stored):
             raise CorruptQueueError(batch.assigned, "a batch that was begun names it, and it is gone. Restore it")
-        return msgspec.msgpack.decode(zlib.decompress(read.body), type=list[list[int]])
+        return _shares(batch, read.body)
 
     async def columns(self, parts: tuple[StagedPart, ...], *, begun: bool = False) -> list[StagedJobs]:
         """The jobs of staged parts. Of a batch that was begun they are kept, however old they are."""
@@ -156,7 +158,7 @@ class Books:
         specs = [JobSpec(jobs.ids[row], "", b"", blob=jobs.blobs[row], blob_bytes=sizes[row]) for row in large]
         found = await self._blobs.fetch([JobRecord(spec, 0, 0, JobState.READY, 0) for spec in specs])
         for row, record in zip(large, found, strict=True):
-            if isinstance(record, CorruptQueueError):
+            if isinstance(record, CasqueError):
                 raise record
             payloads[row] = record.spec.payload
         return msgspec.structs.replace(jobs, payloads=payloads, blobs=None, blob_bytes=0)
@@ -197,6 +199,23 @@ class Books:
 
     def _patience(self) -> Patience:
         return Patience(self._settings, self._clock, self._rng)
+
+
+def _shares(batch: Batch, body: bytes) -> list[list[int]]:
+    """The share of each row. A few bytes can be made to unpack into any number: no more than the rows need are."""
+    rows = [part.jobs for part in batch.parts]
+    most = sum(rows) * SHARE_BYTES_MAX + len(rows) * SHARE_BYTES_MAX + SHARE_BYTES_MAX
+    unpacking = zlib.decompressobj()
+    try:
+        unpacked = unpacking.decompress(body, most)
+        if not unpacking.eof:
+            raise CorruptQueueError(batch.assigned, "it unpacks to more than the batch has rows, or is cut. Restore it")
+        assigned = msgspec.msgpack.decode(unpacked, type=list[list[int]])
+    except (zlib.error, msgspec.DecodeError) as error:
+        raise CorruptQueueError(batch.assigned, f"these are no shares of rows ({error}). Restore it") from error
+    if [len(shares) for shares in assigned] != rows:
+        raise CorruptQueueError(batch.assigned, "it is not about the rows of its batch. Restore it")
+    return assigned
 
 
 def _hash(source: str) -> str:

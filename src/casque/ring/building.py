@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Any, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 import msgspec
 
@@ -19,6 +19,7 @@ from casque.errors import (
     QueueLedError,
     UnknownOutcomeError,
 )
+from casque.ring.forgetting import Forgetting
 from casque.ring.root import Root
 from casque.ring.shards import OwnShard, Shard
 from casque.state import State
@@ -31,9 +32,6 @@ Rules: TypeAlias = tuple[Gates, dict[str, ZoneRules]]
 Reader: TypeAlias = Callable[[int], Awaitable[State]]
 """Reads a shard as it is stored, beside whoever leads it."""
 
-SETTLED_MS = 15 * 60 * 1000
-"""So long an older size is kept after the last zone has left the shards that only it finds: a request that is repeated
-may have been carried out there."""
 COPIES_MAX = 20
 """How often gates and rules may change while they are copied to a shard."""
 AT_ONCE = 32
@@ -65,6 +63,7 @@ class Builder:
         self._led = led
         self._clock = clock
         self._rng = rng
+        self._forgetting = Forgetting(root, clock=clock)
 
     async def create(self, shards: int) -> bool:
         """Make a ring where nothing is; whether this call made it. One that begins and does not end leaves shards that
@@ -133,27 +132,24 @@ class Builder:
         return head
 
     async def tidy(self) -> RingHead:
-        """Forget older sizes, if no shard has held anything for a while that is where only they would look for it. The
-        first call that finds nothing there notes it, and one that comes later forgets."""
+        """Note it if no shard holds anything that is where only older sizes would look for it. They are forgotten by a
+        process that has the ring open for a quarter of an hour after that, or by this builder, if it is there for so
+        long."""
         head = await self._root.read()
-        if len(head.sizes) == 1:
-            return head
-        if head.cleared_at is msgspec.UNSET:
+        if len(head.sizes) > 1 and head.cleared_at is msgspec.UNSET:
             if any(await self._each(range(head.walked), lambda shard: self._misplaced(shard, head))):
                 return head
-            found_at = self._clock.wall_ms()
-            return await self._change_of(head, cleared_at=found_at)
-        # What was true then is true for as long as the ring is this one.
-        if self._clock.wall_ms() - head.cleared_at < SETTLED_MS:
-            return head
-        return await self._change_of(head, sizes=(head.size,), cleared_at=msgspec.UNSET)
+            # What is true now is true for as long as the ring is this one.
+            head = await self._note_clear(head)
+        return await self._forgetting.forget(head) if self._forgetting.is_time(head) else head
 
-    async def _change_of(self, seen: RingHead, **changes: Any) -> RingHead:
-        """Unless somebody has resized or tidied it since."""
+    async def _note_clear(self, seen: RingHead) -> RingHead:
+        """Unless somebody has resized it since, or was faster."""
+        found_at = self._clock.wall_ms()
 
         def changed(now: RingHead) -> RingHead | None:
-            same = (now.generation, now.sizes, now.cleared_at) == (seen.generation, seen.sizes, seen.cleared_at)
-            return msgspec.structs.replace(now, **changes) if same else None
+            same = (now.generation, now.sizes, now.cleared_at) == (seen.generation, seen.sizes, msgspec.UNSET)
+            return msgspec.structs.replace(now, cleared_at=found_at) if same else None
 
         return await self._root.change(changed)
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import cast
 
+from casque.codec.ring import RingHead
 from casque.engine.blobs import Blobs
 from casque.engine.embedded import EmbeddedService
 from casque.engine.history import History
 from casque.engine.operation import Executor
 from casque.engine.staging import Staging
+from casque.errors import InvalidInputError
 from casque.service import Known, Place
 from casque.settings import QueueSettings
 from casque.state import AdoptRing, RingView, SetGate, SetZone, State
@@ -28,11 +30,25 @@ class LocalShard(EmbeddedService):
         *,
         blobs: Blobs | None = None,
         staging: Staging | None = None,
+        root: Callable[[], Awaitable[RingHead]] | None = None,
     ) -> None:
+        """`root` reads the ring's: where others say which ring it is, they are not simply believed."""
         super().__init__(executor, settings, history, blobs=blobs, staging=staging)
         self._token = token
+        self._root = root
 
     async def adopt(self, generation: int, size: int) -> int:
+        if self._root is not None:
+            known = cast("RingView | None", await self._executor.look(lambda state, _now_ms: state.ring))
+            if known is None or generation > known.generation:
+                # A shard never goes back to an older ring: one that does not exist would lock it for ever.
+                head = await self._root()
+                if generation > head.generation or (generation == head.generation and size != head.size):
+                    raise InvalidInputError(
+                        f"there is no ring of generation {generation} and size {size}: the root is of generation "
+                        f"{head.generation} and size {head.size}"
+                    )
+                generation, size = head.generation, head.size
         ring = cast(RingView, await self._executor.execute(AdoptRing(generation, size, self._token)))
         return ring.generation
 

@@ -10,9 +10,9 @@ import asyncio
 
 from casque.clock import Clock, Random, new_id, new_nonce
 from casque.codec.member import FOLDER, Member, decode_member, encode_member, member_key
-from casque.errors import CasqueError, StorageError
+from casque.errors import CasqueError, QueueCopiedError, StorageError
 from casque.settings import BrokerSettings, milliseconds
-from casque.storage.port import Missing, Store, Stored, Won
+from casque.storage.port import Missing, Store, Stored, Won, place_of
 from casque.telemetry import logger
 
 log = logger("ring")
@@ -59,6 +59,7 @@ class Members:
         self._rng = rng
         self._etag: str | None = None
         self._beats = 0
+        self._place: str | None = None
         self._seen: dict[str, _Seen] = {}
 
     # --- Oneself ---
@@ -71,8 +72,17 @@ class Members:
         """
         self._beats += 1
         key = member_key(self.id)
-        nonce = new_nonce(self._rng)
-        body = encode_member(Member(id=self.id, address=self._address, beats=self._beats, nonce=nonce, leads=leads))
+        if self._place is None:
+            self._place = await place_of(self._store, make=True)
+        member = Member(
+            id=self.id,
+            address=self._address,
+            beats=self._beats,
+            nonce=new_nonce(self._rng),
+            place=self._place,
+            leads=leads,
+        )
+        body = encode_member(member)
         for _ in range(2):
             if self._etag is None:
                 outcome = await self._store.create(key, body)
@@ -101,6 +111,8 @@ class Members:
             StorageError: the store did not answer.
         """
         now_ms = self._clock.monotonic_ms()
+        if self._place is None:
+            self._place = await place_of(self._store)
         keys = [key async for key in self._store.list(FOLDER) if key != member_key(self.id)]
         found = await asyncio.gather(*map(self._read, keys))
         before, self._seen = self._seen, {seen.member.id: seen for seen in found if seen is not None}
@@ -138,12 +150,16 @@ class Members:
 
     def alive(self) -> dict[str, Member]:
         """Those that have shown a sign of life within a lease. This one is not among them."""
-        return {name: seen.member for name, seen in self._seen.items() if seen.silent_ms < self._lease_ms}
+        return {name: seen.member for name, seen in self._seen.items() if not self._is_silent(seen)}
 
     def is_gone(self, member_id: str) -> bool:
         """Whether it is there, and has not changed for a lease. One whose object is missing may be about to leave."""
         seen = self._seen.get(member_id)
-        return seen is not None and seen.silent_ms >= self._lease_ms
+        return seen is not None and self._is_silent(seen)
+
+    def _is_silent(self, seen: _Seen) -> bool:
+        # One that was copied with the ring lives elsewhere, and never here.
+        return seen.silent_ms >= self._lease_ms or not _is_at(seen.member, self._place)
 
     def has_twin(self) -> bool:
         """Whether another broker lives under this one's address. One that died there is ordinary: it was this one."""
@@ -151,8 +167,20 @@ class Members:
 
 
 async def addresses(store: Store) -> list[str]:
-    """Where brokers of a ring may be found: some of them may be dead. Raises StorageError."""
-    keys = [key async for key in store.list(FOLDER)]
-    reads = await asyncio.gather(*map(store.get, keys))
-    found = [decode_member(read.body) for read in reads if isinstance(read, Stored)]
-    return sorted({member.address for member in found if member is not None})
+    """Where brokers of a ring may be found: some of them may be dead.
+
+    Raises:
+        StorageError: the store did not answer.
+        QueueCopiedError: all of them are brokers of the original of this copy.
+    """
+    reads = await asyncio.gather(*[store.get(key) async for key in store.list(FOLDER)])
+    found = [member for read in reads if isinstance(read, Stored) and (member := decode_member(read.body)) is not None]
+    place = await place_of(store)
+    here = [member for member in found if _is_at(member, place)]
+    if found and not here:
+        raise QueueCopiedError(found[0].address)
+    return sorted({member.address for member in here})
+
+
+def _is_at(member: Member, place: str | None) -> bool:
+    return member.place is None or place in (None, member.place)

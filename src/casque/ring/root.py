@@ -11,7 +11,7 @@ from casque.errors import CASConflictError, InvalidInputError, QueueReplacedErro
 from casque.journal.patience import Patience
 from casque.journal.tries import Tries
 from casque.settings import QueueSettings
-from casque.storage.port import Store, Stored, Unchanged, Won
+from casque.storage.port import Store, Stored, Unchanged, Won, locate
 
 CHANGES_MAX = 20
 
@@ -41,7 +41,7 @@ class Root:
             return known[0]
         if not isinstance(read, Stored):
             raise gone() if known else InvalidInputError(f"there is no ring here: {KEY} is missing")
-        layout = read_layout(KEY, read.body).layout
+        layout = read_layout(KEY, read.body, locate(self.store, KEY)).layout
         if layout != RING:
             if known:
                 raise QueueReplacedError(f"a queue in the layout {layout!r}")

@@ -459,7 +459,8 @@ class RingService:
             raise
 
     async def _holder(self, job_id: str, token: int | None, request_id: str | None) -> tuple[Shard, int | None]:
-        """The shard that a token is of; without one, whichever has the job, or else remembers the request.
+        """The shard that a token is of; without one, the shard that remembers the request, or else has the job: another
+        job may have its id by now.
 
         Raises:
             JobNotFoundError: none has it.
@@ -476,10 +477,10 @@ class RingService:
             shards = await self._shards.every()
             known = list(zip(shards, await self._shards.known(shards, [job_id], request_id), strict=True))
             for shard, knows in known:
-                if knows.jobs:
+                if knows.request:
                     return shard, None
             for shard, knows in known:
-                if knows.request:
+                if knows.jobs:
                     return shard, None
             if not await self._has_grown(len(shards)):
                 raise JobNotFoundError(job_id)

@@ -13,6 +13,7 @@ from casque.codec.head import KEY
 from casque.codec.ring import RingHead, shard_prefix
 from casque.engine.operation import Executor
 from casque.errors import CasqueError, CorruptQueueError, QueueClosedError, UnknownOutcomeError
+from casque.ring.forgetting import Forgetting
 from casque.ring.numbers import inner
 from casque.ring.root import Root
 from casque.service import Known, ShardService
@@ -125,6 +126,7 @@ class Shards:
         self._root = root
         self._opener = opener
         self._clock = clock
+        self._forgetting = Forgetting(root, clock=clock)
         self._head: RingHead | None = None
         self._looked_ms = 0
         self._opening: dict[int, asyncio.Task[Shard]] = {}
@@ -154,8 +156,14 @@ class Shards:
     # --- The ring ---
 
     async def refresh(self) -> RingHead:
-        """Look at the root."""
+        """Look at the root, and have older sizes forgotten if this process has seen for long enough that nothing needs
+        them."""
         head = await self._root.read()
+        if self._forgetting.is_time(head):
+            try:
+                head = await self._forgetting.forget(head)
+            except CasqueError as error:
+                log.warning("older sizes of the ring could not be forgotten, trying again: %s", error)
         self._looked_ms = self._clock.monotonic_ms()
         old = self._head
         if old is None or head.version > old.version:

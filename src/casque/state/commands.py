@@ -258,6 +258,11 @@ class Tick(msgspec.Struct, frozen=True, gc=False):
     """Which tick the job is for, if several had passed; otherwise `tick_ms`."""
 
 
+Repeatable: TypeAlias = (
+    Enqueue | Dequeue | Ack | Nack | Settle | Cancel | Retry | Purge | RequeueStale | SetGate | SetZone | LeaseZone
+)
+"""What can have a request id."""
+
 Command: TypeAlias = (
     Enqueue
     | Admit

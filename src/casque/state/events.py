@@ -207,7 +207,9 @@ class Remembered(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="re
     """The answer to a request id: what was asked, the jobs it concerned with their tokens, or a count."""
 
     request_id: str
+    """With the caller's name before it, if it came through a broker with tokens."""
     verb: str
+    """And a fingerprint of what was asked, after a space."""
     jobs: tuple[tuple[str, int], ...] = ()
     count: int = 0
 

@@ -30,18 +30,26 @@ FEW = 16
 LEVELS_MAX = 1_024
 SWEPT = 64
 FIFO_PRIORITY = 0
+BOARDS_FEW = 16
+"""Up to this many boards are looked through one by one; beyond that, heaps say which is next."""
+
+First: TypeAlias = tuple[Key, str]
+"""The order of a zone's first job on a board, and the board."""
 
 
 class Line:
     """The waiting jobs of one zone and one entrypoint, or those of no zone: then it stands for their lane."""
 
-    __slots__ = ("records", "turn")
+    __slots__ = ("listed", "records", "turn")
 
     def __init__(self, lane: Lane | None = None) -> None:
         self.records: list[JobRecord] | Lane = [] if lane is None else lane
         """The next one last."""
         self.turn: Turn | None = None
         """How it is listed, if it is."""
+        self.listed: JobRecord | None = None
+        """The record that the turn was made for. A number would not do: a batch that is undone gives its enqueue
+        numbers back, and another job of the same millisecond gets one of them, maybe with another priority."""
 
     def push(self, record: JobRecord, jobs: dict[str, JobRecord], stamps: Iterator[int]) -> None:
         records = self.records
@@ -213,7 +221,15 @@ class FairIndex:
         """When a zone with a rate may have its next job."""
         self._timers: list[tuple[float, str]] = []
         self._timed: set[str] = set()
+        self._promoted_to = 0
         self._levels_max = LEVELS_MAX
+        self._spread: dict[str, dict[str, None]] | None = None
+        """On which boards each zone has a line. None until there are many boards, and somebody asks."""
+        self._tops: list[tuple[Turn, str]] | None = None
+        """The boards by the turn that is next on each: of every board with a turn at least one entry that is not later
+        than it. None until there are many boards, and somebody takes from any."""
+        self._firsts: dict[str, list[First]] = {}
+        """The same of zones that have jobs on many boards, by the order of their first jobs."""
 
     @property
     def idle(self) -> bool:
@@ -237,14 +253,19 @@ class FairIndex:
                 self._vests_at(board, zone, line, record.due_ms)
             line.push(record, self._jobs, self._stamps)
             self._came(board, zone, line, record)
+            self._is_first(board, zone, line, record)
             return
         # The first of its zone, as most are where there are many zones: without asking what is known.
         line = board.lines[zone] = Line()
         line.records = [record]
+        if self._spread is not None:
+            self._spread.setdefault(zone, {})[board.name] = None
+            self._is_first(board, zone, line, record)
         self._one_more()
         priority = record.spec.priority
         level = self._levels.get(priority) or self._level(priority)
         line.turn = priority, level.start_of(zone), record.due_ms, record.sequence, zone
+        line.listed = record
         self._enter(board, line.turn)
         if self._peeked:
             self._enter_vest(board, (record.due_ms, zone))
@@ -254,8 +275,9 @@ class FairIndex:
         board = self._board(name)
         line = board.lines.get(NO_ZONE)
         if line is None or line.records is not lane:
-            line = board.lines[NO_ZONE] = Line(lane)
+            line = self._add(board, NO_ZONE, Line(lane))
         self._came(board, NO_ZONE, line, record)
+        self._is_first(board, NO_ZONE, line, record)
 
     def forget(self, record: JobRecord) -> None:
         """A due job of a zone left without a turn."""
@@ -282,14 +304,14 @@ class FairIndex:
         """A job of a zone is at work, or by -1 no longer."""
         zone = record.spec.zone
         assert zone is not None
+        # Counted by its zone's limit in any case: a zone that runs empty may come back as one of the other kind.
+        if (running := self.running.get(zone)) is not None:
+            self.running[zone] = running + by
         if record.spec.fifo and (fifo := self.fifos.get(zone)) is not None:
             fifo.running += by
             self._list_fifo(zone, fifo)
-            return
-        if (running := self.running.get(zone)) is not None:
-            self.running[zone] = running + by
-            if by < 0 and zone in self._parked:
-                self.unpark(zone)
+        elif by < 0 and running is not None and zone in self._parked:
+            self.unpark(zone)
 
     def limit(self, zones: Collection[str]) -> None:
         """Their rules have changed: count their leases if those are limited now, and look whether they may go on."""
@@ -316,6 +338,14 @@ class FairIndex:
     def promote(self, now_ms: int) -> None:
         """Zones whose rate lets them go on come back."""
         timers = self._timers
+        if now_ms < self._promoted_to:
+            # The clock was set back: what was worked out before may be far ahead of it.
+            back = [zone for _, zone in timers]
+            timers.clear()
+            self._timed.clear()
+            for zone in back:
+                self.unpark(zone)
+        self._promoted_to = now_ms
         while timers and timers[0][0] <= now_ms:
             zone = heappop(timers)[1]
             self._timed.discard(zone)
@@ -343,6 +373,8 @@ class FairIndex:
         self.boards.clear()
         self._levels.clear()
         self._parked.clear()
+        self._spread = self._tops = None
+        self._firsts.clear()
 
     # --- Whose turn it is ---
 
@@ -353,34 +385,42 @@ class FairIndex:
         zones are leased, and the caller is who has them."""
         boards = self._boards(entrypoints)
         if zones is not None:
-            while (found := self._best_named(boards, zones, now_ms, holds=holds)) is not None:
-                yield self._take(*found)
+            yield from self._claims_of(boards, zones, now_ms, holds=holds)
             return
         if len(boards) == 1:
-            board = boards[0]
+            [board] = boards.values()
             while (turn := self._top(board, now_ms)) is not None:
                 yield self._take(board, board.lines[turn[4]], turn)
             return
-        tops = [(turn, n) for n, board in enumerate(boards) if (turn := self._top(board, now_ms)) is not None]
-        heapify(tops)
-        while tops:
-            listed, n = tops[0]
-            board = boards[n]
-            turn = self._top(board, now_ms)
-            if turn is not None and turn == listed:
-                yield self._take(*self._first_of(boards, turn))
-                turn = self._top(board, now_ms)
+        # What is known of all boards is kept from call to call; of some, it is for this call.
+        firsts = self._firsts if entrypoints is None else {}
+        tops = self._tops_of(boards, of_all=entrypoints is None)
+        while (turn := self._next_top(boards, tops, now_ms)) is not None:
+            yield self._take(*self._first_of(boards, turn, firsts))
+
+    def _claims_of(
+        self, boards: dict[str, Board], zones: tuple[str, ...], now_ms: int, *, holds: bool
+    ) -> Iterator[JobRecord]:
+        """The jobs of these zones. Turns only become later while jobs are taken, so that one that is out of date shows
+        when it surfaces."""
+        firsts: dict[str, list[First]] = {}
+        turns = [turn for zone in zones if (turn := self._named(boards, zone, now_ms, firsts, holds=holds)) is not None]
+        heapify(turns)
+        while turns:
+            turn = self._named(boards, turns[0][4], now_ms, firsts, holds=holds)
             if turn is None:
-                heappop(tops)
+                heappop(turns)
+            elif turn != turns[0]:
+                heapreplace(turns, turn)
             else:
-                heapreplace(tops, (turn, n))
+                yield self._take(*self._first_of(boards, turn, firsts))
 
     def take_many(self, entrypoints: Iterable[str] | None, most: int, now_ms: int) -> list[JobRecord] | None:
         """The same, many at once, if nothing depends on what becomes of each: no rules, no FIFO zones and one board.
         None if something does."""
         if self.rules or self.fifos or len(boards := self._boards(entrypoints)) != 1:
             return None
-        board = boards[0]
+        [board] = boards.values()
         found: dict[str, JobRecord] = {}  # an undone batch lists again what may be listed still
         while len(found) < most and (turn := self._top(board, now_ms)) is not None:
             record = self._take(board, board.lines[turn[4]], turn)
@@ -392,8 +432,11 @@ class FairIndex:
     ) -> bool:
         boards = self._boards(entrypoints)
         if zones is not None:
-            return self._best_named(boards, zones, now_ms, holds=holds) is not None
-        return any(self._top(board, now_ms) is not None for board in boards)
+            firsts: dict[str, list[First]] = {}
+            return any(self._named(boards, zone, now_ms, firsts, holds=holds) is not None for zone in zones)
+        if entrypoints is not None or len(boards) <= BOARDS_FEW:
+            return any(self._top(board, now_ms) is not None for board in boards.values())
+        return self._next_top(boards, self._tops_of(boards, of_all=True), now_ms) is not None
 
     # --- Who has waited longest ---
 
@@ -406,28 +449,29 @@ class FairIndex:
         if names is not None:
             vests = [vest for zone in names for vest in self._vests_of(boards, zone, now_ms)[:1]]
             return sorted(vests)[:limit]
+        listed = list(boards.values())
         if not self._peeked:
             self._peeked = True
             for board in self.boards.values():
                 self._vest_all(board)
         found: dict[str, int] = {}
-        passed: list[dict[str, Vest]] = [{} for _ in boards]
+        passed: list[dict[str, Vest]] = [{} for _ in listed]
         tops = [
             (vest, n)
-            for n, board in enumerate(boards)
+            for n, board in enumerate(listed)
             if (vest := self._top_vest(board, passed[n], now_ms)) is not None
         ]
         heapify(tops)
         while tops and len(found) < limit:
             (vesting_ms, zone), n = tops[0]
             found.setdefault(zone, vesting_ms)  # its first entrypoint tells
-            passed[n][zone] = heappop(boards[n].vests)
-            following = self._top_vest(boards[n], passed[n], now_ms)
+            passed[n][zone] = heappop(listed[n].vests)
+            following = self._top_vest(listed[n], passed[n], now_ms)
             if following is None:
                 heappop(tops)
             else:
                 heapreplace(tops, (following, n))
-        for board, some in zip(boards, passed, strict=True):
+        for board, some in zip(listed, passed, strict=True):
             for vest in some.values():
                 heappush(board.vests, vest)
         return [(vesting_ms, zone) for zone, vesting_ms in found.items()]
@@ -436,10 +480,10 @@ class FairIndex:
         """Whether nobody has leased it and no rule holds it back."""
         return not (self._curbed and self._waits(zone, now_ms))
 
-    def _vests_of(self, boards: list[Board], zone: str, now_ms: int) -> list[Vest]:
+    def _vests_of(self, boards: dict[str, Board], zone: str, now_ms: int) -> list[Vest]:
         if not self.may_be_had(zone, now_ms):
             return []
-        lines = [line for board in boards if (line := board.lines.get(zone)) is not None]
+        lines = [board.lines[zone] for board in self._boards_of(zone, boards)]
         return sorted((vesting_ms, zone) for line in lines if (vesting_ms := line.vesting_ms(self._jobs)) is not None)
 
     def _top_vest(self, board: Board, passed: dict[str, Vest], now_ms: int) -> Vest | None:
@@ -485,9 +529,74 @@ class FairIndex:
                 vests.append((vesting_ms, zone))
         heapify(vests)
 
-    def _boards(self, entrypoints: Iterable[str] | None) -> list[Board]:
-        names = self.boards if entrypoints is None else entrypoints
-        return [board for name in names if (board := self.boards.get(name)) is not None]
+    def _boards(self, entrypoints: Iterable[str] | None) -> dict[str, Board]:
+        if entrypoints is None:
+            return self.boards
+        return {name: board for name in entrypoints if (board := self.boards.get(name)) is not None}
+
+    def _boards_of(self, zone: str, boards: dict[str, Board]) -> list[Board]:
+        """Those of them on which the zone has a line."""
+        if len(boards) <= BOARDS_FEW:
+            return [board for board in boards.values() if zone in board.lines]
+        if self._spread is None:
+            self._spread = {}
+            for board in self.boards.values():
+                for one in board.lines:
+                    self._spread.setdefault(one, {})[board.name] = None
+        return [boards[name] for name in self._spread.get(zone, ()) if name in boards]
+
+    def _add(self, board: Board, zone: str, line: Line) -> Line:
+        board.lines[zone] = line
+        if self._spread is not None:
+            self._spread.setdefault(zone, {})[board.name] = None
+        return line
+
+    def _remove(self, board: Board, zone: str) -> Line:
+        if self._spread is not None and (names := self._spread.get(zone)) is not None:
+            names.pop(board.name, None)
+            if not names:
+                del self._spread[zone]
+                self._firsts.pop(zone, None)
+        return board.lines.pop(zone)
+
+    # --- Many boards ---
+
+    def _tops_of(self, boards: dict[str, Board], *, of_all: bool) -> list[tuple[Turn, str]]:
+        if of_all and self._tops is not None and len(self._tops) <= 2 * len(boards) + SWEPT:
+            return self._tops
+        # What is out of date in a heap of turns is never later than what is true.
+        tops = [(board.heap[0], name) for name, board in boards.items() if board.heap]
+        heapify(tops)
+        if of_all and len(boards) > BOARDS_FEW:
+            self._tops = tops
+        return tops
+
+    def _next_top(self, boards: dict[str, Board], tops: list[tuple[Turn, str]], now_ms: int) -> Turn | None:
+        """The turn that is next on any board, left in place."""
+        while tops:
+            listed, name = tops[0]
+            board = boards.get(name)
+            turn = None if board is None else self._top(board, now_ms)
+            if turn is None:
+                heappop(tops)
+            elif turn != listed:
+                heapreplace(tops, (turn, name))
+            else:
+                return turn
+        return None
+
+    def _is_top(self, board: Board, turn: Turn) -> None:
+        """It was listed just now: if it is the next one there, who looks at all boards has to know."""
+        if self._tops is not None and board.heap[0] is turn:
+            heappush(self._tops, (turn, board.name))
+
+    def _is_first(self, board: Board, zone: str, line: Line, record: JobRecord) -> None:
+        """A job came: if it is the first of its zone there, who looks at all boards of the zone has to know."""
+        if not self._firsts or (firsts := self._firsts.get(zone)) is None or line.head(self._jobs) is not record:
+            return
+        heappush(firsts, (_order(line, record), board.name))
+        if len(firsts) > 2 * len(self.boards) + SWEPT:
+            del self._firsts[zone]
 
     def _top(self, board: Board, now_ms: int) -> Turn | None:
         """The turn that is next here, left in place."""
@@ -509,53 +618,73 @@ class FairIndex:
                 heappop(heap)
                 self._drop(board, zone)
                 continue
-            level = self._levels[turn[0]]
-            if turn[3] == head.sequence and turn[2] == head.due_ms and turn[1] >= level.end_of(zone):
+            if line.listed is head and turn[1] >= self._level(turn[0]).end_of(zone):
                 return turn
-            line.turn = self._turn(line, head, zone, turn)
+            line.turn, line.listed = self._turn(line, head, zone, turn), head
             heapreplace(heap, line.turn)
+            if line.turn < turn:
+                self._is_top(board, line.turn)
         return None
 
-    def _first_of(self, boards: list[Board], turn: Turn) -> tuple[Board, Line, Turn]:
+    def _first_of(
+        self, boards: dict[str, Board], turn: Turn, firsts: dict[str, list[First]]
+    ) -> tuple[Board, Line, Turn]:
         """The zone whose turn it is may have jobs on several of these boards, of which the first is to be had."""
         _, start, _, _, zone = turn
-        first: tuple[Key, Board, Line] | None = None
-        for board in boards:
-            line = board.lines.get(zone)
-            head = line.head(self._jobs) if line is not None else None
-            if line is None or head is None:
-                continue
-            key = line.priority_of(head), head.due_ms, head.sequence
-            if first is None or key < first[0]:
-                first = key, board, line
+        first = self._first(boards, zone, firsts)
         assert first is not None
-        (priority, due_ms, sequence), board, line = first
-        return board, line, (priority, start, due_ms, sequence, zone)
+        (priority, due_ms, sequence), board = first
+        return board, board.lines[zone], (priority, start, due_ms, sequence, zone)
 
-    def _best_named(
-        self, boards: list[Board], zones: tuple[str, ...], now_ms: int, *, holds: bool
-    ) -> tuple[Board, Line, Turn] | None:
-        best: Turn | None = None
-        for zone in zones:
-            if self._curbed and self._waits(zone, now_ms, holds=holds):
-                continue
-            for board in boards:
-                line = board.lines.get(zone)
-                head = line.head(self._jobs) if line is not None else None
-                if line is None or head is None:
-                    continue
-                turn = self._turn(line, head, zone, line.turn)
-                if best is None or turn < best:
-                    best = turn
-        return None if best is None else self._first_of(boards, best)
+    def _first(self, boards: dict[str, Board], zone: str, firsts: dict[str, list[First]]) -> tuple[Key, Board] | None:
+        heap = firsts.get(zone)
+        if heap is None:
+            heap = []
+            for board in self._boards_of(zone, boards):
+                if (head := (line := board.lines[zone]).head(self._jobs)) is not None:
+                    heap.append((_order(line, head), board.name))
+            if len(heap) <= BOARDS_FEW:
+                if not heap:
+                    return None
+                order, name = min(heap)
+                return order, boards[name]
+            heapify(heap)
+            firsts[zone] = heap
+        while heap:
+            listed, name = heap[0]
+            found = boards[name].lines.get(zone)
+            head = None if found is None else found.head(self._jobs)
+            if found is None or head is None:
+                heappop(heap)
+            elif (order := _order(found, head)) != listed:
+                heapreplace(heap, (order, name))
+            else:
+                return order, boards[name]
+        return None
+
+    def _named(
+        self, boards: dict[str, Board], zone: str, now_ms: int, firsts: dict[str, list[First]], *, holds: bool
+    ) -> Turn | None:
+        """The next turn of this zone on these boards; of one that has jobs on many, that of its first job."""
+        if self._curbed and self._waits(zone, now_ms, holds=holds):
+            return None
+        on = self._boards_of(zone, boards) if zone not in firsts else []
+        if zone in firsts or len(on) > BOARDS_FEW:
+            first = self._first(boards, zone, firsts)
+            on = [] if first is None else [first[1]]
+        turns = [
+            self._turn(line, head, zone, line.turn)
+            for board in on
+            if (head := (line := board.lines[zone]).head(self._jobs)) is not None
+        ]
+        return min(turns, default=None)
 
     def _take(self, board: Board, line: Line, turn: Turn) -> JobRecord:
         """The first job of the line, which was looked at just now."""
         zone = turn[4]
         rules = self.rules.get(zone) if self.rules else None
         cost = 1.0 if rules is None else 1.0 / rules.weight
-        level = self._levels[turn[0]]
-        level.give(zone, turn[1], cost)
+        self._level(turn[0]).give(zone, turn[1], cost)
         if rules is not None and rules.per_second is not None:
             self._paced_ms[zone] = self._paced_ms.get(zone, 0.0) + 1000 / rules.per_second
         on_top = board.heap and board.heap[0] is line.turn
@@ -576,9 +705,11 @@ class FairIndex:
                 self._drop(board, zone)
             return record
         following = self._turn(line, head, zone, None)
-        line.turn = following
+        line.turn, line.listed = following, head
         if on_top:
             heapreplace(board.heap, following)
+            if following < turn:
+                self._is_top(board, following)
         else:
             self._enter(board, following)
         return record
@@ -592,10 +723,8 @@ class FairIndex:
             return False
         if rules.paused:
             return True
-        if rules.running_max is not None:
-            fifo = self.fifos.get(zone)
-            if (self.running.get(zone, 0) if fifo is None else fifo.running) >= rules.running_max:
-                return True
+        if rules.running_max is not None and self.running.get(zone, 0) >= rules.running_max:
+            return True
         if rules.per_second is not None:
             # A tenth of a second may be taken at once: callers come in batches.
             spare_ms = max(100.0, 1000 / rules.per_second)
@@ -619,7 +748,7 @@ class FairIndex:
             self.on = True
             for name, lane in self._lanes.items():
                 board = self._board(name)
-                line = board.lines[NO_ZONE] = Line(lane)
+                line = self._add(board, NO_ZONE, Line(lane))
                 self._list(board, NO_ZONE, line)
 
     def _board(self, name: str) -> Board:
@@ -639,7 +768,7 @@ class FairIndex:
     def _list(self, board: Board, zone: str, line: Line) -> None:
         head = line.head(self._jobs)
         if head is not None:
-            line.turn = self._turn(line, head, zone, line.turn)
+            line.turn, line.listed = self._turn(line, head, zone, line.turn), head
             self._enter(board, line.turn)
 
     def _enter(self, board: Board, turn: Turn) -> None:
@@ -647,6 +776,8 @@ class FairIndex:
         if len(board.heap) > 2 * len(board.lines) + 64:
             board.heap = [line.turn for line in board.lines.values() if line.turn is not None]
             heapify(board.heap)
+        if self._tops is not None:
+            self._is_top(board, turn)
 
     def _turn(self, line: Line, head: JobRecord, zone: str, before: Turn | None) -> Turn:
         """How this job of it is listed. One that was listed with the same priority keeps its start."""
@@ -674,7 +805,7 @@ class FairIndex:
         head = fifo.head(self._jobs)
         name = None if head is None else head.spec.entrypoint
         if fifo.board is not None and fifo.board != name:
-            del self.boards[fifo.board].lines[zone]
+            self._remove(self.boards[fifo.board], zone)
             self._zoned -= 1
             fifo.board = fifo.turn = None
         if name is None or head is None:
@@ -682,16 +813,15 @@ class FairIndex:
         board = self._board(name)
         if fifo.board is None:
             fifo.board = name
-            board.lines[zone] = fifo
+            self._add(board, zone, fifo)
             self._one_more()
-        turn = fifo.turn
-        if turn is None or (turn[2], turn[3]) != (head.due_ms, head.sequence):
+        if fifo.turn is None or fifo.listed is not head:
             self._list(board, zone, fifo)
             self._list_vest(board, zone, fifo)
 
     def _drop(self, board: Board, zone: str) -> None:
         """Nothing of it waits here any more."""
-        line = board.lines.pop(zone)
+        line = self._remove(board, zone)
         if isinstance(line, FifoLine):
             line.board = line.turn = None
         if zone != NO_ZONE:
@@ -700,3 +830,7 @@ class FairIndex:
                 parked.discard(board.name)
                 if not parked:
                     del self._parked[zone]
+
+
+def _order(line: Line, head: JobRecord) -> Key:
+    return line.priority_of(head), head.due_ms, head.sequence

@@ -7,7 +7,7 @@ functions. Applying an event replaces a job's frozen record and notes the old on
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby, islice
 from typing import Any
 
@@ -45,6 +45,7 @@ from casque.state.commands import (
     PauseSchedule,
     Purge,
     ReleaseZone,
+    Repeatable,
     RequeueStale,
     Retry,
     SetGate,
@@ -89,7 +90,9 @@ from casque.state.events import (
     ZoneReleased,
 )
 from casque.state.fair import FifoLine
+from casque.state.fingerprints import fingerprint
 from casque.state.ready import ReadyIndex
+from casque.state.request_ids import shown_id
 from casque.state.ring import Places, RingView
 from casque.types import (
     ALL_OPEN,
@@ -161,8 +164,7 @@ class Limits(msgspec.Struct, frozen=True):
     """Behind a broker every call has an id: at ten thousand calls a second this is what callers who ask again after a
     failover have time for."""
     requests_min: int = 256
-    """So many are kept whatever their age: a writer whose clock is far ahead must not make the queue forgetful."""
-    request_age_ms: int = 15 * 60 * 1000
+    """This many are kept whatever their age."""
     writers_max: int = 128
     sources_max: int = 4_096
     """Sources of admissions whose last batch is remembered. One that nobody has heard of for so many others begins
@@ -183,6 +185,7 @@ class Answered(msgspec.Struct, frozen=True, gc=False):
 
     at_ms: int
     verb: str
+    """What was asked, and a fingerprint of it after a space; a release that took none left it out."""
     jobs: tuple[tuple[str, int], ...] = ()
     count: int = 0
 
@@ -341,8 +344,11 @@ class State:
             self.carry_out(now_ms)
         return self._handlers[type(command)](command, now_ms)
 
-    def commit(self, *, writer: str, batch: int, at_ms: int) -> None:
-        """The batch has landed: it is part of history now."""
+    def commit(self, *, writer: str, batch: int, at_ms: int, forgets: str | None = None) -> None:
+        """The batch has landed: it is part of history now.
+
+        `forgets`: the request of this id and those before it are old, as the writer knows by its monotonic clock.
+        """
         if self._admitting is not None:
             for _ in self.carrying_out(at_ms):
                 pass
@@ -359,7 +365,7 @@ class State:
         self._saved = None
         self.writers_forgotten = self._with_writer(self.writers, writer, batch, self.position)
         if self.requests:
-            self._trim_requests(at_ms)
+            self._trim_requests(forgets)
         self.check()
 
     def rollback(self) -> None:
@@ -428,7 +434,9 @@ class State:
         self._undo.clear()
         self.events = []
 
-    def replay(self, events: Iterable[Event], *, writer: str, batch: int, at_ms: int) -> None:
+    def replay(
+        self, events: Iterable[Event], *, writer: str, batch: int, at_ms: int, forgets: str | None = None
+    ) -> None:
         """Apply somebody's commit."""
         assert not self.events, "roll the batch back before applying another writer's commit"
         left = iter(events)
@@ -436,7 +444,7 @@ class State:
             self._appliers[type(event)](event, at_ms)
             if type(event) is Admitted:
                 self._apply_added_all(_added(left, event), at_ms)
-        self.commit(writer=writer, batch=batch, at_ms=at_ms)
+        self.commit(writer=writer, batch=batch, at_ms=at_ms, forgets=forgets)
 
     def fence(self) -> None:
         """Somebody took the lead here: a commit without events."""
@@ -445,12 +453,11 @@ class State:
 
     def shed(self, archived: int) -> None:
         """What was over up to this position is in the archive: nobody needs it here."""
-        if archived <= self.archived:
-            return
-        self.archived = archived
+        self.archived = max(self.archived, archived)
         finished = self.finished
-        if finished and finished[0].position <= archived:
-            del finished[: bisect_right(finished, archived, key=position_of)]
+        # Looked at also if the mark is where it was: what was replayed since may lie below it.
+        if finished and finished[0].position <= self.archived:
+            del finished[: bisect_right(finished, self.archived, key=position_of)]
 
     def unname(self, floor: int) -> None:
         """Nobody replays commits up to here any more, so nobody needs what they name."""
@@ -512,6 +519,17 @@ class State:
             zones = zone_lease[:1]
         through = self._let_through(entrypoints) if self.gates else entrypoints
         return self._ready.has_due(through, zones, now_ms, holds=zone_lease is not None)
+
+    def due_among(self, entrypoints: Mapping[str, object], now_ms: int) -> list[str]:
+        """Those of them that `has_due` may be true of: it need not be asked about the others. As fast as the smaller
+        of two: these, and the entrypoints that have jobs due."""
+        self._ready.promote(now_ms)
+        return self._ready.due_among(entrypoints)
+
+    def due_zones_among(self, zones: Mapping[str, object], now_ms: int) -> list[str]:
+        """The same of zones."""
+        self._ready.promote(now_ms)
+        return self._ready.due_zones_among(zones)
 
     def peek(
         self, entrypoints: tuple[str, ...] | None, names: frozenset[str] | None, limit: int, now_ms: int
@@ -623,6 +641,25 @@ class State:
         self.counters = counters
         self.position = position
 
+    def reindex(self) -> None:
+        """Build whatever is derived from the jobs anew: for a batch that was undone after it had failed half way, so
+        that the indexes cannot be trusted. Takes as long as there are jobs."""
+        assert not self.events, "roll the batch back first"
+        records, rules, leases = list(self.jobs.values()), self.rules, list(self.zone_leases.values())
+        counters, position = self.counters, self.position
+        for derived in (self.jobs, self.dead, self.keys, self.zone_jobs):
+            derived.clear()
+        self.running = self.waiting = self.position = 0
+        self._next_tick = None
+        self._in_order = True
+        self._ready = ReadyIndex(self.jobs)
+        self.places = Places(self.zone_jobs, self._ready.fair.leased)
+        self.restore(records, counters, position)
+        self.set_rules(rules)
+        self.set_zone_leases(leases)
+        self.join(self.ring)
+        self.check()
+
     def join(self, ring: RingView | None) -> None:
         """The same for the ring that it belongs to."""
         self.ring = ring
@@ -649,7 +686,7 @@ class State:
             else [self._add(spec, now_ms) for spec in c.specs]
         )
         if c.request_id is not None:
-            self._remember(c.request_id, "enqueue", now_ms, jobs=tuple([(job.spec.id, 0) for job in added]))
+            self._remember(c, "enqueue", now_ms, jobs=tuple([(job.spec.id, 0) for job in added]))
         return added
 
     def _check_new(self, specs: tuple[JobSpec, ...]) -> None:
@@ -791,7 +828,9 @@ class State:
 
     def _enqueued_before(self, c: Enqueue, seen: Answered, now_ms: int) -> tuple[JobRecord, ...]:
         if len(c.specs) != len(seen.jobs):
-            raise InvalidInputError(f"request_id {c.request_id!r} was used before, to enqueue {len(seen.jobs)} jobs")
+            raise InvalidInputError(
+                f"request_id {shown_id(c.request_id)!r} was used before, to enqueue {len(seen.jobs)} jobs"
+            )
         # A job that has been finished since is shown as it was asked for: the caller needs its id.
         return tuple(
             self.jobs.get(job_id) or JobRecord(_asked(spec, job_id), 0, seen.at_ms, READY, now_ms)
@@ -839,7 +878,7 @@ class State:
             claimed.append(self._claim(job, event, now_ms))
         if c.request_id is not None and claimed:
             # An empty answer is not remembered: it changed nothing, and asking again may find something.
-            self._remember(c.request_id, "dequeue", now_ms, jobs=tuple([(j.spec.id, j.token) for j in claimed]))
+            self._remember(c, "dequeue", now_ms, jobs=tuple([(j.spec.id, j.token) for j in claimed]))
         return claimed
 
     def _ack(self, c: Ack, now_ms: int) -> None:
@@ -850,7 +889,7 @@ class State:
         self.events.append(event)
         self._apply_acked(event, now_ms)
         if c.request_id is not None:
-            self._remember(c.request_id, "ack", now_ms)
+            self._remember(c, "ack", now_ms)
 
     def _nack(self, c: Nack, now_ms: int) -> JobRecord | None:
         if self._answered(c, "nack") is not None:
@@ -860,7 +899,7 @@ class State:
             return job  # it waits already, as the caller wishes
         self._happen(self._failure(job, c.error, c.delay_ms, c.backoff, now_ms), now_ms)
         if c.request_id is not None:
-            self._remember(c.request_id, "nack", now_ms)
+            self._remember(c, "nack", now_ms)
         return self.jobs[c.job_id]
 
     def _failure(
@@ -885,7 +924,7 @@ class State:
             answers = self._settle_each(c.outcomes, now_ms)
         # Also what was told by another call before, and needed nothing done: whoever asks again is to hear the same.
         if c.request_id is not None and (len(self.events) > before or None in answers):
-            self._remember(c.request_id, "settle", now_ms, jobs=_fates(answers), count=len(answers))
+            self._remember(c, "settle", now_ms, jobs=_fates(answers), count=len(answers))
         return answers
 
     def _all_done(self, outcomes: Sequence[Outcome]) -> list[JobRecord] | None:
@@ -1000,7 +1039,7 @@ class State:
             raise JobStateError(c.job_id, "dead", "waiting or running")
         self._happen(Cancelled(c.job_id), now_ms)
         if c.request_id is not None:
-            self._remember(c.request_id, "cancel", now_ms)
+            self._remember(c, "cancel", now_ms)
 
     def _retry(self, c: Retry, now_ms: int) -> JobRecord | None:
         if self._answered(c, "retry") is not None:
@@ -1012,7 +1051,7 @@ class State:
             raise DuplicateKeyError(job.spec.key, holder)
         self._happen(Revived(c.job_id, now_ms), now_ms)
         if c.request_id is not None:
-            self._remember(c.request_id, "retry", now_ms)
+            self._remember(c, "retry", now_ms)
         return self.jobs[c.job_id]
 
     def _purge(self, c: Purge, now_ms: int) -> int:
@@ -1023,7 +1062,7 @@ class State:
             self._happen(Purged(job_id), now_ms)
         # A ring asks all its shards: which of them had nothing to purge has to stay so when it asks again.
         if c.request_id is not None and (doomed or self.ring is not None):
-            self._remember(c.request_id, "purge", now_ms, count=len(doomed))
+            self._remember(c, "purge", now_ms, count=len(doomed))
         return len(doomed)
 
     def _set_gate(self, c: SetGate, now_ms: int) -> None:
@@ -1036,7 +1075,7 @@ class State:
             raise InvalidInputError(f"{self.limits.gates_max} entrypoints are paused or draining already: resume some")
         self._happen(Gated(c.gate, c.entrypoint), now_ms)
         if c.request_id is not None:
-            self._remember(c.request_id, "gate", now_ms)
+            self._remember(c, "gate", now_ms)
 
     def _set_zone(self, c: SetZone, now_ms: int) -> None:
         if self._answered(c, "zone") is not None or self.rules.get(c.zone, PLAIN_RULES) == c.rules:
@@ -1047,7 +1086,7 @@ class State:
             raise InvalidInputError(f"{self.limits.zones_max} zones have rules of their own already: reset some")
         self._happen(Zoned(c.zone, c.rules), now_ms)
         if c.request_id is not None:
-            self._remember(c.request_id, "zone", now_ms)
+            self._remember(c, "zone", now_ms)
 
     def _lease_zone(self, c: LeaseZone, now_ms: int) -> ZoneLease | None:
         held = self.zone_leases.get(c.zone)
@@ -1060,7 +1099,7 @@ class State:
         event = ZoneLeased(c.zone, self.counters.tokens + 1, c.lease_ms, c.worker)
         self._happen(event, now_ms)
         if c.request_id is not None:
-            self._remember(c.request_id, "lease_zone", now_ms, jobs=((c.zone, event.token),))
+            self._remember(c, "lease_zone", now_ms, jobs=((c.zone, event.token),))
         return self.zone_leases[c.zone]
 
     def _beat_zone(self, c: BeatZone, now_ms: int) -> ZoneLease:
@@ -1126,7 +1165,7 @@ class State:
             self._end_lease(job, now_ms)
         # As with purge: which shards of a ring had none has to stay so when it is asked again.
         if c.request_id is not None and (stale or self.ring is not None):
-            self._remember(c.request_id, "requeue", now_ms, count=len(stale))
+            self._remember(c, "requeue", now_ms, count=len(stale))
         return len(stale)
 
     def _watch(self, c: Watch, now_ms: int) -> int:
@@ -1215,6 +1254,10 @@ class State:
             return False
         tick_ms = c.tick_ms if c.at_ms is None else c.at_ms
         job, added = c.job, False
+        if job is not None and job.zone in self.zone_jobs and self.is_fifo(job.zone) is not job.fifo:
+            # The zone was emptied and used in the other way since the schedule was set. Jobs of both kinds in one zone
+            # would stand in each other's way for good, and a tick is not left out: the zone decides.
+            job = msgspec.structs.replace(job, fifo=not job.fifo)
         # Its id tells the tick: one that is there is this very job, of a schedule that was dropped and set again. And
         # with a unique key there is none while the one before it is unfinished. Nor while nothing may be added.
         free = job is not None and job.id not in self.jobs and (job.key is None or job.key not in self.keys)
@@ -1254,31 +1297,36 @@ class State:
 
     def _answered(
         self,
-        c: Enqueue
-        | Dequeue
-        | Ack
-        | Nack
-        | Settle
-        | Cancel
-        | Retry
-        | Purge
-        | SetGate
-        | SetZone
-        | LeaseZone
-        | RequeueStale,
+        c: Repeatable,
         verb: str,
     ) -> Answered | None:
         """What this very request was answered before, if it was."""
         if c.request_id is None or (seen := self.requests.get(c.request_id)) is None:
             return None
-        if seen.verb != verb:
-            raise InvalidInputError(f"request_id {c.request_id!r} was used before, to {seen.verb} and not to {verb}")
+        before, _, what = seen.verb.partition(" ")
+        if before != verb:
+            raise InvalidInputError(
+                f"request_id {shown_id(c.request_id)!r} was used before, to {before} and not to {verb}; "
+                "use another id for another request"
+            )
+        if what and what != fingerprint(c):
+            raise InvalidInputError(
+                f"request_id {shown_id(c.request_id)!r} was used before, to {verb} something else; repeat the request "
+                "as it was, or use another id"
+            )
         return seen
 
     def _remember(
-        self, request_id: str, verb: str, now_ms: int, *, jobs: tuple[tuple[str, int], ...] = (), count: int = 0
+        self,
+        c: Repeatable,
+        verb: str,
+        now_ms: int,
+        *,
+        jobs: tuple[tuple[str, int], ...] = (),
+        count: int = 0,
     ) -> None:
-        self._happen(Remembered(request_id, verb, jobs, count), now_ms)
+        assert c.request_id is not None
+        self._happen(Remembered(c.request_id, f"{verb} {fingerprint(c)}", jobs, count), now_ms)
 
     # --- Appliers: no checks, no choices ---
 
@@ -1738,16 +1786,19 @@ class State:
         writers[writer] = batch
         return max(self.writers_forgotten, forgotten_before(position, writers)) if full else self.writers_forgotten
 
-    def _trim_requests(self, at_ms: int) -> None:
-        surplus = len(self.requests) - self.limits.requests_max
-        oldest_ms = at_ms - self.limits.request_age_ms
-        old: list[str] = []
-        for request_id, answered in self.requests.items():
-            kept = len(self.requests) - len(old)
-            if len(old) >= surplus and (answered.at_ms >= oldest_ms or kept <= self.limits.requests_min):
-                break
-            old.append(request_id)
-        for request_id in old:
+    def requests_over(self, forgets: str | None) -> int:
+        """How many requests a commit drops, the oldest first: by count, and by what its writer says. Never by the times
+        that writers wrote: one clock that is far ahead, on the machine that takes over, would make the queue forget
+        what its callers are about to ask again."""
+        requests = self.requests
+        over = max(len(requests) - self.limits.requests_max, 0)
+        if forgets is None or forgets not in requests:
+            return over
+        old = 1 + next(n for n, request_id in enumerate(requests) if request_id == forgets)
+        return max(over, min(old, len(requests) - self.limits.requests_min))
+
+    def _trim_requests(self, forgets: str | None) -> None:
+        for request_id in list(islice(self.requests, self.requests_over(forgets))):
             del self.requests[request_id]
 
 
@@ -1864,7 +1915,7 @@ def _fates(answers: list[CasqueError | None]) -> tuple[tuple[str, int], ...]:
 
 def _settled_before(c: Settle, seen: Answered) -> list[CasqueError | None]:
     if len(c.outcomes) != seen.count:
-        raise InvalidInputError(f"request_id {c.request_id!r} was used before, to settle {seen.count} jobs")
+        raise InvalidInputError(f"request_id {shown_id(c.request_id)!r} was used before, to settle {seen.count} jobs")
     fates = [fate for fate, length in seen.jobs for _ in range(length)]
     return [
         None

@@ -5,7 +5,7 @@ A queue whose jobs have no zones never gets beyond the lanes; see `fair` for wha
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from heapq import heapify, heappop, heappush
 from itertools import count
 from math import ceil
@@ -86,6 +86,8 @@ class ReadyIndex:
     def promote(self, now_ms: int) -> None:
         """Jobs whose time has come join their lanes."""
         if now_ms <= self._promoted_to:
+            if now_ms < self._promoted_to:
+                self.fair.promote(now_ms)  # the clock was set back, and rates go by it
             return
         self._promoted_to = now_ms
         self.fair.promote(now_ms)
@@ -177,6 +179,21 @@ class ReadyIndex:
     def names(self) -> Iterable[str]:
         """The entrypoints of all jobs that are due, and maybe of some that were."""
         return {**self._lanes, **self.fair.boards}
+
+    def due_among(self, names: Mapping[str, object]) -> list[str]:
+        """Those of these entrypoints that jobs are due of, and maybe some more."""
+        lanes, boards = self._lanes, self.fair.boards
+        if len(names) <= len(lanes) + len(boards):
+            return [name for name in names if name in lanes or name in boards]
+        return [name for name in {**lanes, **boards} if name in names]
+
+    def due_zones_among(self, zones: Mapping[str, object]) -> list[str]:
+        """The same of zones."""
+        found: dict[str, None] = {}
+        for board in self.fair.boards.values():
+            fewer, more = (zones, board.lines) if len(zones) <= len(board.lines) else (board.lines, zones)
+            found |= {zone: None for zone in fewer if zone in more}
+        return list(found)
 
     def has_due(
         self,

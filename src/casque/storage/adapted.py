@@ -66,6 +66,9 @@ class SingleObjectStore:
         if wanted and not isinstance(await self.get(KEY), Missing):
             yield KEY
 
+    def locate(self, key: str) -> str:
+        return str(getattr(self._port, "location", key))
+
     async def close(self) -> None:
         """Nothing to let go of: the adapter belongs to whoever made it."""
 

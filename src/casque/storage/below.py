@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 
-from casque.storage.port import Outcome, Read, Store, Watched
+from casque.storage.port import Outcome, Read, Store, Watched, locate, place_of
 
 
 class StoreBelow:
@@ -39,6 +39,13 @@ class StoreBelow:
         after = None if after is None else self._prefix + after
         async for key in self._store.list(self._prefix + prefix, after=after):
             yield key.removeprefix(self._prefix)
+
+    async def place(self, *, make: bool) -> str | None:
+        whole = await place_of(self._store, make=make)
+        return f"{whole}/{self._prefix}" if whole else whole
+
+    def locate(self, key: str) -> str:
+        return locate(self._store, self._prefix + key)
 
     async def close(self) -> None:
         """The store belongs to whoever opened it."""

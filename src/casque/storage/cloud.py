@@ -88,6 +88,13 @@ class CloudStore:
         self._clients: tuple[int, _Clients] | None = None
         self._bucket_was_seen = False
 
+    def locate(self, key: str) -> str:
+        return f"{self._scheme}://{self._bucket}/{self._path(key)}"
+
+    async def place(self, *, make: bool) -> str:  # noqa: ARG002
+        # Not the endpoint: the same server has other names inside and outside of its network.
+        return f"{self._scheme}://{self._bucket}/{self._prefix}"
+
     async def get(self, key: str, *, unless: str | None = None) -> Read:
         clients, path = self._use(), self._path(key)
         try:

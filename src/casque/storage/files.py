@@ -9,7 +9,7 @@ steps came before it decides what the caller may conclude.
 """
 
 # Paths are joined once and stay text: pathlib costs more than the calls it wraps.
-# ruff: noqa: PTH104, PTH108, PTH110, PTH116
+# ruff: noqa: PTH104, PTH108, PTH110, PTH116, PTH120
 
 from __future__ import annotations
 
@@ -262,6 +262,36 @@ def make(promised: Future[Temp], directory: str, mode: int) -> None:
 def _discard(made: Future[Temp]) -> None:
     if made.exception() is None:
         made.result().discard()
+
+
+def read_mark(path: str) -> str | None:
+    """The id in this file, if the file is the one that it was written to and no copy."""
+    try:
+        fd = open_regular(path)
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        return None
+    try:
+        words = os.pread(fd, 256, 0).decode("ascii", "replace").split()
+        status = os.fstat(fd)
+    finally:
+        os.close(fd)
+    match words:
+        case [mark, device, inode] if (device, inode) == (str(status.st_dev), str(status.st_ino)):
+            return mark
+    return None
+
+
+def write_mark(path: str, mode: int) -> str:
+    """Put a new id there, in a new file."""
+    directory = os.path.dirname(path)
+    mark = new_nonce(system_random())
+    with Temp(directory, mode) as temp:
+        status = os.fstat(temp.fd)
+        temp.write(f"{mark} {status.st_dev} {status.st_ino}\n".encode())
+        temp.rename_to(path)
+        sync_directory(directory)
+        temp.settle()
+    return mark
 
 
 def read_all(fd: int) -> bytes:

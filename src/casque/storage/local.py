@@ -49,12 +49,14 @@ from casque.storage.files import (
     open_regular,
     read_all,
     read_from_memory,
+    read_mark,
     remove_stale,
     settle,
     sync_directory,
     walk,
+    write_mark,
 )
-from casque.storage.port import LOST, MISSING, UNCHANGED, Outcome, Read, Stored, Unknown, Won
+from casque.storage.port import LOST, MISSING, UNCHANGED, UNMARKED, Outcome, Read, Stored, Unknown, Won
 
 _LOCKS = 64
 _THREADS = 8
@@ -137,6 +139,13 @@ class LocalStore:
         return inotify.watch(
             self._path(folder), lambda name: None if name.startswith(HIDDEN) else appeared(f"{folder}/{name}")
         )
+
+    async def place(self, *, make: bool) -> str:
+        parts = self._own_parts()
+        return await self._run(parts, lambda: self._place(parts, make))
+
+    def locate(self, key: str) -> str:
+        return f"{self._root}/{key}"
 
     async def close(self) -> None:
         """Let go of threads and descriptors; writes under way end by themselves. A later call starts anew."""
@@ -323,6 +332,21 @@ class LocalStore:
             return None
         parts.held.hold(path, file, etag)
         return etag
+
+    # --- The mark of the place ---
+
+    def _place(self, parts: _Parts, make: bool) -> str:
+        """A random id in a hidden file that also says which file it is: no copy of it is the same file."""
+        path = f"{self._root}/{HIDDEN}/place"
+        try:
+            found = read_mark(path)
+            if found is not None or not make:
+                return found or UNMARKED
+            self._prepare(parts, str(self._root))
+            with locked(self._lock_file(parts, path), parts.modes.file):
+                return read_mark(path) or write_mark(path, parts.modes.file)
+        except OSError as error:
+            raise _failed("read" if not make else "write", f"{HIDDEN}/place", error) from error
 
     # --- Paths, locks and threads ---
 

@@ -9,6 +9,8 @@ from typing import ClassVar
 
 from casque.storage.port import LOST, MISSING, UNCHANGED, Outcome, Read, Stored, Won
 
+_marks = itertools.count(1)
+
 
 class MemoryStore:
     """A store that lives and dies with the process. Safe to share between threads and event loops.
@@ -29,12 +31,16 @@ class MemoryStore:
         self._objects: dict[str, Stored] = {}
         self._versions = itertools.count(1)
         self._lock = threading.Lock()
+        self._mark = f"memory-{next(_marks)}"
 
     @classmethod
     def named(cls, name: str) -> MemoryStore:
         """The one store of this name in this process: what `memory://name` opens."""
         # setdefault is atomic, so two threads that ask at once get the same store.
         return cls._named.setdefault(name, cls())
+
+    async def place(self, *, make: bool) -> str:  # noqa: ARG002
+        return self._mark
 
     async def get(self, key: str, *, unless: str | None = None) -> Read:
         stored = self._objects.get(key)

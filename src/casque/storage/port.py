@@ -97,6 +97,25 @@ class Store(Protocol):
     async def close(self) -> None: ...
 
 
+UNMARKED = ""
+
+
+async def place_of(store: Store, *, make: bool = False) -> str | None:
+    """What tells this place from every copy of it: the same for all who open it, and another one for a copy.
+
+    `make`: give the place a mark if it needs one and has none, or has one that was copied from elsewhere; without it
+    such a place is `UNMARKED`. None if the store cannot tell.
+    """
+    marked = getattr(store, "place", None)
+    return None if marked is None else await marked(make=make)
+
+
+def locate(store: Store, key: str) -> str:
+    """Where an object is, for people: its path or URL if the store can say so, else its key."""
+    named = getattr(store, "locate", None)
+    return key if named is None else str(named(key))
+
+
 @runtime_checkable
 class Watched(Protocol):
     """What some stores can do besides: tell of new objects as they appear, so that nobody has to ask all the time."""

@@ -96,6 +96,8 @@ class LocalFileSystemStorage:
         check_key(real.name)
         self._store = LocalStore(real.parent)
         self._name = real.name
+        self.location = str(real)
+        """Where the object is, for people."""
 
     async def read(self) -> tuple[bytes, str | None]:
         found = await self._store.get(self._name)

@@ -21,11 +21,14 @@ from casque.errors import (
     CasqueError,
     InvalidInputError,
     JobNotFoundError,
+    LimitReachedError,
     NotAllowedError,
     NotAuthenticatedError,
     ScheduleNotFoundError,
 )
 from casque.service import ArchivedJob, EventKind, Lease, Outcome, QueueEvent, QueueService, Stats, check_outcome
+from casque.state.request_ids import scoped_id
+from casque.transport import tenants
 from casque.transport.access import TokenBook
 from casque.transport.scopes import ANYBODY, Principal, Scope
 from casque.types import (
@@ -78,8 +81,14 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     outcomes_per_settle: int = checks.BATCH_MAX
     leases_per_heartbeat: int = 10_000
     entrypoints_per_dequeue: int = 1_000
+    schedules_per_tenant: int = 100
+    """Of a token that is limited to zones: a queue has room for 1,000 in all."""
     wait_s: float = 300.0
     """How long a dequeue may wait for a first job; whoever wants to wait longer asks again."""
+    waits: int = 20_000
+    """Dequeues of one principal that wait at the same time, by whichever wire."""
+    followers: int = 1_000
+    """Readers of one principal that follow the events at the same time, by whichever wire."""
 
 
 DEFAULT_LIMITS = Limits()
@@ -96,31 +105,10 @@ def admit(book: TokenBook | None, limits: Limits = DEFAULT_LIMITS) -> Admit:
     return _Admission(book, limits)
 
 
-def admit_peers(book: TokenBook | None) -> Admit:
-    """The hook for other brokers of a ring: whoever may do everything is one. What they bring has passed a border."""
-
-    def admitted(authorization: str | None) -> Wrapper:
-        if book is None:
-            return _passed
-        principal = _as_peer(book.principal_for(authorization))
-
-        def current(service: QueueService) -> QueueService:
-            _as_peer(book.current(principal))
-            return service
-
-        return current
-
-    return admitted
-
-
-def _as_peer(principal: Principal) -> Principal:
-    if principal.limited or not principal.may(Scope.ADMIN):
-        raise NotAllowedError(Scope.ADMIN.value, "what brokers ask each other")
-    return principal
-
-
-def _passed(service: QueueService) -> QueueService:
-    return service
+def principal_of(wrapper: Wrapper) -> str | None:
+    """The id of the token that a wrapper was made for; None if nobody was asked for one."""
+    key: str | None = getattr(wrapper, "principal_key", None)
+    return key
 
 
 class _Admission:
@@ -147,14 +135,29 @@ class _Admitted:
         self._limits = limits
         self._book = book
         self._border: Border | None = None
+        self._under_way = UnderWay()
+
+    @property
+    def principal_key(self) -> str | None:
+        return self._principal.token
 
     def __call__(self, service: QueueService) -> QueueService:
         if self._book is not None:
             self._principal = self._book.current(self._principal)
         border = self._border
         if border is None or border.service is not service or border.principal is not self._principal:
-            border = self._border = Border(service, self._principal, self._limits, self._book)
+            border = self._border = Border(service, self._principal, self._limits, self._book, self._under_way)
         return border
+
+
+class UnderWay:
+    """What one principal has under way, by all wires and connections together."""
+
+    __slots__ = ("followers", "waits")
+
+    def __init__(self) -> None:
+        self.waits = 0
+        self.followers = 0
 
 
 class Border:
@@ -169,24 +172,35 @@ class Border:
         principal: Principal = ANYBODY,
         limits: Limits = DEFAULT_LIMITS,
         book: TokenBook | None = None,
+        under_way: UnderWay | None = None,
     ) -> None:
         self.service = service
         self.principal = principal
+        self._under_way = under_way or UnderWay()
         self._limits = limits
         self._book = book
         self._limited = principal.limited
+        self._scope = None if principal == ANYBODY else principal.name
+        self._tenant = principal.zones is not None
+        """Whether names that the caller chooses are those of its zones; see `tenants`."""
         self._may_produce = principal.may(Scope.PRODUCE)
         self._may_work = principal.may(Scope.WORK)
         self._may_read = principal.may(Scope.READ)
         self._may_admin = principal.may(Scope.ADMIN)
+
+    def _own_id(self, request_id: str | None) -> str | None:
+        """Request ids are their callers' own: others who say the same mean another request."""
+        if request_id is None:
+            return None
+        checks.name("request_id", request_id, checks.NAME_MAX)
+        return request_id if self._scope is None else scoped_id(self._scope, request_id)
 
     # --- produce ---
 
     async def enqueue(self, specs: Sequence[JobSpec], *, request_id: str | None = None) -> Sequence[JobRecord]:
         if not self._may_produce:
             raise NotAllowedError(Scope.PRODUCE.value, "enqueue")
-        if request_id is not None:
-            checks.name("request_id", request_id, checks.NAME_MAX)
+        request_id = self._own_id(request_id)
         self._check_specs(specs)
         if not self._limited:
             return await self.service.enqueue(specs, request_id=request_id)
@@ -196,6 +210,8 @@ class Border:
             if not self.principal.reaches_zone(spec.zone):
                 zone = "jobs without a zone" if spec.zone is None else f"the zone {spec.zone!r}"
                 raise _beyond(Scope.PRODUCE, "enqueue", zone)
+        if self._tenant:
+            specs = [tenants.scoped_spec(spec) for spec in specs]
         added = await self.service.enqueue(specs, request_id=request_id)
         return [self._own_or_as_asked(job, spec) for job, spec in zip(added, specs, strict=True)]
 
@@ -264,7 +280,7 @@ class Border:
         """Whoever names the key, or the request id, of a job that is none of theirs gets its id, as they must, but
         not what is in it."""
         if self._reaches(job):
-            return job
+            return self._shown(job)
         return JobRecord(msgspec.structs.replace(spec, id=job.spec.id), 0, job.created_ms, JobState.READY, job.due_ms)
 
     # --- work ---
@@ -294,8 +310,7 @@ class Border:
             checks.whole("lease_ms", lease_ms, 1, _SPAN_MS_MAX)
         if worker is not None:
             checks.name("worker", worker, checks.NAME_MAX)
-        if request_id is not None:
-            checks.name("request_id", request_id, checks.NAME_MAX)
+        request_id = self._own_id(request_id)
         checks.number("wait_s", wait_s, 0, limits.wait_s)
         if zones is not None:
             self._check_zones(zones)
@@ -307,21 +322,29 @@ class Border:
                 zones = self._own_zones("dequeue", zones)
             else:
                 self._own_zones("dequeue", (zone_lease.zone,))
-        claimed = await self.service.dequeue(
-            entrypoints=entrypoints,
-            limit=limit,
-            first=first,
-            lease_ms=lease_ms,
-            worker=worker,
-            wait_s=wait_s,
-            request_id=request_id,
-            zones=zones,
-            zone_lease=zone_lease,
-        )
+        if wait_s > 0:
+            if self._under_way.waits >= limits.waits:
+                raise LimitReachedError("dequeues that wait, of one token", limits.waits)
+            self._under_way.waits += 1
+        try:
+            claimed = await self.service.dequeue(
+                entrypoints=entrypoints,
+                limit=limit,
+                first=first,
+                lease_ms=lease_ms,
+                worker=worker,
+                wait_s=wait_s,
+                request_id=request_id,
+                zones=zones,
+                zone_lease=zone_lease,
+            )
+        finally:
+            if wait_s > 0:
+                self._under_way.waits -= 1
         if claimed and wait_s > 0 and self._book is not None:
             await self._take_back_if_revoked(self._book, claimed)
-        # Somebody else's request id would be answered with somebody else's claims.
-        return [job for job in claimed if self._reaches(job)] if self._limited else claimed
+        # A token may have been limited since it claimed these.
+        return [self._shown(job) for job in claimed if self._reaches(job)] if self._limited else claimed
 
     async def _take_back_if_revoked(self, book: TokenBook, claimed: list[JobRecord]) -> None:
         """A token may be taken back while its worker waits for a job."""
@@ -329,7 +352,7 @@ class Border:
             book.current(self.principal)
         except NotAuthenticatedError:
             for job in claimed:
-                with suppress(CasqueError):  # one that cannot go back does not keep the others
+                with suppress(CasqueError):  # then its lease runs out
                     await self.service.give_back(job.spec.id, token=job.token)
             raise
 
@@ -381,8 +404,7 @@ class Border:
         _check_lease(job_id, token)
         if result is not None:
             checks.blob("result", result, self._limits.result_bytes)
-        if request_id is not None:
-            checks.name("request_id", request_id, checks.NAME_MAX)
+        request_id = self._own_id(request_id)
         if self._limited:
             await self._check_own(job_id)
         await self.service.ack(job_id, token=token, result=result, request_id=request_id)
@@ -408,8 +430,7 @@ class Border:
             if type(error) is not str:
                 raise InvalidInputError(f"error must be a str, not {type(error).__name__}")
             error = checks.error_text(error)
-        if request_id is not None:
-            checks.name("request_id", request_id, checks.NAME_MAX)
+        request_id = self._own_id(request_id)
         if self._limited:
             await self._check_own(job_id)
         return self._own_or_none(
@@ -421,8 +442,7 @@ class Border:
     async def settle(self, outcomes: Sequence[Outcome], *, request_id: str | None = None) -> list[CasqueError | None]:
         if not self._may_work:
             raise NotAllowedError(Scope.WORK.value, "settle")
-        if request_id is not None:
-            checks.name("request_id", request_id, checks.NAME_MAX)
+        request_id = self._own_id(request_id)
         outcomes = self._checked_outcomes(outcomes)
         if not outcomes:
             return []
@@ -471,7 +491,7 @@ class Border:
         _check_lease(job_id, token)
         if self._limited:
             await self._check_own(job_id)
-        return await self.service.heartbeat(job_id, token=token)
+        return self._shown(await self.service.heartbeat(job_id, token=token))
 
     async def heartbeats(self, leases: Sequence[Lease]) -> list[JobRecord | CasqueError]:
         if not self._may_work:
@@ -491,7 +511,8 @@ class Border:
             return await self.service.heartbeats(leases)
         found = await asyncio.gather(*[self.service.find(lease.job_id) for lease in leases])
         own = [lease for lease, job in zip(leases, found, strict=True) if job is None or self._reaches(job)]
-        answers = iter(await self.service.heartbeats(own) if own else ())
+        beaten = await self.service.heartbeats(own) if own else []
+        answers = iter([self._shown(one) if isinstance(one, JobRecord) else one for one in beaten])
         return [
             next(answers) if job is None or self._reaches(job) else JobNotFoundError(lease.job_id)
             for lease, job in zip(leases, found, strict=True)
@@ -503,7 +524,10 @@ class Border:
         _check_job_id(job_id)
         checks.whole("token", token, 0)
         if self._limited:
-            await self._check_own(job_id)
+            try:
+                await self._check_own(job_id)
+            except JobNotFoundError:
+                return  # as for a job that is not there
         await self.service.give_back(job_id, token=token)
 
     async def peek_zones(
@@ -534,8 +558,7 @@ class Border:
             checks.whole("lease_ms", lease_ms, 1, _SPAN_MS_MAX)
         if worker is not None:
             checks.name("worker", worker, checks.NAME_MAX)
-        if request_id is not None:
-            checks.name("request_id", request_id, checks.NAME_MAX)
+        request_id = self._own_id(request_id)
         return await self.service.lease_zone(zone, lease_ms=lease_ms, worker=worker, request_id=request_id)
 
     async def heartbeat_zone(self, zone: str, *, token: int) -> ZoneLease:
@@ -560,11 +583,13 @@ class Border:
     # --- admin ---
 
     async def cancel(self, job_id: str, *, request_id: str | None = None) -> None:
-        await self._check_managed("cancel", job_id, request_id)
+        await self._check_managed("cancel", job_id)
+        request_id = self._own_id(request_id)
         await self.service.cancel(job_id, request_id=request_id)
 
     async def retry(self, job_id: str, *, request_id: str | None = None) -> JobRecord | None:
-        await self._check_managed("retry", job_id, request_id)
+        await self._check_managed("retry", job_id)
+        request_id = self._own_id(request_id)
         return self._own_or_none(await self.service.retry(job_id, request_id=request_id))
 
     async def purge(
@@ -574,7 +599,8 @@ class Border:
             raise NotAllowedError(Scope.ADMIN.value, "purge")
         if zone is not None:
             checks.zone(zone)
-        self._check_managed_all("purge", entrypoint, request_id, zone)
+        request_id = self._own_id(request_id)
+        self._check_managed_all("purge", entrypoint, zone)
         return await self.service.purge(entrypoint=entrypoint, request_id=request_id, zone=zone)
 
     async def requeue_stale(
@@ -590,14 +616,16 @@ class Border:
         checks.whole("older_ms", older_ms, 0, checks.LONGEST_S * 1000)
         if zone is not None:
             checks.zone(zone)
-        self._check_managed_all("requeue_stale", entrypoint, request_id, zone)
+        request_id = self._own_id(request_id)
+        self._check_managed_all("requeue_stale", entrypoint, zone)
         return await self.service.requeue_stale(older_ms, entrypoint=entrypoint, request_id=request_id, zone=zone)
 
     async def set_gate(self, gate: Gate, *, entrypoint: str | None = None, request_id: str | None = None) -> None:
         if not self._may_admin:
             raise NotAllowedError(Scope.ADMIN.value, "set_gate")
         checked = checks.gate(gate)
-        self._check_managed_all("set_gate", entrypoint, request_id)
+        request_id = self._own_id(request_id)
+        self._check_managed_all("set_gate", entrypoint)
         await self.service.set_gate(checked, entrypoint=entrypoint, request_id=request_id)
 
     async def set_zone(self, zone: str, rules: ZoneRules, *, request_id: str | None = None) -> None:
@@ -606,20 +634,15 @@ class Border:
             raise NotAllowedError(Scope.ADMIN.value, "set_zone")
         checks.zone(zone)
         checks.zone_rules(rules)
-        if request_id is not None:
-            checks.name("request_id", request_id, checks.NAME_MAX)
+        request_id = self._own_id(request_id)
         if self._limited:
             raise _beyond(Scope.ADMIN, "set_zone", "every entrypoint and every zone")
         await self.service.set_zone(zone, rules, request_id=request_id)
 
-    def _check_managed_all(
-        self, verb: str, entrypoint: str | None, request_id: str | None, zone: str | None = None
-    ) -> None:
+    def _check_managed_all(self, verb: str, entrypoint: str | None, zone: str | None = None) -> None:
         """That the caller may do this to all jobs of the entrypoint, of the zone, or to all there are."""
         if entrypoint is not None:
             checks.entrypoint(entrypoint)
-        if request_id is not None:
-            checks.name("request_id", request_id, checks.NAME_MAX)
         if self._limited:
             if (own := self.principal.zones) is not None and zone not in own:
                 raise _beyond(Scope.ADMIN, verb, "every zone" if zone is None else f"the zone {zone!r}")
@@ -648,29 +671,59 @@ class Border:
         if self._limited:
             if not self._reaches_spec(job):
                 raise _beyond(Scope.PRODUCE, "set_schedule", f"the entrypoint {job.entrypoint!r} and its zone")
-            await self._own_schedule(spec.name)
-        return await self.service.set_schedule(spec)
+            if self._tenant:
+                spec = await self._tenants_schedule(spec)
+            else:
+                await self._own_schedule(spec.name)
+        return self._shown_schedule(await self.service.set_schedule(spec))
+
+    async def _tenants_schedule(self, spec: ScheduleSpec) -> ScheduleSpec:
+        """As it is stored for this caller, who may have it already, also from before zones were put before names."""
+        own = [one for one in await self.service.schedules() if self._reaches_spec(one.spec.job)]
+        names = self._stored_names(spec.name)
+        known = next((one.name for one in own if one.name in names), None)
+        if known is None and len(own) >= self._limits.schedules_per_tenant:
+            raise InvalidInputError(
+                f"a token that is limited to zones may have {self._limits.schedules_per_tenant} schedules; drop some"
+            )
+        return tenants.scoped_schedule(spec, known)
+
+    def _stored_names(self, name: str) -> set[str]:
+        """What a schedule that this caller calls so may be called in the queue."""
+        return {name, *(tenants.prefix(zone) + name for zone in self.principal.zones or ())}
 
     async def schedules(self) -> list[Schedule]:
         if not self._may_read:
             raise NotAllowedError(Scope.READ.value, "schedules")
         found = await self.service.schedules()
-        return [one for one in found if self._reaches_spec(one.spec.job)] if self._limited else found
+        if not self._limited:
+            return found
+        return [self._shown_schedule(one) for one in found if self._reaches_spec(one.spec.job)]
 
     async def pause_schedule(self, name: str, *, paused: bool) -> Schedule:
-        await self._check_schedule("pause_schedule", name)
-        return await self.service.pause_schedule(name, paused=checks.flag("paused", paused))
+        name = await self._check_schedule("pause_schedule", name)
+        return self._shown_schedule(await self.service.pause_schedule(name, paused=checks.flag("paused", paused)))
 
     async def drop_schedule(self, name: str) -> None:
-        await self._check_schedule("drop_schedule", name)
-        await self.service.drop_schedule(name)
+        await self.service.drop_schedule(await self._check_schedule("drop_schedule", name))
 
-    async def _check_schedule(self, verb: str, name: str) -> None:
+    async def _check_schedule(self, verb: str, name: str) -> str:
+        """Its name in the queue."""
         if not self._may_admin:
             raise NotAllowedError(Scope.ADMIN.value, verb)
         checks.text("name", name, checks.KEY_MAX)
+        if self._tenant:
+            names = self._stored_names(name)
+            for schedule in await self.service.schedules():
+                if schedule.name in names and self._reaches_spec(schedule.spec.job):
+                    return schedule.name
+            raise ScheduleNotFoundError(name)
         if self._limited:
             await self._own_schedule(name)
+        return name
+
+    def _shown_schedule(self, schedule: Schedule) -> Schedule:
+        return tenants.shown_schedule(schedule) if self._tenant else schedule
 
     async def _own_schedule(self, name: str) -> None:
         """One of others is as good as not there, and cannot be taken from them."""
@@ -681,12 +734,10 @@ class Border:
     def _reaches_spec(self, spec: JobSpec) -> bool:
         return self.principal.reaches(spec.entrypoint, spec.zone)
 
-    async def _check_managed(self, verb: str, job_id: str, request_id: str | None) -> None:
+    async def _check_managed(self, verb: str, job_id: str) -> None:
         if not self._may_admin:
             raise NotAllowedError(Scope.ADMIN.value, verb)
         _check_job_id(job_id)
-        if request_id is not None:
-            checks.name("request_id", request_id, checks.NAME_MAX)
         if self._limited:
             await self._check_own(job_id)
 
@@ -738,7 +789,7 @@ class Border:
             entrypoint = exact[0] if exact is not None and len(exact) == 1 else None
         if limit is None:
             found = await self.service.jobs(states=states, entrypoint=entrypoint, after=after)
-            return [job for job in found if self._reaches(job)]
+            return [self._shown(job) for job in found if self._reaches(job)]
         return await self._own_page(states, entrypoint, limit, after)
 
     async def _own_page(
@@ -750,7 +801,7 @@ class Border:
         size = max(limit, _PAGE)
         while True:
             page = await self.service.jobs(states=states, entrypoint=entrypoint, limit=size, after=after)
-            found += [job for job in page if self._reaches(job)]
+            found += [self._shown(job) for job in page if self._reaches(job)]
             if len(page) < size or len(found) >= limit:
                 return found[:limit]
             after = page[-1].sequence
@@ -791,9 +842,24 @@ class Border:
             checks.whole("from_position", from_position, 0)
         checks.flag("follow", follow)
         if self._limited:
-            return self._own_events(from_position, follow=follow)
-        events = self.service.events(from_position=from_position, follow=follow)
-        return events if self._book is None else self._while_valid(events)
+            events = self._own_events(from_position, follow=follow)
+        else:
+            events = self.service.events(from_position=from_position, follow=follow)
+            if self._book is not None:
+                events = self._while_valid(events)
+        return self._counted(events) if follow else events
+
+    async def _counted(self, events: AsyncGenerator[QueueEvent]) -> AsyncGenerator[QueueEvent]:
+        """Readers that follow are counted from their first question to their end."""
+        async with aclosing(events):
+            if self._under_way.followers >= self._limits.followers:
+                raise LimitReachedError("readers that follow the events, of one token", self._limits.followers)
+            self._under_way.followers += 1
+            try:
+                async for event in events:
+                    yield event
+            finally:
+                self._under_way.followers -= 1
 
     async def _own_events(self, from_position: int | None, *, follow: bool) -> AsyncGenerator[QueueEvent]:
         """Most events name only a job, so whose it is has to be remembered: the jobs that are there now, and those that
@@ -803,14 +869,21 @@ class Border:
         # added unseen in between.
         start = (await self.service.stats()).position if from_position is None else from_position
         own = {job.spec.id for job in await self.jobs()}
-        shown_after = (await self.service.stats()).position if from_position is None else from_position
+        if from_position is None:
+            shown_after = (await self.service.stats()).position
+        else:
+            shown_after = from_position
+            # What is told of an id before the job was added that has it now is about another job, maybe of others.
+            async with aclosing(self.service.events(from_position=start, follow=False)) as past:
+                own -= {str(event.job_id) async for event in past if event.kind is EventKind.ADDED}
         events = self.service.events(from_position=start, follow=follow)
         async with aclosing(self._while_valid(events)) as valid:
             async for event in valid:
-                if event.kind is EventKind.ADDED and self._reaches_fields(event):
-                    own.add(str(event.job_id))
+                if event.kind is EventKind.ADDED:
+                    # An id may have been that of another job before.
+                    (own.add if self._reaches_fields(event) else own.discard)(str(event.job_id))
                 if event.job_id in own and event.position > shown_after:
-                    yield event
+                    yield self._shown_event(event)
                 if event.kind in _ENDS:
                     own.discard(str(event.job_id))
 
@@ -839,7 +912,10 @@ class Border:
         async with aclosing(self._while_valid(kept)) as valid:
             async for job in valid:
                 if self.principal.reaches(job.entrypoint, job.zone):
-                    yield job
+                    if self._tenant and job.key is not None and job.zone is not None:
+                        yield msgspec.structs.replace(job, key=tenants.shown_key(job.key, job.zone))
+                    else:
+                        yield job
 
     async def _while_valid(self, answers: AsyncGenerator[Any]) -> AsyncGenerator[Any]:
         """A token that is taken back ends what it began."""
@@ -872,7 +948,16 @@ class Border:
         return self.principal.reaches(event.fields["entrypoint"], event.fields.get("zone"))
 
     def _own_or_none(self, job: JobRecord | None) -> JobRecord | None:
-        return job if job is None or not self._limited or self._reaches(job) else None
+        return None if job is None or (self._limited and not self._reaches(job)) else self._shown(job)
+
+    def _shown(self, job: JobRecord) -> JobRecord:
+        return tenants.shown_job(job) if self._tenant else job
+
+    def _shown_event(self, event: QueueEvent) -> QueueEvent:
+        key, zone = event.fields.get("key"), event.fields.get("zone")
+        if not self._tenant or event.kind is not EventKind.ADDED or key is None or zone is None:
+            return event
+        return msgspec.structs.replace(event, fields={**event.fields, "key": tenants.shown_key(key, zone)})
 
 
 def _beyond(scope: Scope, verb: str, reach: str) -> NotAllowedError:

@@ -11,7 +11,7 @@ from typing import TypeVar
 from casque.errors import CasqueError
 from casque.service import ArchivedJob, Lease, Outcome, QueueEvent, QueueService, Stats
 from casque.telemetry.metrics import Metrics
-from casque.transport.border import Admit, Wrapper
+from casque.transport.border import Admit, Wrapper, principal_of
 from casque.transport.errors import name_of
 from casque.types import (
     Admission,
@@ -49,6 +49,7 @@ class _Measuring:
         self._metrics = metrics
         self._inner: QueueService | None = None
         self._measured: Measured | None = None
+        self.principal_key = principal_of(wrapper)
 
     def __call__(self, service: QueueService) -> QueueService:
         inner = self._wrapper(service)

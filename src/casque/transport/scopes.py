@@ -8,12 +8,14 @@ import msgspec
 
 
 class Scope(StrEnum):
-    """What a token is for. `admin` is all of them."""
+    """What a token is for. `admin` is all of them but `peer`."""
 
     PRODUCE = "produce"
     WORK = "work"
     READ = "read"
     ADMIN = "admin"
+    PEER = "peer"
+    """For the brokers of a ring among themselves, and for nothing else."""
 
 
 class Principal(msgspec.Struct, frozen=True):
@@ -36,7 +38,7 @@ class Principal(msgspec.Struct, frozen=True):
     """The id of the token that said so, which is no secret."""
 
     def may(self, scope: Scope) -> bool:
-        return scope in self.scopes or Scope.ADMIN in self.scopes
+        return scope in self.scopes or (Scope.ADMIN in self.scopes and scope is not Scope.PEER)
 
     @property
     def limited(self) -> bool:

@@ -7,17 +7,27 @@ from casque.errors import (
     BrokerUnreachableError,
     CASConflictError,
     CasqueError,
+    LimitReachedError,
     NoLeaderError,
     QueueReplacedError,
     StorageError,
     StoreAccessError,
+    TooBusyError,
     UnknownOutcomeError,
     UnsafeStoreError,
 )
 
 FIRST_S = 0.1
 LONGEST_S = 5.0
-_PASSING = (StorageError, CASConflictError, NoLeaderError, BrokerUnreachableError, UnknownOutcomeError)
+_PASSING = (
+    StorageError,
+    CASConflictError,
+    NoLeaderError,
+    BrokerUnreachableError,
+    LimitReachedError,
+    TooBusyError,
+    UnknownOutcomeError,
+)
 _FOR_GOOD = (StoreAccessError, UnsafeStoreError, QueueReplacedError)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import re
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -16,9 +17,15 @@ from casque.errors import CasqueError, InvalidInputError, NoLeaderError, NotAuth
 from casque.service import QueueService, Role, Standing
 from casque.transport.border import Wrapper, admit
 from casque.transport.errors import TABLE, WireError, from_wire, http_status
+from casque.transport.http.limits import HttpLimits
 from casque.transport.http.server import HttpServer
 from casque.transport.measured import Numbers
 from casque.types import JobSpec
+
+NESTED = b"[" * 100_000 + b"]" * 100_000
+DEEP = b'{"entrypoint":"a","payload_json":' + NESTED + b"}"
+DEEP_RESULT = b'{"result_json":' + NESTED + b"}"
+DEEP_SCHEDULE = b'{"name":"a","cron":"@daily","entrypoint":"a","payload_json":' + NESTED + b"}"
 
 
 @pytest.fixture
@@ -151,6 +158,15 @@ async def test_an_idempotency_key_makes_a_request_safe_to_repeat(server: HttpSer
         ("GET", "/v1/jobs?sate=ready", None, {}, 400, "sate"),
         ("GET", "/v1/stats?verbose=1", None, {}, 400, "verbose"),
         ("GET", "/v1/archive?since=yesterday", None, {}, 400, "since"),
+        ("GET", "/v1/archive?since=0001-01-01T00:00:00%2B14:00", None, {}, 400, "since"),
+        ("GET", "/v1/archive?until=9999-12-31T23:59:59-14:00", None, {}, 400, "until"),
+        ("POST", "/v1/jobs", {"entrypoint": "a", "run_at": "9999-12-31T23:59:59-14:00"}, {}, 400, "run_at"),
+        ("POST", "/v1/jobs", DEEP, {"Content-Type": "application/json"}, 400, "deep"),
+        ("POST", "/v1/jobs/a/ack", DEEP_RESULT, {"Content-Type": "application/json"}, 400, "deep"),
+        ("POST", "/v1/schedules", DEEP_SCHEDULE, {"Content-Type": "application/json"}, 400, "deep"),
+        ("GET", "/v1/jobs?entrypoint=%ff", None, {}, 400, "UTF-8"),
+        ("GET", "/v1/jobs?entrypoint=%00", None, {}, 400, "entrypoint"),
+        ("GET", "/v1/jobs?%ff=1", None, {}, 400, "UTF-8"),
         ("GET", "/v1/events", None, {"Last-Event-ID": "seven"}, 400, "Last-Event-ID"),
         ("GET", "/v1/nothing", None, {}, 404, "openapi.json"),
         ("GET", "/v1/jobs/", None, {}, 404, "openapi.json"),
@@ -221,7 +237,7 @@ async def test_an_error_that_nobody_foresaw_is_an_unknown_outcome(caplog: pytest
 
 @pytest.mark.parametrize("chunked", [False, True])
 async def test_a_body_that_is_too_large_is_refused(queue: QueueService, chunked: bool) -> None:
-    async with serving(Leading(queue), body_max=1000) as server:
+    async with serving(Leading(queue), limits=HttpLimits(body_bytes=1000)) as server:
         job = json.dumps({"entrypoint": "a", "payload_text": "x" * 1500}).encode()
         headers = {"Content-Type": "application/json"}
         if chunked:
@@ -235,7 +251,7 @@ async def test_a_body_that_is_too_large_is_refused(queue: QueueService, chunked:
 
 
 async def test_a_body_that_is_announced_as_too_large_is_not_even_sent(queue: QueueService) -> None:
-    async with serving(Leading(queue), body_max=1000) as server:
+    async with serving(Leading(queue), limits=HttpLimits(body_bytes=1000)) as server:
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
         writer.write(
             b"POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999999\r\nExpect: 100-continue\r\n"
@@ -347,3 +363,47 @@ async def test_a_standby_is_ready_once_it_knows_the_leader() -> None:
             assert (await ask(server, "GET", "/healthz")).status == 200
         assert reply.status == 503
         assert reply.json["problem"] == standing.problem
+
+
+@pytest.mark.parametrize(
+    ("head", "said"),
+    [
+        (b"Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", b"not both"),
+        (b"Transfer-Encoding: chunked\r\nContent-Length: 2\r\n\r\n{}", b"not both"),
+        (b"content-length : 2\r\nTRANSFER-ENCODING:chunked\r\n\r\n{}", b"not both"),
+        (b"Content-Length: 2\r\nContent-Length: 2\r\n\r\n{}", b"twice"),
+        (b"Content-Length: 2\r\nContent-Length: 3\r\n\r\n{}", b"twice"),
+        (b"Content-Length: 2, 2\r\n\r\n{}", b"twice"),
+        (b"Content-Length: -2\r\n\r\n{}", b"not an HTTP/1.1 request"),
+        (b"Content-Length: +2\r\n\r\n{}", b"not an HTTP/1.1 request"),
+        (b"Content-Length: 0x2\r\n\r\n{}", b"not an HTTP/1.1 request"),
+        (b"Content-Length: " + b"9" * 30 + b"\r\n\r\n{}", b"not an HTTP/1.1 request"),
+        (b"Content-Length:\r\n\r\n{}", b"not an HTTP/1.1 request"),
+        (b"Transfer-Encoding: gzip\r\n\r\n{}", b"not an HTTP/1.1 request"),
+        (b"Transfer-Encoding: chunked, identity\r\n\r\n{}", b"not an HTTP/1.1 request"),
+        (b"Transfer-Encoding: chunked\r\n\r\n-1\r\n{}\r\n0\r\n\r\n", b"not an HTTP/1.1 request"),
+        (b"Transfer-Encoding: chunked\r\n\r\nzz\r\n{}\r\n0\r\n\r\n", b"not an HTTP/1.1 request"),
+        (b"Transfer-Encoding: chunked\r\n\r\n" + b"f" * 30 + b"\r\n{}\r\n", b"not an HTTP/1.1 request"),
+        (b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}XX0\r\n\r\n", b"not an HTTP/1.1 request"),
+        (b"X-Folded: a\r\n b\r\nContent-Length: 2\r\n\r\n{}", b"one line"),
+        (b"Content-Length: 2\r\n Transfer-Encoding: chunked\r\n\r\n{}", b"one line"),
+        (b"X-Nul: a\x00b\r\nContent-Length: 2\r\n\r\n{}", b"not an HTTP/1.1 request"),
+        (b"X-Return: a\rb\r\nContent-Length: 2\r\n\r\n{}", b"not an HTTP/1.1 request"),
+        (b"Host: localhost\r\nContent-Length: 2\r\n\r\n{}", b"not an HTTP/1.1 request"),
+    ],
+)
+async def test_a_request_that_two_readers_could_read_differently_is_refused(
+    server: HttpServer, queue: QueueService, caplog: pytest.LogCaptureFixture, head: bytes, said: bytes
+) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    begin = b"POST /v1/purge HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    # What a smuggler hides behind it is never served.
+    writer.write(begin + head + b"GET /v1/stats HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    answer = await reader.read()
+    writer.close()
+
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert said in answer
+    assert len(re.findall(rb"HTTP/1.1 \d", answer)) == 1
+    assert not [record for record in caplog.records if record.levelname in ("ERROR", "CRITICAL")]
+    assert (await queue.stats()).position == 0

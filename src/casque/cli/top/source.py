@@ -17,11 +17,11 @@ from casque.client.reaching import is_address
 from casque.clock import Clock, SystemClock
 from casque.codec.head import KEY, RING, read_layout
 from casque.errors import CasqueError, CorruptQueueError, HistoryGoneError, InvalidInputError, NoHistoryError
-from casque.journal.discovery import find_leader
+from casque.journal.discovery import leader_here
 from casque.ring.numbers import record_of
 from casque.ring.service import SCHEDULES_AT, strictest, total
 from casque.service import QueueEvent
-from casque.storage.port import Store, Stored
+from casque.storage.port import Store, Stored, locate
 from casque.types import JobRecord
 
 PORTION = 5_000
@@ -61,7 +61,7 @@ async def source_of(place: Place) -> Source:
             raise InvalidInputError(
                 f"there is no queue here: {KEY} is missing. Is {place.url} right? `casque queue create` makes one"
             )
-        layout = read_layout(KEY, read.body).layout
+        layout = read_layout(KEY, read.body, locate(store, KEY)).layout
     except BaseException:
         await store.close()
         raise
@@ -87,7 +87,7 @@ class BucketSource:
         return self._parts.history().events(from_position=position)
 
     async def leader(self) -> str | None:
-        return await find_leader(self._store)
+        return await leader_here(self._store)
 
     async def close(self) -> None:
         await self._store.close()

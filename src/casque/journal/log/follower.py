@@ -19,6 +19,8 @@ from casque.storage.port import Store, Stored
 
 STAGED_MAX = 100_000
 """Staged jobs in one read, beyond which the next is a small one."""
+READ_BYTES = 1024 * 1024
+"""Bytes in one read, beyond which the next is smaller."""
 STARTS_MAX = 20
 """How often a start is tried again because the log was collected meanwhile."""
 
@@ -108,6 +110,8 @@ class Follower:
         read = await self._reader.window(self.position, self._ahead)
         if sum(len(jobs) for jobs in read.staged.values() if not isinstance(jobs, CorruptQueueError)) > STAGED_MAX:
             self._ahead = 1  # admissions: one of them is enough at a time
+        elif sum(map(len, read.bodies)) > READ_BYTES:
+            self._ahead = max(1, self._ahead // 2)  # a reader that is slow holds all of it
         elif len(read.bodies) == self._ahead:
             self._ahead = min(self._ahead * 2, READ_AHEAD)
         else:

@@ -36,12 +36,12 @@ from casque.errors import (
     CasqueError,
     CorruptQueueError,
     LeadershipLostError,
-    QueueLedError,
     QueueReplacedError,
     StorageError,
     UnknownOutcomeError,
 )
 from casque.journal.archive import ArchivePace, ArchiveRetention
+from casque.journal.discovery import refusal
 from casque.journal.log.archiver import Archiver
 from casque.journal.log.collector import collect
 from casque.journal.log.pace import Pace
@@ -125,7 +125,7 @@ class LogJournal(Replica):
             return await self._overslept(state, batch)
         for _ in state.carrying_out(batch.at_ms):
             await yield_once()
-        state.commit(writer=batch.writer, batch=batch.number, at_ms=batch.at_ms)
+        state.commit(writer=batch.writer, batch=batch.number, at_ms=batch.at_ms, forgets=batch.forgets)
         self._tip.chain, self._tip.epoch = digest(body), epoch
         self._pace.grew(len(body) + _named_bytes(state))
         self._verified, self._seen_ms = position, began_ms
@@ -150,6 +150,7 @@ class LogJournal(Replica):
             prev=self._tip.chain,
             at_ms=batch.at_ms,
             events=events,
+            forgets=batch.forgets if events else None,
         )
 
     async def _place(self, position: int, body: bytes) -> Tail | None:
@@ -213,7 +214,7 @@ class LogJournal(Replica):
         """
         if self._mode is Mode.LED:
             owner = self._head.known.owner if self._head.known is not None else None
-            raise QueueLedError(owner.address if owner is not None else None)
+            raise await refusal(self._store, owner)
         work: Coroutine[Any, Any, Refreshed]
         if self._stance is Stance.HOLDING:
             self._solitude.seen_by_others = False

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import combinations
 from typing import Any
 
-from casque.errors import CasqueError, JobNotFoundError, LeaseLostError, ZoneLeaseLostError
+from casque.errors import CasqueError, InvalidInputError, JobNotFoundError, LeaseLostError, ZoneLeaseLostError
 from casque.state.machine import LEASE_RAN_OUT
 from casque.testing.world.asked import Call, Request, Told, Verb
 from casque.testing.world.history import Claim, History
@@ -73,8 +73,17 @@ class Answers:
         request, h = call.request, self._h
         self.counted[request.verb, type(error).__name__] += 1
         self._check_reason(request, error)
+        if request.verb is Verb.ADMIT and isinstance(error, InvalidInputError):
+            # However often it was sent, and wherever: this says that nothing of the batch was admitted.
+            h.demand(
+                not request.effects,
+                Invariant.ABSENT,
+                lambda: f"{request} was refused ({error}), and admitted: {request.effects}",
+            )
         if request.possible:
             return  # the same request was sent elsewhere too
+        if isinstance(error, InvalidInputError) and not h.remembers(request):
+            return  # its id was forgotten, and another request has it now
         h.demand(
             not request.effects,
             Invariant.ABSENT,
@@ -130,6 +139,11 @@ class Answers:
             )
             own = request.effects.get(index)
             h.demand(
+                not request.borrowed or own is not None,
+                Invariant.DURABLE,
+                lambda: f"{request} was answered {ids}, which another request with that id has added",
+            )
+            h.demand(
                 own is None or own == job_id or not h.remembers(request),
                 Invariant.ONE_EFFECT,
                 lambda: f"{request} added {own} and was told {ids[index]}",  # noqa: B023  called at once
@@ -138,6 +152,9 @@ class Answers:
 
     def _admitted(self, request: Request, admission: Admission) -> None:
         h = self._h
+        if h.is_ring:
+            self._admitted_by_shards(request, admission)
+            return
         last = h.state.admissions.get(request.source)
         h.demand(
             last is not None and last.batch >= request.number,
@@ -149,6 +166,14 @@ class Answers:
         # the answer and now: then the answer still tells of this one.
         h.demand(
             admission.jobs == len(request.effects) or (admission.repeated and not own and not admission.jobs),
+            Invariant.ADMITTED,
+            lambda: f"{request} was answered {admission}, and brought {request.effects}",
+        )
+
+    def _admitted_by_shards(self, request: Request, admission: Admission) -> None:
+        whole = admission.jobs + admission.skipped == request.items
+        self._h.demand(
+            (admission.jobs == len(request.effects) and whole) or (admission.repeated and not admission.jobs),
             Invariant.ADMITTED,
             lambda: f"{request} was answered {admission}, and brought {request.effects}",
         )
@@ -321,6 +346,15 @@ class Answers:
         if any(request.open_ended for request in h.resizes):
             return
         first, *others = h.walked()
+        if not any(request.open_ended for request in h.gates) and not any(
+            a.overlaps(b) for a, b in combinations(h.gates, 2)
+        ):
+            for shard in others:
+                h.demand(
+                    shard.state.gates == first.state.gates,
+                    Invariant.GATES,
+                    lambda: f"the ring was resized: one shard knows {shard.state.gates}, the first {first.state.gates}",  # noqa: B023
+                )
         for zone, requests in h.zonings.items():
             if any(request.open_ended for request in requests) or any(
                 a.overlaps(b) for a, b in combinations(requests, 2)

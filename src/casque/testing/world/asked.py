@@ -4,14 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from casque.types import Gate, ZoneRules
 
 if TYPE_CHECKING:
+    from casque.client.queue import Queue
+    from casque.client.small import BrokerQueue, DirectQueue
+    from casque.clock import Clock
+    from casque.engine.staging import Staging
+    from casque.ring.building import Builder
     from casque.testing.world.life import Life
 
-Send: TypeAlias = Callable[["Life"], Awaitable[Any]]
+
+class Through(Protocol):
+    """A process, or somebody in it who has the queue open for a moment."""
+
+    @property
+    def queue(self) -> Queue[bytes]: ...
+
+    @property
+    def small(self) -> BrokerQueue | DirectQueue: ...
+
+    @property
+    def clock(self) -> Clock: ...
+
+    def staging(self) -> Staging: ...
+
+    def builder(self) -> Builder: ...
+
+
+Send: TypeAlias = Callable[[Through], Awaitable[Any]]
 """Asks for it through one of the queues of this process."""
 
 
@@ -57,6 +80,7 @@ class Request:
 
     __slots__ = (
         "answer",
+        "borrowed",
         "calls",
         "crashed",
         "effects",
@@ -86,6 +110,7 @@ class Request:
         send: Send,
         *,
         request_id: str | None = None,
+        borrowed: bool = False,
         job_id: str | None = None,
         token: int | None = None,
         entrypoints: tuple[str, ...] | None = None,
@@ -104,6 +129,8 @@ class Request:
         self.verb = verb
         self.send = send
         self.request_id = request_id
+        self.borrowed = borrowed
+        """Whether its id is that of another request, which asked for something else."""
         self.job_id = job_id
         self.token = token
         self.entrypoints = entrypoints

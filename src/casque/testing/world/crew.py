@@ -16,11 +16,11 @@ from casque.codec.staged import StagedJobs
 from casque.errors import CasqueError, CorruptQueueError, LeaseLostError, UnknownOutcomeError
 from casque.service import Outcome
 from casque.settings import milliseconds
-from casque.testing.world.asked import Call, Request, Send, Told, Verb
+from casque.testing.world.asked import Call, Request, Send, Through, Told, Verb
 from casque.testing.world.calendar import STEADY
 from casque.testing.world.history import History
 from casque.testing.world.invariants import Invariant, Violation
-from casque.testing.world.profile import Fault
+from casque.testing.world.profile import PAYLOAD_MAX, Fault
 from casque.testing.world.wire import CALL
 from casque.types import Admission, Gate, Missed, ZoneLease, ZoneRules
 
@@ -48,6 +48,10 @@ NEVER_REPEATED = (
 )
 ZONES = ("acme", "globex", "initech")
 FIFO_ZONES = ("belt", "line", "queue")
+EITHER = "either"
+"""A zone whose next use decides whether it is FIFO, each time it was empty."""
+LARGE = 0.1
+"""The share of jobs whose payload lies beside the queue."""
 SIZES = (1, 2, 2, 3, 4)
 """That a ring may have."""
 
@@ -79,15 +83,24 @@ class Crew:
         self._repeated, self._deaf = (0.6, 0.7) if layout.ring else (0.3, 0.1)
         self._delay_max_s = 1.0 if layout.ring else 6.0
         several = 3 if layout.ring else 1
-        self._zones = (*ZONES[:several], *FIFO_ZONES[:several])
+        self._zones = (*ZONES[:several], *FIFO_ZONES[:several], *([] if layout.ring else [EITHER]))
         self._tasks: list[asyncio.Task[None]] = []
 
     def begin(self) -> None:
         if not self._world.healed:
             ring = self._world.layout.ring
-            for loop in (self._produce, self._produce, self._admit, self._operate, self._repeat, self._meddle):
-                if not (ring and loop == self._admit):
+            for loop in (
+                self._produce,
+                self._produce,
+                self._admit,
+                self._operate,
+                self._repeat,
+                self._meddle,
+                self._borrow,
+            ):
+                if not (ring and loop == self._borrow):
                     self._start(loop(), "casque crew")
+            self._start(self._visit(), "casque crew")
             if ring:
                 self._start(self._resize(), "casque crew")
                 self._start(self._tidy(), "casque crew")
@@ -106,7 +119,14 @@ class Crew:
             task.cancel()
 
     def _start(self, coro: Coroutine[Any, Any, None], name: str) -> None:
-        self._tasks.append(asyncio.create_task(coro, name=name))
+        task = asyncio.create_task(coro, name=name)
+        task.add_done_callback(self._left_off)
+        self._tasks.append(task)
+
+    def _left_off(self, task: asyncio.Task[None]) -> None:
+        error = None if task.cancelled() else task.exception()
+        if error is not None and not isinstance(error, Violation):
+            self._world.found(Invariant.EXPECTED, f"the crew of {self._life.name} met {error!r}")
 
     # --- Roles ---
 
@@ -256,6 +276,25 @@ class Crew:
             )
         return heartbeat.lost
 
+    async def _visit(self) -> None:
+        """Short-lived programs: each opens the queue, asks for one thing, and closes it."""
+        rng = self._rng
+        while await self._pause(2.5):
+            visitor = self._life.visitor()
+            try:
+                async with visitor.queue:
+                    request = self._visitors_request()
+                    leases = await self._ask(request, visitor)
+                    if request.verb is Verb.DEQUEUE and rng.random() < 0.7:
+                        for job_id, token in leases or ():
+                            await self._ask(self.on_lease(Verb.ACK, job_id, token), visitor)
+            except CasqueError as error:
+                self._world.trace.note(self._life.name, f"a visitor could not open: {type(error).__name__}")
+
+    def _visitors_request(self) -> Request:
+        rng = self._rng
+        return self._enqueue_request() if rng.random() < 0.6 else self._dequeue_request(self._some_entrypoints(), 0.0)
+
     async def _operate(self) -> None:
         rng, known = self._rng, self._world.known
         while await self._pause(2.0):
@@ -296,6 +335,21 @@ class Crew:
                 if self._world.history.remembers(request):
                     await self._ask(request)
                     break
+
+    async def _borrow(self) -> None:
+        """Somebody calls a request what another one is called already."""
+        rng, history = self._rng, self._world.history
+        while await self._pause(3.0):
+            known = [
+                request
+                for request in history.requests[-REMEMBERED:]
+                if request.verb is Verb.ENQUEUE
+                and request.request_id in history.remembered
+                and not request.borrowed
+                and history.remembers(request)
+            ]
+            if known:
+                await self._ask(self._borrowed_request(rng.choice(known)))
 
     async def _wander(self) -> None:
         """Callers that stop waiting before they are answered."""
@@ -342,26 +396,42 @@ class Crew:
             for _ in range(items)
         ]
         zones = self._drawn_zones(items)
+        fifos = {*FIFO_ZONES, *([EITHER] if self._is_fifo(EITHER) else [])}
+        large = [b":" + b"x" * PAYLOAD_MAX if rng.random() < LARGE else b"" for _ in range(items)]
 
         def send(number: int, request_id: str | None) -> Send:
             jobs = [
                 NewJob(
                     name,
-                    b"%d:%d" % (number, i),
+                    b"%d:%d" % (number, i) + large[i],
                     priority,
-                    None if zones[i] in FIFO_ZONES else delay,
+                    None if zones[i] in fifos else delay,
                     None,
                     key,
                     attempts,
                     zone=zones[i],
                     max_crashes=crashes,
-                    fifo=zones[i] in FIFO_ZONES,
+                    fifo=zones[i] in fifos,
                 )
                 for i, (name, priority, delay, key, attempts, crashes) in enumerate(drawn)
             ]
             return lambda life: life.queue.enqueue_many(jobs, request_id=request_id)
 
         return self._request(Verb.ENQUEUE, send, items=items)
+
+    def _borrowed_request(self, other: Request) -> Request:
+        number, rng = len(self._world.history.requests), self._rng
+        jobs = [NewJob(rng.choice(ENTRYPOINTS), b"%d:%d" % (number, item)) for item in range(other.items)]
+        request = Request(
+            number,
+            Verb.ENQUEUE,
+            lambda life: life.queue.enqueue_many(jobs, request_id=other.request_id),
+            request_id=other.request_id,
+            items=other.items,
+            borrowed=True,
+        )
+        self._world.history.add(request)
+        return request
 
     def _drawn_zones(self, items: int) -> list[str | None]:
         """Mostly a producer has one customer."""
@@ -371,6 +441,11 @@ class Crew:
         if rng.random() < 0.7:
             return [rng.choice(self._zones)] * items
         return [rng.choice((None, *self._zones)) for _ in range(items)]
+
+    def _is_fifo(self, zone: str) -> bool:
+        """As far as anybody knows; an empty zone is what the next one makes of it."""
+        state = self._world.history.state
+        return state.is_fifo(zone) if zone in state.zone_jobs else self._rng.random() < 0.5
 
     def _zone_request(self, zone: str, *, paused: bool) -> Request:
         rng = self._rng
@@ -427,11 +502,13 @@ class Crew:
         items = parts * rng.choice((1, 2, 4))
         names = [rng.choice(ENTRYPOINTS) for _ in range(items)]
         keys = [rng.choice(KEYS) if rng.random() < 0.1 else None for _ in range(items)]
-        delays = [rng.uniform(0.1, 6.0) if rng.random() < 0.25 else None for _ in range(items)]
+        customers = [zone for zone in self._zones if zone in ZONES]
+        zones = [rng.choice((None, *customers)) if self._world.zoned else None for _ in range(items)]
+        delays = [rng.uniform(0.1, self._delay_max_s) if rng.random() < 0.25 else None for _ in range(items)]
         source = rng.choice((self._life.node.name, "everybody"))
         number = len(self._world.history.requests)
 
-        async def admit(life: Life) -> Admission:
+        async def admit(life: Through) -> Admission:
             wall_ms = life.clock.wall_ms()
             jobs = StagedJobs(
                 [f"a{number:06d}-{row}" for row in range(items)],
@@ -441,6 +518,7 @@ class Crew:
                 [None if delay is None else wall_ms + int(delay * 1000) for delay in delays],
                 3,
                 keys,
+                zones=zones if any(zones) else None,
             )
             staging = life.staging()
             size = items // parts
@@ -461,7 +539,7 @@ class Crew:
         entrypoint = ENTRYPOINTS[len(name) % len(ENTRYPOINTS)]
         manner = rng.random() if name == "changing" else 1.0
 
-        def send(life: Life) -> Awaitable[Any]:
+        def send(life: Through) -> Awaitable[Any]:
             if manner < 0.15:
                 return life.queue.pause_schedule(name)
             if manner < 0.4:
@@ -476,7 +554,7 @@ class Crew:
         entrypoint, priority = self._rng.choice(ENTRYPOINTS), self._rng.choice((0, 1))
 
         def send(number: int, request_id: str | None) -> Send:
-            async def enqueue(life: Life) -> list[Job[bytes]]:
+            async def enqueue(life: Through) -> list[Job[bytes]]:
                 return [await life.small.enqueue(entrypoint, b"%d:0" % number, priority, request_id=request_id)]
 
             return enqueue
@@ -512,7 +590,7 @@ class Crew:
         delay = self._rng.choice((None, 0.0, 1.0))
         small = self._rng.random() < self._small
 
-        def through(life: Life) -> LeaseVerbs:
+        def through(life: Through) -> LeaseVerbs:
             return life.small if small else life.queue
 
         def send(number: int, request_id: str | None) -> Send:
@@ -575,7 +653,7 @@ class Crew:
 
     def _gate_request(self, gate: Gate, scope: str | None) -> Request:
         def send(_: int, request_id: str | None) -> Send:
-            def ask(life: Life) -> Coroutine[Any, Any, None]:
+            def ask(life: Through) -> Coroutine[Any, Any, None]:
                 q = life.queue
                 verb = {Gate.PAUSED: q.pause, Gate.DRAINING: q.drain, Gate.OPEN: q.resume}[gate]
                 return verb(scope, request_id=request_id)
@@ -593,7 +671,7 @@ class Crew:
     def _look_request(self) -> Request:
         small = self._rng.random() < self._small
 
-        async def position(life: Life) -> int:
+        async def position(life: Through) -> int:
             return (await life.small.read_state()).version if small else (await life.queue.stats()).position
 
         return self._request(Verb.LOOK, lambda *_: position)
@@ -606,20 +684,34 @@ class Crew:
 
     # --- Asking ---
 
-    async def _ask(self, request: Request) -> Any:
+    async def _ask(self, request: Request, through: Through | None = None) -> Any:
         """The answer; None if there was none."""
         try:
-            return await self.call(request)
+            return await self.call(request, through)
         except CasqueError:
             return None
 
-    async def call(self, request: Request) -> Any:
+    def _check_payloads(self, request: Request, answer: Any) -> None:
+        """Whoever claims a job gets to know what it is to do."""
+        history = self._world.history
+        for job in answer if request.verb is Verb.DEQUEUE else ():
+            expected = history.payloads.get(job.id)
+            with self._world.watching():
+                history.demand(
+                    expected is None or job.payload == expected,
+                    Invariant.PAYLOADS,
+                    lambda: f"{request} got job {job.id[:8]} with {job.payload!r}, and it was {expected!r}",  # noqa: B023
+                )
+
+    async def call(self, request: Request, through: Through | None = None) -> Any:
         """Send it through one of this process's queues, and note what came back."""
         call = Call(request, self._life)
         CALL.set(call)
         self._world.history.checked[Invariant.EXPECTED] += 1
         try:
-            answer = _plain(request.verb, await request.send(self._life))
+            answer = await request.send(through or self._life)
+            self._check_payloads(request, answer)
+            answer = _plain(request.verb, answer)
         except asyncio.CancelledError:
             self._in_doubt(call, Told.UNKNOWN if self._life.dead else Told.LEFT)
             raise
@@ -694,7 +786,7 @@ class _Beating:
         await self._crew.call(self._crew.on_lease(Verb.HEARTBEAT, job_id, self._token))
 
 
-async def _never_by_itself(_: Life) -> None:
+async def _never_by_itself(_: Through) -> None:
     raise AssertionError("the parts of a settle are asked for by the whole")
 
 

@@ -10,6 +10,7 @@ from casque.codec.log import Segment
 from casque.state import State
 from casque.testing.world.asked import Request, Verb
 from casque.testing.world.invariants import Invariant, Violation
+from casque.testing.world.limits import KEPT_S, REQUESTS_MAX
 from casque.testing.world.tenancies import Tenancy
 from casque.types import Gate, JobRecord
 
@@ -92,6 +93,7 @@ class History:
     def __init__(self, now: Callable[[], float], *, of: History | None = None) -> None:
         """`of`: the history of the whole ring, if this is that of a shard. What is asked is asked of the ring."""
         self.now = now
+        self.in_ring = of is not None
         self.state = State()
         """What a fresh reader finds."""
         self.states: dict[int, State] = {}
@@ -109,6 +111,10 @@ class History:
         self.purges: list[Request] = of.purges if of else []
         self.purged: deque[tuple[float, Life, int]] = of.purged if of else deque(maxlen=256)
         """When, by whom and how many dead jobs were purged by one commit."""
+        self.payloads: dict[str, bytes] = of.payloads if of else {}
+        """What every job that came has to do, by its id."""
+        self.blobs: dict[str, bytes] = {}
+        """Every large payload that was ever stored."""
         self.gates: list[Request] = of.gates if of else []
         self.zonings: dict[str, list[Request]] = of.zonings if of else {}
         """Who wanted to change the rules of a zone, by its name."""
@@ -116,6 +122,9 @@ class History:
         """When the gate of an entrypoint, or of the queue, was last changed."""
         self.zoned: dict[str, float] = {}
         """When the rules of a zone were last changed."""
+        self.remembered: dict[str, tuple[int, float]] = {}
+        """Which of all requests that were remembered it was, and when, by its id."""
+        self._remembered = 0
         self.requeues: list[Request] = []
         self.resizes: list[Request] = of.resizes if of else []
         self.schedulings: dict[str, list[Request]] = of.schedulings if of else {}
@@ -175,6 +184,8 @@ class History:
     is_ring = False
     keeps_claims = True
     """Whether a dequeue that is repeated gets what it was given, as far as it still has it."""
+    forgetful = False
+    """Whether few requests are remembered, and for a short time."""
 
     @property
     def position(self) -> int:
@@ -198,9 +209,18 @@ class History:
         """Where workers look for jobs, and have looked all the time."""
         return [self]
 
-    def remembers(self, request: Request) -> bool:  # noqa: ARG002
+    def remember(self, request_id: str) -> None:
+        """It has landed with its answer."""
+        self._remembered += 1
+        self.remembered[request_id] = self._remembered, self.now()
+
+    def remembers(self, request: Request) -> bool:
         """Whether the queue has promised to know this request if it is repeated."""
-        return True
+        seen = self.remembered.get(request.request_id or "")
+        if seen is None or not self.forgetful:
+            return True
+        number, at = seen
+        return self._remembered - number < REQUESTS_MAX and self.now() - at < KEPT_S
 
     def keep(self, state: State) -> None:
         self.state = state

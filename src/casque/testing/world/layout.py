@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import lru_cache
 from importlib import import_module
 from types import ModuleType
 from typing import Any
@@ -12,16 +13,17 @@ from typing import Any
 from casque.codec.admission import expanded
 from casque.codec.document import DocumentCodec
 from casque.codec.head import KEY, Owner
-from casque.codec.log import START, Mode, decode_head, decode_segment, digest, replay, segment_key
+from casque.codec.log import START, Mode, Segment, decode_head, decode_segment, digest, replay, segment_key
 from casque.codec.snapshot import decode_snapshot
 from casque.errors import CorruptQueueError
 from casque.state import State
 from casque.storage.port import Stored
 from casque.testing.world import calendar
 from casque.testing.world.history import History
-from casque.testing.world.limits import LIMITS, WRITERS_MAX, scaled
+from casque.testing.world.limits import FORGETFUL, KEPT_MS, LIMITS, REQUESTS_MAX, WRITERS_MAX, forgetful, scaled
 from casque.testing.world.onlooker import DocumentOnlooker, LogOnlooker, Onlooker, staged_among
 
+TRIES_MAX = 3
 SETTLED_MS = 4_000
 """Stands in the place of the quarter of an hour for which request ids are remembered."""
 
@@ -51,6 +53,8 @@ class Layout:
     """Whether the queue is a ring of shards, which somebody resizes."""
     skew_max_s: float = 3600.0
     """Wall clocks are never farther apart, whatever the weather."""
+    forgetful: bool = False
+    """Whether few requests are remembered, and for a short time."""
     hurried: Mapping[str, Any] = field(default_factory=dict)
     """What happens sooner or later here than in other worlds."""
     duration_s: float = 8.0
@@ -84,12 +88,18 @@ def _recover_log(objects: Mapping[str, Stored]) -> State:
         )
         chain = tip.chain
     while (stored := objects.get(segment_key(state.position + 1))) is not None:
-        segment = decode_segment(stored.body, queue_id=head.queue_id, position=state.position + 1, prev=chain)
+        segment = _decoded(stored.body, head.queue_id, state.position + 1, chain)
         replay(state, expanded(segment, staged_among(objects, stored.body)))
         chain = digest(stored.body)
     state.shed(head.archived_to)
     state.unname(head.floor)
     return state
+
+
+@lru_cache(maxsize=1024)
+def _decoded(body: bytes, queue_id: str, position: int, prev: str) -> Segment:
+    """A segment is immutable and says the same to everybody; it is read again with every commit after it."""
+    return decode_segment(body, queue_id=queue_id, position=position, prev=prev)
 
 
 def _part(objects: Mapping[str, Stored], key: str) -> bytes:
@@ -130,8 +140,9 @@ DOCUMENT = Layout(
     _document_collected,
     {"layout": "document"},
     followed=False,
+    forgetful=True,
 )
-LOG = Layout("log", _recover_log, LogOnlooker, _log_leader, _log_collected, {"layout": "log"})
+LOG = Layout("log", _recover_log, LogOnlooker, _log_leader, _log_collected, {"layout": "log"}, forgetful=True)
 LED = Layout(
     "led", _recover_log, LogOnlooker, _log_leader, _log_collected, {"layout": "log"}, led=True, duration_s=16.0
 )
@@ -167,9 +178,8 @@ RING = Layout(
     {"layout": "log"},
     followed=False,
     ring=True,
-    skew_max_s=0.3,
     hurried={
-        "casque.ring.building.SETTLED_MS": SETTLED_MS,
+        "casque.ring.forgetting.SETTLED_MS": SETTLED_MS,
         "casque.ring.shards.LOOK_MS": 500,
         "casque.journal.log.solitude.ALONE_COMMITS": 12,
         "casque.journal.log.pace.SNAPSHOT_SEGMENTS": 20,
@@ -189,7 +199,6 @@ LED_RING = Layout(
     served=True,
     followed=False,
     ring=True,
-    skew_max_s=0.3,
     hurried={**RING.hurried, "casque.client.remote_shard.AWAY_MS": 150},
     duration_s=14.0,
 )
@@ -208,11 +217,29 @@ HURRIED: dict[str, Any] = {
     "casque.journal.log.solitude.ALONE_COMMITS": 3,
     "casque.journal.log.solitude.REST_MIN_MS": 200,
     "casque.journal.log.solitude.REST_MAX_MS": 2_000,
+    "casque.state.machine.TRIES_MAX": TRIES_MAX,
+    "casque.testing.world.stories.TRIES_MAX": TRIES_MAX,
+    "casque.state.fair.LEVELS_MAX": 2,
+    "casque.engine.embedded.HELD_MAX": 2,
+    "casque.ring.enqueuer.POINTERS_MAX": 2,
+    "casque.ring.admitter.ASKED_MAX": 2,
+    "casque.transport.grpc.line.PACKET_CALLS": 3,
     "casque.engine.ticker.LATE_MS": 3_000,
     "casque.engine.ticker.TICKS_AT_ONCE": 3,
     "casque.engine.ticker.parse": calendar.parse,
 }
-"""What takes hundreds of commits or minutes elsewhere happens all the time here."""
+"""What takes hundreds of commits or minutes elsewhere happens all the time here, and what is limited to thousands
+reaches its limit."""
+FORGETFUL_TOO: dict[str, Any] = {
+    "casque.journal.document.Limits": forgetful,
+    "casque.journal.document.REQUESTS_MAX": REQUESTS_MAX,
+    "casque.journal.log.replica.Limits": forgetful,
+    "casque.engine.request_watch.KEPT_MS": KEPT_MS,
+    "casque.testing.world.layout.LIMITS": FORGETFUL,
+    "casque.testing.world.onlooker.LIMITS": FORGETFUL,
+}
+"""Where only those requests have an id that somebody repeats. Behind brokers all have one, and they are repeated
+for as long as it takes."""
 LAYOUTS = {layout.name: layout for layout in (DOCUMENT, LOG, LED, LED_DOCUMENT, RING, SERVED, LED_RING)}
 
 
@@ -220,7 +247,7 @@ LAYOUTS = {layout.name: layout for layout in (DOCUMENT, LOG, LED, LED_DOCUMENT, 
 def hurried(layout: Layout) -> Iterator[None]:
     """Snapshots, collection and changes of who may write, every few commits."""
     before: list[tuple[ModuleType, str, Any]] = []
-    for path, value in {**HURRIED, **layout.hurried}.items():
+    for path, value in {**HURRIED, **layout.hurried, **(FORGETFUL_TOO if layout.forgetful else {})}.items():
         module_name, _, name = path.rpartition(".")
         module = import_module(module_name)
         before.append((module, name, getattr(module, name)))

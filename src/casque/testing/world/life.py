@@ -8,7 +8,7 @@ from contextvars import ContextVar, copy_context
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from casque.client.opening import Parts
+from casque.client.opening import Parts, Surroundings
 from casque.client.payloads import BytesCodec
 from casque.client.queue import Queue
 from casque.client.remote import RemoteQueue
@@ -27,6 +27,7 @@ from casque.service import QueueService
 from casque.state import State
 from casque.storage.below import StoreBelow
 from casque.storage.port import Store
+from casque.testing.claimable import unclaimable
 from casque.testing.world.broker import ANYBODY, SimulatedBroker
 from casque.testing.world.clock import LifeClock, MachineClock
 from casque.testing.world.crew import Crew
@@ -114,7 +115,7 @@ class Life:
         """Its batches, by writer and number, of which it never knew whether they landed."""
         self.failed_at: dict[str, float] = {}
         """When a commit of each writer failed last."""
-        self._dies_in: int | None = None
+        self._ending: tuple[Callable[[], None], int] | None = None
         self._leaving: list[tuple[asyncio.Task[Any], int]] = []
         self.tasks: dict[asyncio.Task[Any], None] = {}
         self.clock = LifeClock(node.clock, self, world.loop)
@@ -134,13 +135,16 @@ class Life:
         if world.layout.led:
             brokers = _WatchedParts(self, self.line, "broker", ANYBODY)
             self.broker = ServedBroker(self, brokers) if world.layout.served else SimulatedBroker(self, brokers)
-            self._remote = remote_queue(self, "remote") if world.layout.served else followed(self)
+            self._remote = remote_queue(self, "remote") if world.layout.served else followed(self, "remote")
             self.queue._embedded = self._remote  # noqa: SLF001
         self.builders = _WatchedParts(self, self.line, "builder", None)
         self.direct: DirectCommit | None = None
         self.small = self._small_queue(self.line)
         self._opened = False
+        self._looked: dict[int, int] = {}
+        """Of each state that it has held, the position up to which it was asked what can be claimed."""
         self._stagings = 0
+        self._visitors = 0
         self._crew = Crew(self)
         self._context = copy_context()
         self._context.run(CURRENT.set, self)
@@ -155,17 +159,22 @@ class Life:
         self._stagings += 1
         return Staging(self.line, settings=self.world.profile.settings, clock=self.clock, rng=rng)
 
+    def visitor(self) -> Visitor:
+        """Somebody who opens the queue in this process, as a writer or a client of its own, and closes it soon."""
+        self._visitors += 1
+        return Visitor(self, self._visitors)
+
     def _small_queue(self, line: Line) -> BrokerQueue | DirectQueue:
         """The small API in the same process, as another writer."""
         parts = _WatchedParts(self, line, "small", None)
         if self.rng.random() < 0.5:
             broker = BrokerQueue(line)
-            broker._parts = parts  # noqa: SLF001
+            broker._parts, broker._blobs = parts, parts.blobs(tolerant=True)  # noqa: SLF001
             return broker
         direct = DirectQueue(line)
         direct._parts = parts  # noqa: SLF001
         self.direct = parts.direct()
-        direct._embedded = EmbeddedService(self.direct, parts.settings)  # noqa: SLF001
+        direct._embedded = EmbeddedService(self.direct, parts.settings, blobs=parts.blobs(tolerant=True))  # noqa: SLF001
         return direct
 
     # --- Born, closed, killed ---
@@ -265,22 +274,26 @@ class Life:
             self._leave_in(call, rounds)
 
     def die_when_told(self, *, rounds: int) -> None:
-        """The process dies so many rounds of the loop after the reply to some request: between two awaits."""
-        self._dies_in = rounds
+        """The process dies this many rounds of the loop after the reply to some request: between two awaits."""
+        self._ending = (self.node.crash, rounds)
+
+    def close_when_told(self, *, rounds: int) -> None:
+        """As on SIGTERM, likewise between two awaits."""
+        self._ending = (self.begin_close, rounds)
 
     def told(self) -> None:
         """A reply has come."""
-        if self._dies_in is not None:
-            rounds, self._dies_in = self._dies_in, None
-            self._die_in(rounds)
+        if self._ending is not None:
+            (end, rounds), self._ending = self._ending, None
+            self._end_in(end, rounds)
 
-    def _die_in(self, rounds: int) -> None:
+    def _end_in(self, end: Callable[[], None], rounds: int) -> None:
         if self.dead:
             return
         if rounds:
-            self.world.loop.call_soon(self._die_in, rounds - 1)
+            self.world.loop.call_soon(self._end_in, end, rounds - 1)
         else:
-            self.node.crash()
+            end()
 
     def _leave_in(self, call: asyncio.Task[Any], rounds: int) -> None:
         if rounds:
@@ -395,6 +408,27 @@ class Life:
                 Invariant.SAME_STATE,
                 lambda: f"{self.name} holds another state of position {state.position} than the store",
             )
+            if not state.events and self._looked.get(id(state)) != state.position:
+                self._looked[id(state)] = state.position
+                problem = unclaimable(state, self.clock.wall_ms())
+                history.demand(problem is None, Invariant.CLAIMABLE, lambda: f"{self.name}: {problem}")
+
+
+class Visitor:
+    """Satisfies `Through` with a queue of its own."""
+
+    def __init__(self, life: Life, number: int) -> None:
+        name = f"visitor{number}"
+        parts = _WatchedParts(life, life.line, name, life.name)
+        self.queue = Queue(parts, BytesCodec(), worker=life.name)
+        if life.world.layout.led:
+            remote = remote_queue(life, name) if life.world.layout.served else followed(life, name)
+            around = Surroundings(parts.settings, clock=parts.clock, rng=parts.rng)
+            self.queue = Queue(around, BytesCodec(), remote=remote, worker=life.name)
+        self.small = life.small
+        self.clock = life.clock
+        self.staging = life.staging
+        self.builder = life.builder
 
 
 class _WatchedParts(Parts):

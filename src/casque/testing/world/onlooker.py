@@ -15,6 +15,7 @@ import msgspec
 
 from casque.codec.admission import Staged, expanded, named_parts
 from casque.codec.archive import ARCHIVE
+from casque.codec.blobs import BLOBS
 from casque.codec.head import KEY
 from casque.codec.log import (
     LogHead,
@@ -37,7 +38,7 @@ from casque.testing.world.history import History
 from casque.testing.world.invariants import Invariant
 from casque.testing.world.limits import LIMITS
 from casque.testing.world.shelves import Shelves
-from casque.testing.world.stories import Stories
+from casque.testing.world.stories import Stories, go_on
 from casque.types import Finished, JobState
 
 
@@ -61,6 +62,9 @@ class Effect(StrEnum):
     RING = "ring"
     """The root of a ring: its first version, another size, or older sizes forgotten."""
     FORGOTTEN = "older sizes forgotten"
+    BATCH = "batch of a ring"
+    """How far an admission has got that several shards share."""
+    BLOB = "large payload"
     MEMBER = "sign of life"
     """Of a broker of a ring, for all of its shards."""
 
@@ -103,13 +107,16 @@ class DocumentOnlooker:
             return Effect.ARCHIVED
         if key.startswith(STAGED):
             return Effect.STAGED
+        if key.startswith(BLOBS):
+            return Effect.BLOB
         epoch, self._epoch = self._epoch, msgspec.json.decode(objects[key].body, type=_Epoch).epoch
         self._h.demand(self._epoch >= epoch, Invariant.EPOCHS, lambda: f"the epoch fell from {epoch} to {self._epoch}")
         self._h.demand(key == KEY, Invariant.CAUSED, lambda: f"{key} is no object that a document queue has")
         return Effect.COMMIT
 
     def deleted(self, key: str) -> None:
-        self._h.broken(Invariant.KEPT, f"{key} was deleted")
+        if not key.startswith(BLOBS):
+            self._h.broken(Invariant.KEPT, f"{key} was deleted")
 
     def recovered(self, objects: Mapping[str, Stored], state: State) -> None:
         """The step from the version before says all there is to say, but for what is over."""
@@ -143,7 +150,7 @@ class DocumentOnlooker:
         for one in fresh:
             before = old.jobs.get(one.job.id)
             self._h.demand(
-                before is None or one.job.tries[: len(before.tries)] == before.tries,
+                before is None or go_on(before.tries, one.job.tries),
                 Invariant.TRIES,
                 lambda: f"job {one.job.id[:8]} ended, and its tries are {one.job.tries}",  # noqa: B023  called at once
             )
@@ -177,6 +184,8 @@ class LogOnlooker:
             return Effect.ARCHIVED
         if key.startswith(STAGED):
             return Effect.STAGED
+        if key.startswith(BLOBS):
+            return Effect.BLOB
         self._h.demand(
             key.startswith("snapshots/"), Invariant.CAUSED, lambda: f"{key} is no object that a log queue has"
         )

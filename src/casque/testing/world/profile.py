@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from enum import StrEnum
 
@@ -43,13 +43,24 @@ class Fault(StrEnum):
     CLOCK_JUMP = "clock jump"
     POWER = "power failure"
     """Every process dies at once, and with them what was not synced."""
+    FAILOVER_STEP = "clock step on failover"
+    """A process dies, and whoever takes over has a clock that is minutes ahead."""
+    CLOCK_STEP = "clock step"
+    """A wall clock is minutes off until somebody notices, often when a process begins or takes over."""
     CALLER_LEFT = "caller left"
     CUT = "connection cut"
     """Between a caller and a broker, or two brokers: each side finds out by itself."""
 
 
+STEP_S = 1200.0
+"""More than the quarter of an hour for which request ids are remembered."""
+PAYLOAD_MAX = 64
+"""A payload that is larger lies beside the queue."""
+
+
 def _settings() -> QueueSettings:
     return QueueSettings(
+        payload_max=PAYLOAD_MAX,
         stale_timeout=timedelta(seconds=6),
         max_attempts=6,
         backoff_base=timedelta(milliseconds=200),
@@ -92,7 +103,8 @@ class Profile:
     @property
     def recovery_s(self) -> float:
         """Within this time after the last fault there must be nothing left to do."""
-        return 4 * self.lease_s + 2 * self.skew_s + 30
+        steps_s = 2 * STEP_S if Fault.CLOCK_STEP in self.every_s else 0.0
+        return 4 * self.lease_s + 2 * self.skew_s + steps_s + 30
 
 
 CALM = Profile(name="calm", skew_s=0.5, every_s={Fault.CLOSE: 40.0})
@@ -158,4 +170,7 @@ DISK = Profile(
     skew_s=1.0,
 )
 """Local files on a disk that fails to sync, in a machine whose power fails. Half of the later syncs fail, too."""
-PROFILES = {profile.name: profile for profile in (CALM, ROUGH, BRUTAL, DISK)}
+ROLLING = replace(CALM, name="rolling", every_s={Fault.CLOSE: 4.0})
+"""Nothing goes wrong, but processes are stopped cleanly and started again all the time."""
+STEPS = replace(CALM, name="steps", every_s={Fault.CLOCK_STEP: 3.0, Fault.CRASH: 10.0})
+PROFILES = {profile.name: profile for profile in (CALM, ROUGH, BRUTAL, DISK, ROLLING, STEPS)}

@@ -10,9 +10,13 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from casque.codec.head import KEY
 from casque.codec.member import FOLDER
 from casque.codec.ring import SHARDS, RingHead, decode_ring
+from casque.codec.staged import STAGED
+from casque.ring.admissions import ADMISSIONS, Batch
 from casque.ring.numbers import inner
 from casque.state import State
 from casque.storage.port import Stored
@@ -98,11 +102,13 @@ class RingSteps:
         self._steps: dict[int, Steps] = {}
         self._objects: dict[int, dict[str, Stored]] = {}
         self._forgotten = 0
-        self._members: Counter[Effect] = Counter()
+        self._beside: Counter[Effect] = Counter()
+        """What lands or is deleted beside the root."""
+        self._batches: dict[str, Batch] = {}
 
     @property
     def effects(self) -> Counter[Effect]:
-        counted = Counter({Effect.RING: len(self._history.roots), Effect.FORGOTTEN: self._forgotten}) + self._members
+        counted = Counter({Effect.RING: len(self._history.roots), Effect.FORGOTTEN: self._forgotten}) + self._beside
         for steps in self._steps.values():
             counted.update(steps.effects)
         return +counted
@@ -112,8 +118,16 @@ class RingSteps:
             self._root_changed(decode_ring(objects[key].body))
             return
         if key.startswith(FOLDER):
-            self._members[Effect.MEMBER] += 1
+            self._beside[Effect.MEMBER] += 1
             return  # who tries to lead, which no promise rests on
+        if key.startswith(STAGED):
+            self._beside[Effect.STAGED] += 1
+            return
+        if key.startswith(ADMISSIONS):
+            self._beside[Effect.BATCH] += 1
+            if key.endswith(".json"):
+                self._batch_changed(key, objects[key].body)
+            return
         token, name = self._parsed(key)
         own = self._objects.setdefault(token, {})
         own[name] = objects[key]
@@ -123,8 +137,9 @@ class RingSteps:
         self._check_places(token)
 
     def deleted(self, key: str) -> None:
-        if key.startswith(FOLDER):
-            self._members[Effect.DELETION] += 1
+        if key.startswith((FOLDER, STAGED, ADMISSIONS)):
+            self._beside[Effect.DELETION] += 1
+            self._check_not_needed(key)
             return
         token, name = self._parsed(key)
         self._objects[token].pop(name)
@@ -142,6 +157,52 @@ class RingSteps:
             lambda: f"{key} is no object that a ring has, or may lose",
         )
         return int(number), name
+
+    # --- Admissions ---
+
+    def _batch_changed(self, key: str, body: bytes) -> None:
+        h, batch, before = self._history, msgspec.json.decode(body, type=Batch), self._batches.get(key)
+        self._batches[key] = batch
+        if batch.refused >= 0 and batch.refused != (-1 if before is None else before.refused):
+            self._batch_refused(batch, before)
+            return
+        request = h.requests[batch.batch]
+        h.demand(
+            batch.source == request.source
+            and (before is None or (before.batch < batch.batch if before.done else before.batch == batch.batch)),
+            Invariant.ADMITTED,
+            lambda: f"the batch {before} became {batch}",
+        )
+        h.demand(
+            not batch.done or (batch.jobs == len(request.effects) and batch.jobs + batch.skipped == request.items),
+            Invariant.ADMITTED,
+            lambda: f"{request} is done as {batch}, and brought {request.effects}",
+        )
+
+    def _batch_refused(self, batch: Batch, before: Batch | None) -> None:
+        """Nothing else has changed, and nothing of it has come."""
+        h, request = self._history, self._history.requests[batch.refused]
+        last = Batch(batch.source, -1, done=True) if before is None else before
+        h.demand(
+            last.done and batch == msgspec.structs.replace(last, writer=batch.writer, refused=batch.refused),
+            Invariant.ADMITTED,
+            lambda: f"the batch {before} became {batch}",
+        )
+        h.demand(
+            not request.effects,
+            Invariant.ABSENT,
+            lambda: f"{request} is refused, and brought {request.effects}",
+        )
+
+    def _check_not_needed(self, key: str) -> None:
+        needed = [
+            one for one in self._batches.values() if not one.done and key in (one.assigned, *(p.key for p in one.parts))
+        ]
+        self._history.demand(
+            not needed and not key.endswith(".json"),
+            Invariant.KEPT,
+            lambda: f"{key} was deleted, and {needed} is not done",
+        )
 
     # --- The ring as a whole ---
 

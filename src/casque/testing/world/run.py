@@ -51,12 +51,12 @@ def simulate(
     >>> simulate(1, duration_s=2).digest == simulate(1, duration_s=2).digest
     True
     """
-    world = World(seed, profile, layout)
     # Short-lived worlds in great number: looking for cycles all the time would cost a third of the run.
     collecting = gc.isenabled()
     gc.disable()
     try:
         with hurried(layout):
+            world = World(seed, profile, layout)
             world.run(layout.duration_s if duration_s is None else duration_s)
     finally:
         if collecting:

@@ -23,7 +23,7 @@ from casque.testing.world.broker import SETTINGS
 from casque.testing.world.invariants import Invariant
 from casque.testing.world.streams import Channel, Transport
 from casque.transport.grpc.client import GrpcService
-from casque.transport.grpc.door import Door
+from casque.transport.grpc.door import Door, GrpcLimits
 from casque.transport.grpc.peer import GrpcShard
 from casque.transport.grpc.server import GrpcServer
 from casque.transport.listening import Address
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from casque.testing.world.life import Life, Node
 
 PORT = 7700
+LIMITS = GrpcLimits(packet_bytes=700, calls_per_stream=6)
+"""Answers of a few jobs are cut into parts here, and a stream that brings much is read with pauses."""
 DRAIN_S = 6.0
 CONNECT_S = 0.8
 CALL_S = 4.0
@@ -114,7 +116,7 @@ class _Grpc(GrpcServer):
     """The real services on a simulated transport."""
 
     def __init__(self, life: Life, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
+        super().__init__(*args, limits=LIMITS, **options)
         self._life = life
 
     def _transport(self) -> grpc.aio.Server:

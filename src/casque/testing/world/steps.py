@@ -20,6 +20,7 @@ from casque.testing.world.history import Claim, Fate, History, Key, Line, order
 from casque.testing.world.invariants import Invariant
 from casque.testing.world.layout import Layout
 from casque.testing.world.onlooker import Effect
+from casque.testing.world.stories import go_on
 from casque.testing.world.tenancies import check_tenancies
 from casque.testing.world.vigils import length_s
 from casque.types import PLAIN_RULES, Ending, Gate, JobRecord, JobState, Schedule, ZoneRules
@@ -53,11 +54,15 @@ class Steps:
         self._bodies.add(version)
         effect = self._onlooker.landed(objects, key)
         self.effects[effect] += 1
+        if effect is Effect.BLOB:
+            h.blobs[key] = objects[key].body
+            return
         if self._layout.ring and effect in (Effect.SNAPSHOT, Effect.ARCHIVED):
             return  # nobody reads these yet; that it is so is tried often enough where there is one log
         new = self._recover(objects)
         if effect is Effect.COMMIT:
             _Step(h, h.state, new, sender).check()
+            self._check_payloads(objects, new)
         else:
             self._check_unchanged(new, f"the write of {key}", further=effect is Effect.FENCE)
         h.keep(new)
@@ -65,11 +70,26 @@ class Steps:
     def deleted(self, key: str) -> None:
         """What may be deleted is nothing that a recovery reads: there is no need to try one."""
         self._emptied.add(key)
+        h = self._history
+        if key in h.blobs:
+            h.demand(
+                all(job.spec.blob != key for job in h.state.jobs.values()),
+                Invariant.PAYLOADS,
+                lambda: f"{key} was deleted, and a job needs it",
+            )
         self.effects[Effect.DELETION] += 1
         self._onlooker.deleted(key)
 
     def archive_is_complete(self, objects: Mapping[str, Stored]) -> bool:
         return self._onlooker.archive_is_complete(objects)
+
+    def _check_payloads(self, objects: Mapping[str, Stored], new: State) -> None:
+        for job in new.jobs.values():
+            self._history.demand(
+                job.spec.blob is None or job.spec.blob in objects,
+                Invariant.PAYLOADS,
+                lambda: f"job {job.id[:8]} names {job.spec.blob}, which is not there",  # noqa: B023
+            )
 
     def _recover(self, objects: Mapping[str, Stored]) -> State:
         h = self._history
@@ -102,7 +122,8 @@ class _Step:
         self._claimed: list[JobRecord] = []
         self._added = 0
         self._expired = 0
-        self._admitted: dict[int, Request] = {}
+        self._admitted: Counter[int] = Counter()
+        """How many rows of each admission came, by the number of its request."""
         self._ticked: dict[str, list[int]] = {}
         """The ticks that became jobs, by schedule."""
 
@@ -124,6 +145,9 @@ class _Step:
             Invariant.CONSERVED,
             lambda: f"{self._added} jobs appeared, and the counter says otherwise",
         )
+        for request_id in self._new.requests:
+            if request_id not in self._old.requests:
+                h.remember(request_id)
         self._check_admitted()
         self._check_schedules()
         self._check_gates()
@@ -178,7 +202,9 @@ class _Step:
 
     def _check_asked_for(self, record: JobRecord) -> None:
         h = self._h
-        number, _, item = record.spec.payload.decode().partition(":")
+        payload = record.spec.payload if record.spec.blob is None else h.blobs[record.spec.blob]
+        h.payloads[record.id] = payload
+        number, item = payload.decode().split(":")[:2]
         request = h.requests[int(number)]
         index = int(item)
         h.demand(
@@ -187,13 +213,13 @@ class _Step:
             lambda: f"{request} was reported as failed, and added job {record.id[:8]}",
         )
         h.demand(
-            index not in request.effects or not h.remembers(request),
+            index not in request.effects or not (request.verb is Verb.ADMIT or h.remembers(request)),
             Invariant.ONE_EFFECT,
             lambda: f"{request} added {request.effects[index][:8]} and again {record.id[:8]}",
         )
         request.effects[index] = record.id
         if request.verb is Verb.ADMIT:
-            self._admitted[request.number] = request
+            self._admitted[request.number] += 1
 
     def _check_new(self, record: JobRecord) -> None:
         h = self._h
@@ -217,21 +243,27 @@ class _Step:
                 continue
             request = h.requests[last.batch]
             before = old.get(source)
+            # A shard of a ring admits its share of the rows, or says that it never will.
+            whole = h.in_ring or (last.jobs == len(request.effects) and last.jobs + last.skipped == request.items)
             h.demand(
-                (request.source, last.position) == (source, self._new.position)
+                (_source(source, h), last.position) == (request.source, self._new.position)
                 and (before is None or before.batch < last.batch)
-                and last.jobs == len(request.effects)
-                and last.jobs + last.skipped == request.items
+                and whole
                 and (last.batch in self._admitted or not last.jobs),
                 Invariant.ADMITTED,
                 lambda: f"{request} was admitted as {last}, and brought {request.effects}",  # noqa: B023  called at once
             )
-        for request in self._admitted.values():
-            last_one = new.get(request.source)
+        for number, rows in self._admitted.items():
+            request = h.requests[number]
+            told = [
+                last
+                for source, last in new.items()
+                if last.batch == number and _source(source, h) == request.source and old.get(source) != last
+            ]
             h.demand(
-                last_one is not None and last_one.batch == request.number,
+                sum(last.jobs for last in told) == rows,
                 Invariant.ADMITTED,
-                lambda: f"jobs of {request} came, and the queue does not know of the batch: {last_one}",  # noqa: B023
+                lambda: f"{rows} jobs of {request} came, and the queue knows of the batch: {told}",  # noqa: B023
             )
 
     # --- Schedules ---
@@ -413,7 +445,7 @@ class _Step:
         h.demand(fixed, Invariant.CONSERVED, lambda: f"job {old.id[:8]} is another one now")
         h.demand(new.token >= old.token, Invariant.TOKENS, lambda: f"the token of job {old.id[:8]} fell")
         h.demand(
-            new.tries[: len(old.tries)] == old.tries,
+            go_on(old.tries, new.tries),
             Invariant.TRIES,
             lambda: f"job {old.id[:8]} had tried {old.tries}, and now it has {new.tries}",
         )
@@ -643,6 +675,11 @@ def _same_finished(a: State, b: State) -> bool:
     return [one for one in a.finished if one.position > archived] == [
         one for one in b.finished if one.position > archived
     ]
+
+
+def _source(name: str, h: History) -> str:
+    """Who admits: in a shard of a ring, each share of a batch has a name of its own."""
+    return name.rpartition("#")[0] if h.in_ring else name
 
 
 def _is_due(record: JobRecord, at_ms: int) -> bool:

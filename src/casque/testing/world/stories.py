@@ -26,6 +26,12 @@ from casque.types import TRIES_MAX, Attempt, Ending
 Tries: TypeAlias = tuple[Attempt, ...]
 
 
+def go_on(before: Tries, after: Tries) -> bool:
+    """Whether these are the same tries with some more at the end, and the oldest forgotten for them."""
+    more = range(len(after) + 1)
+    return any((*before, *after[len(after) - new :])[-TRIES_MAX:] == after for new in more)
+
+
 class Stories:
     """The attempts of every job that came to nothing."""
 

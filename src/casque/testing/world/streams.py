@@ -76,7 +76,7 @@ class Transport:
     def begin(self, stream: ServerStream, method: str) -> None:
         details = _Details(method, stream.invocation_metadata())
         handler = next(found for one in self._handlers if (found := one.service(details)) is not None)
-        stream.deserializer, stream.serializer = handler.request_deserializer, handler.response_serializer
+        stream.deserializer, stream.serializer = handler.request_deserializer or bytes, handler.response_serializer
         task = stream.task = self._life.start(stream.run(handler))
         self._running.add(task)
         task.add_done_callback(self._running.discard)

@@ -26,9 +26,9 @@ REFUSED = 0.8
 """How often a machine without a broker says so, instead of saying nothing."""
 
 
-def followed(life: Life) -> RemoteQueue:
+def followed(life: Life, name: str) -> RemoteQueue:
     """The real client of remote queues, over this network: it asks the bucket who leads, or tries them all."""
-    rng = Random(f"{life.world.seed}/{life.name}/remote")
+    rng = Random(f"{life.world.seed}/{life.name}/{name}")
     nodes = {node.name: node for node in life.world.nodes}
     finder: Finder = BucketFinder(life.line, owns_store=False)
     if rng.random() < 0.5:

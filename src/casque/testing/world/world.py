@@ -21,7 +21,7 @@ from casque.testing.world.layout import Layout
 from casque.testing.world.life import Life, Node, routed, task_factory
 from casque.testing.world.loop import VirtualLoop
 from casque.testing.world.onlooker import Effect
-from casque.testing.world.profile import Fault, Profile
+from casque.testing.world.profile import STEP_S, Fault, Profile
 from casque.testing.world.reigns import Reigns
 from casque.testing.world.ring import RingHistory, RingSteps
 from casque.testing.world.server import ServedBroker
@@ -68,6 +68,7 @@ class World:
             ring = RingHistory(self.loop.time, led=self.layout.led)
             return ring, RingSteps(ring, self.layout)
         history = History(self.loop.time)
+        history.forgetful = self.layout.forgetful
         return history, Steps(history, self.layout)
 
     def run(self, duration_s: float) -> None:
@@ -140,7 +141,10 @@ class World:
                 else:
                     life.die_when_told(rounds=node.rng.randrange(12))
             case Fault.CLOSE:
-                node.close()
+                if node.rng.random() < 0.5:
+                    node.close()
+                else:
+                    life.close_when_told(rounds=node.rng.randrange(12))
             case Fault.PAUSE:
                 life.stop()
                 self.loop.call_later(node.rng.uniform(0.05, 1.7 * self.profile.lease_s), life.go_on)
@@ -152,12 +156,24 @@ class World:
             case Fault.OUTAGE:
                 node.refused = True
                 self.loop.call_later(node.rng.uniform(0.1, self.profile.lease_s), self._serve_again, node)
+            case Fault.FAILOVER_STEP:
+                for other in self.nodes:
+                    if other is not node:
+                        other.clock.set_wall(node.rng.uniform(0.8, 1.0) * self.skew_s)
+                node.crash()
             case Fault.CLOCK_JUMP:
                 node.clock.set_wall(node.rng.uniform(-self.skew_s, self.skew_s))
             case Fault.POWER:
                 for each in self.nodes:
                     each.crash()
                 self.bucket.lose(node.rng)
+            case Fault.CLOCK_STEP if not self.layout.ring:  # to a ring of this world, minutes are days
+                node.clock.set_wall(node.rng.choice((-1, 1)) * node.rng.uniform(60.0, STEP_S))
+                self.loop.call_later(node.rng.uniform(0.2, 4.0), node.clock.set_wall, 0.0)
+                if node.rng.random() < 0.3:
+                    node.crash()  # whoever takes over, or comes back, has another time
+            case Fault.CLOCK_STEP:
+                node.crash()
             case _:
                 raise AssertionError(f"{fault} does not befall a node")
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
-from typing import Any, TypeVar
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -12,8 +13,9 @@ from casque.clock import Clock, Random
 from casque.errors import CasqueError, InvalidInputError, NoLeaderError
 from casque.service import Host, QueueService, RingHost
 from casque.telemetry import logger
-from casque.transport.border import Admit, Wrapper
+from casque.transport.border import Admit, Wrapper, principal_of
 from casque.transport.grpc.packets import DequeueCall
+from casque.transport.quotas import Bytes, Connections, Places, Rate
 from casque.types import JobRecord, ZoneLease
 
 log = logger("transport.grpc")
@@ -23,6 +25,7 @@ T = TypeVar("T")
 STOPPING = "this one is stopping"
 SHARD = "casque-shard"
 """Metadata of a call from one broker of a ring to another: which shard it is for."""
+SHARD_DIGITS = 4
 
 
 class GrpcLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,7 +40,84 @@ class GrpcLimits(msgspec.Struct, frozen=True, kw_only=True):
     waiting_per_stream: int = 16_384
     """Waiting dequeues on one `Exchange`; further ones are refused."""
     rpcs: int = 10_000
-    """Streams and unary calls at the same time, of all clients."""
+    """Streams and unary calls at the same time, of all clients. Health checks and reflection are counted apart."""
+    rpcs_per_peer: int = 5_000
+    """The same, of one address."""
+    rpcs_per_principal: int = 8_000
+    """The same, of one token."""
+    connections_per_peer: int = 2_000
+    """Connections of one address that have calls under way."""
+    streams_per_connection: int = 2_000
+    """Calls on one connection; further ones wait at the client."""
+    bytes_under_way: int = 512 * 1024 * 1024
+    """Of requests that were read and are not answered, of all clients. Beyond it streams are read later, and unary
+    calls are refused before they are read."""
+    bytes_per_principal: int = 256 * 1024 * 1024
+    """The same, of one token, or of one address without tokens."""
+    calls_per_second: int | None = None
+    """Of one token, or of one address without tokens; a second's worth at once. Streams are read no faster, unary calls
+    are refused. None: no limit."""
+    health_checks: int = 200
+    """Health checks and watches at the same time, of all clients. They need no token."""
+    health_checks_per_peer: int = 20
+    reflections: int = 4
+    """Clients that ask for the description of the services, at the same time. They need no token."""
+    reflections_per_peer: int = 2
+    reflection_s: float = 60.0
+    """How long one of them may ask."""
+    handshake_s: float = 10.0
+    """How long a new connection may take until it speaks HTTP/2."""
+    idle_s: float = 900.0
+    """After so long without a call a connection is closed."""
+
+
+class Quotas:
+    """What is under way at one server, by address and by principal."""
+
+    def __init__(self, limits: GrpcLimits, clock: Clock) -> None:
+        self._connections = Connections(each=limits.connections_per_peer)
+        self._peers = Places("calls under way", "from one address", most=limits.rpcs, each=limits.rpcs_per_peer)
+        self._principals = Places("calls under way", "of one token", most=limits.rpcs, each=limits.rpcs_per_principal)
+        self._health = Places(
+            "health checks", "from one address", most=limits.health_checks, each=limits.health_checks_per_peer
+        )
+        self._reflections = Places(
+            "calls to reflection", "from one address", most=limits.reflections, each=limits.reflections_per_peer
+        )
+        self.bytes = Bytes(most=limits.bytes_under_way, each=limits.bytes_per_principal)
+        self.rate = Rate(limits.calls_per_second, clock)
+
+    @contextmanager
+    def call(self, context: Any) -> Iterator[None]:
+        """A place for a call of this address, before anything is known about who sent it."""
+        host, port = peer_of(context)
+        with self._connections.used(host, port), self._peers.taken(host):
+            yield
+
+    @contextmanager
+    def principal(self, caller: str) -> Iterator[None]:
+        with self._principals.taken(caller):
+            yield
+
+    def health(self, context: Any) -> AbstractContextManager[None]:
+        return self._health.taken(peer_of(context)[0])
+
+    def reflection(self, context: Any) -> AbstractContextManager[None]:
+        return self._reflections.taken(peer_of(context)[0])
+
+
+class Entered(NamedTuple):
+    """A caller that was let in."""
+
+    admitted: Wrapper
+    name: str
+    """Of its token, or of its address if there are none: what its share is counted by."""
+
+
+def peer_of(context: Any) -> tuple[str, str]:
+    """Address and port."""
+    host, _, port = context.peer().rpartition(":")
+    return host, port
 
 
 class Door:
@@ -60,9 +140,24 @@ class Door:
         self.closing = asyncio.Event()
         self._admit = admit
         self._peers = peers
+        self.quotas = Quotas(limits, clock)
         self._patient: set[asyncio.Task[Any]] = set()
         self._told: set[asyncio.Task[Any]] = set()
         self._left: set[asyncio.Task[None]] = set()
+
+    @asynccontextmanager
+    async def entering(self, context: Any) -> AsyncIterator[Entered]:
+        """Let a caller in, for as long as its call takes, before anything of its request is read.
+
+        Raises:
+            LimitReachedError: it has too many calls under way, or all callers together have.
+            NotAuthenticatedError, NotAllowedError: as `enter`.
+        """
+        with self.quotas.call(context):
+            admitted = self.enter(context)
+            name = principal_of(admitted) or peer_of(context)[0]
+            with self.quotas.principal(name):
+                yield Entered(admitted, name)
 
     def enter(self, context: Any) -> Wrapper:
         """
@@ -74,7 +169,7 @@ class Door:
         authorization, shard = said.get("authorization"), said.get(SHARD)
         if shard is None:
             return self._admit(authorization)
-        if self._peers is None or not shard.isdecimal():
+        if self._peers is None or not (shard.isascii() and shard.isdecimal() and len(shard) <= SHARD_DIGITS):
             raise InvalidInputError(f"{SHARD}: this broker serves no ring, or {shard!r} is no shard")
         return AtShard(self._peers(authorization), int(shard))
 
@@ -157,6 +252,10 @@ class AtShard:
 
     def __call__(self, service: QueueService) -> QueueService:
         return self._admitted(service)
+
+    @property
+    def principal_key(self) -> str | None:
+        return principal_of(self._admitted)
 
 
 class ClosingError(Exception):

@@ -7,32 +7,75 @@ there. `osqueue.v1.QueueService` is well only while it leads, because its client
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import grpc
-from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_health.v1 import health_pb2
 
+from casque.errors import CasqueError, InvalidInputError
 from casque.service import Role
 from casque.transport.grpc.door import Door
+from casque.transport.grpc.refusals import abort
+from casque.transport.grpc.requests import parsed
 
+HEALTH = "grpc.health.v1.Health"
 QUEUE = "casque.v1.Queue"
 OSQUEUE = "osqueue.v1.QueueService"
 LOOK_AGAIN_S = 1.0
+READ_S = 5.0
+READ_AT_ONCE = 4
+REQUEST_BYTES = 300
 
 _Status = health_pb2.HealthCheckResponse
 
 
-class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
+class Health:
+    """Needs no token. Its callers have few places of their own, and little time to say what they ask about: gRPC's
+    limit on the size of a message is that of the largest payload."""
+
     def __init__(self, door: Door) -> None:
         self._door = door
+        self._reading = asyncio.Semaphore(READ_AT_ONCE)
 
-    async def Check(self, request: Any, context: Any) -> Any:  # noqa: N802
+    def handler(self) -> grpc.GenericRpcHandler:
+        behaviours = {"Check": self._check, "Watch": self._watch}
+        handlers = {
+            name: grpc.stream_stream_rpc_method_handler(self._bounded(behaviour), None, _Status.SerializeToString)
+            for name, behaviour in behaviours.items()
+        }
+        return grpc.method_handlers_generic_handler(HEALTH, handlers)
+
+    def _bounded(self, behaviour: Callable[[Any, Any], Awaitable[None]]) -> Callable[[Any, Any], Awaitable[None]]:
+        async def handle(_requests: Any, context: Any) -> None:
+            refusal: CasqueError
+            try:
+                with self._door.quotas.health(context):
+                    await behaviour(await self._request(context), context)
+                return
+            except CasqueError as error:
+                refusal = error
+            await abort(context, refusal)
+
+        return handle
+
+    async def _request(self, context: Any) -> Any:
+        try:
+            async with asyncio.timeout(READ_S), self._reading:
+                body = await context.read()
+        except TimeoutError:
+            raise InvalidInputError(f"the request did not come within {READ_S:g} s") from None
+        if body is grpc.aio.EOF or len(body) > REQUEST_BYTES:
+            raise InvalidInputError("a health check asks about one service by its name")
+        return parsed(health_pb2.HealthCheckRequest, body)
+
+    async def _check(self, request: Any, context: Any) -> None:
         status = self._status(request.service)
         if status is None:
             await context.abort(grpc.StatusCode.NOT_FOUND, f"there is no service {request.service!r} here")
-        return _Status(status=status)
+        await context.write(_Status(status=status))
 
-    async def Watch(self, request: Any, context: Any) -> None:  # noqa: N802
+    async def _watch(self, request: Any, context: Any) -> None:
         closing = asyncio.create_task(self._door.closing.wait())
         said: Any = None
         try:

@@ -11,7 +11,6 @@ from collections import deque
 from typing import Any
 
 import grpc
-import msgspec
 
 from casque.clock import Clock, Timer
 from casque.errors import BrokerUnreachableError, CasqueError, InvalidInputError, UnknownOutcomeError
@@ -159,7 +158,7 @@ class Line:
             ending = self._reason(error)
         except TimeoutError:
             ending = BrokerUnreachableError(self._address, f"no answer within {self._connect_s:g} s")
-        except msgspec.MsgspecError as error:
+        except packets.NO_PACKET as error:
             ending = UnknownOutcomeError(f"the broker at {self._address} sent bytes that are no answers: {error}")
         except Exception as error:
             log.exception("the connection to %s failed in a way that nobody thought of", self._address)

@@ -8,7 +8,7 @@ defaults; jobs and specs are maps. An entry of a kind that is not known is refus
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 import msgspec
 
@@ -467,7 +467,10 @@ _calls = msgspec.msgpack.Decoder(list[Call])
 _answers = msgspec.msgpack.Decoder(list[Answer])
 _entries = msgspec.msgpack.Decoder(list[msgspec.Raw])
 _call = msgspec.msgpack.Decoder(Call)
-_anything = msgspec.msgpack.Decoder()
+_name = msgspec.msgpack.Decoder(str)
+_number = msgspec.msgpack.Decoder(int)
+NO_PACKET = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+"""What bytes raise that cannot be read."""
 
 
 class Unreadable(msgspec.Struct, frozen=True):
@@ -482,10 +485,10 @@ def encode(entries: Sequence[Call | Answer]) -> bytes:
 
 
 def decode_calls(body: bytes) -> list[Call] | list[Call | Unreadable]:
-    """Raises msgspec.MsgspecError for what is no list of entries at all."""
+    """Raises one of `NO_PACKET` for what is no list of entries at all."""
     try:
         return _calls.decode(body)
-    except msgspec.MsgspecError:
+    except NO_PACKET:
         return [_one(entry) for entry in _entries.decode(body)]
 
 
@@ -511,20 +514,24 @@ def _one(entry: msgspec.Raw) -> Call | Unreadable:
     try:
         call: Call = _call.decode(entry)
         return call
-    except msgspec.MsgspecError as error:
-        return Unreadable(_number_of(_anything.decode(entry)), str(error))
+    except NO_PACKET as error:
+        return Unreadable(_number_of(entry), str(error))
 
 
-def _number_of(entry: Any) -> int | None:
-    match entry:
-        case [str(), int() as number, *_]:
-            return number
-        case _:
-            return None
+def _number_of(entry: msgspec.Raw) -> int | None:
+    """Without a look at the rest, which may be text that is none."""
+    try:
+        name, number, *_ = _entries.decode(entry)
+        _name.decode(name)
+        return _number.decode(number)
+    except (*NO_PACKET, ValueError):
+        return None
 
 
 def added(number: int, asked: Sequence[JobSpec], jobs: Sequence[JobRecord]) -> Added | AddedRun | Jobs:
     """The short answer where it says everything, the long one where a job is not what was asked for."""
+    if not jobs:
+        return Added(number, [])
     first = jobs[0]
     sequence, due_ms, state = first.sequence, first.due_ms, first.state
     alike = True

@@ -23,7 +23,7 @@ from casque.types import Gate, ZoneRules
 
 
 class GrpcShard(GrpcService):
-    """Satisfies `ShardService` through the broker at one address, which takes it from whoever may do everything."""
+    """Satisfies `ShardService` through the broker at one address, which takes it from those with the scope `peer`."""
 
     def __init__(self, address: str, shard: int, **options: Any) -> None:
         """`options` are those of `GrpcService`."""

@@ -9,28 +9,37 @@ from google.protobuf.message import DecodeError, Message
 
 from casque.errors import InvalidInputError
 
+M = TypeVar("M", bound=Message)
 T = TypeVar("T")
 
 
 class Garbled:
-    """Stands where a request should be. gRPC would make an unknown error of an exception in a parser."""
+    """Stands where a message of a stream should be: gRPC would make an unknown error of an exception in a parser."""
 
-    def __init__(self, kind: str, why: str) -> None:
-        self.why = f"these bytes are no {kind}: {why}"
+    def __init__(self, why: str) -> None:
+        self.why = why
 
 
 def parser(kind: type[Message]) -> Callable[[bytes], Message | Garbled]:
     def parse(body: bytes) -> Message | Garbled:
         try:
-            return kind.FromString(body)
-        except DecodeError as error:
-            return Garbled(kind.DESCRIPTOR.full_name, str(error))
+            return parsed(kind, body)
+        except InvalidInputError as error:
+            return Garbled(str(error))
 
     return parse
 
 
-def sound(request: T) -> T:
-    """The request, if it is one. Raises InvalidInputError."""
-    if isinstance(request, Garbled):
-        raise InvalidInputError(request.why)
-    return request
+def sound(message: T) -> T:
+    """The message, if it is one. Raises InvalidInputError."""
+    if isinstance(message, Garbled):
+        raise InvalidInputError(message.why)
+    return message
+
+
+def parsed(kind: type[M], body: bytes) -> M:
+    """Raises InvalidInputError for bytes that are no such message."""
+    try:
+        return kind.FromString(body)
+    except DecodeError as error:
+        raise InvalidInputError(f"these bytes are no {kind.DESCRIPTOR.full_name}: {error}") from error

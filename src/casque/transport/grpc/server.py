@@ -7,8 +7,7 @@ from typing import Any
 
 import grpc
 from google.protobuf.message import Message
-from grpc_health.v1 import health_pb2_grpc
-from grpc_reflection.v1alpha import reflection
+from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 
 from casque.clock import Clock, Random, SystemClock, system_random
 from casque.errors import CasqueError, InvalidInputError
@@ -17,15 +16,18 @@ from casque.tasks import is_cancelled
 from casque.telemetry import logger
 from casque.transport.border import Admit, admit
 from casque.transport.grpc import casque_v1_pb2, osqueue, osqueue_v1_pb2
+from casque.transport.grpc import casque_v1_pb2 as pb
+from casque.transport.grpc.casque_v1_pb2 import Packet
 from casque.transport.grpc.credentials import server_credentials
 from casque.transport.grpc.door import Door, GrpcLimits
-from casque.transport.grpc.health import OSQUEUE, QUEUE, Health
+from casque.transport.grpc.health import HEALTH, OSQUEUE, QUEUE, Health
 from casque.transport.grpc.osqueue import Osqueue
+from casque.transport.grpc.reflected import Reflection
 from casque.transport.grpc.refusals import abort, as_refusal, cut_off
 from casque.transport.grpc.requests import parser
 from casque.transport.grpc.session import Session
 from casque.transport.grpc.streams import Streams
-from casque.transport.grpc.unary import unary
+from casque.transport.grpc.unary import one_request, unary
 from casque.transport.grpc.verbs import Verbs
 from casque.transport.tls import Tls
 
@@ -117,7 +119,9 @@ class GrpcServer:
 
     def _transport(self) -> grpc.aio.Server:
         """What carries the services. The simulator has a transport of its own."""
-        return grpc.aio.server(options=_options(self._limits), maximum_concurrent_rpcs=self._limits.rpcs)
+        # No limit of gRPC's own on calls: it knows neither who sends them nor which need no token, and would refuse
+        # everybody for what a stranger holds. The door counts them.
+        return grpc.aio.server(options=_options(self._limits))
 
     def _bind(self, server: grpc.aio.Server) -> int:
         try:
@@ -131,42 +135,41 @@ class GrpcServer:
             ) from error
 
     def _add_services(self, server: grpc.aio.Server, door: Door) -> None:
-        server.add_generic_rpc_handlers((self._queue(door), self._osqueue(door)))
-        health_pb2_grpc.add_HealthServicer_to_server(Health(door), server)
-        names = (QUEUE, OSQUEUE, "grpc.health.v1.Health", reflection.SERVICE_NAME)
-        reflection.enable_server_reflection(names, server)
+        server.add_generic_rpc_handlers((self._queue(door), self._osqueue(door), Health(door).handler()))
+        names = (QUEUE, OSQUEUE, HEALTH, reflection.SERVICE_NAME)
+        reflection_pb2_grpc.add_ServerReflectionServicer_to_server(Reflection(door, names), server)
 
     def _queue(self, door: Door) -> grpc.GenericRpcHandler:
         calls, streams = Verbs(door, self._attempts_max), Streams(door)
         behaviours = {
-            "Enqueue": unary(door, calls.enqueue),
-            "Dequeue": unary(door, calls.dequeue),
-            "Ack": unary(door, calls.ack),
-            "Nack": unary(door, calls.nack),
-            "Settle": unary(door, calls.settle),
-            "Heartbeat": unary(door, calls.heartbeat),
-            "GiveBack": unary(door, calls.give_back),
-            "Cancel": unary(door, calls.cancel),
-            "Retry": unary(door, calls.retry),
-            "Admit": unary(door, calls.admit),
-            "Purge": unary(door, calls.purge),
-            "RequeueStale": unary(door, calls.requeue_stale),
-            "SetGate": unary(door, calls.set_gate),
-            "SetZone": unary(door, calls.set_zone),
-            "Zones": unary(door, calls.zones),
-            "PeekZones": unary(door, calls.peek_zones),
-            "LeaseZone": unary(door, calls.lease_zone),
-            "HeartbeatZone": unary(door, calls.heartbeat_zone),
-            "ReleaseZone": unary(door, calls.release_zone),
-            "Find": unary(door, calls.find),
-            "Stats": unary(door, calls.stats),
-            "SetSchedule": unary(door, calls.set_schedule),
-            "Schedules": unary(door, calls.schedules),
-            "PauseSchedule": unary(door, calls.pause_schedule),
-            "DropSchedule": unary(door, calls.drop_schedule),
-            "List": streams.list,
-            "Watch": streams.watch,
-            "Archive": streams.archive,
+            "Enqueue": unary(door, pb.EnqueueRequest, calls.enqueue),
+            "Dequeue": unary(door, pb.DequeueRequest, calls.dequeue),
+            "Ack": unary(door, pb.AckRequest, calls.ack),
+            "Nack": unary(door, pb.NackRequest, calls.nack),
+            "Settle": unary(door, pb.SettleRequest, calls.settle),
+            "Heartbeat": unary(door, pb.HeartbeatRequest, calls.heartbeat),
+            "GiveBack": unary(door, pb.GiveBackRequest, calls.give_back),
+            "Cancel": unary(door, pb.CancelRequest, calls.cancel),
+            "Retry": unary(door, pb.RetryRequest, calls.retry),
+            "Admit": unary(door, pb.AdmitRequest, calls.admit),
+            "Purge": unary(door, pb.PurgeRequest, calls.purge),
+            "RequeueStale": unary(door, pb.RequeueStaleRequest, calls.requeue_stale),
+            "SetGate": unary(door, pb.SetGateRequest, calls.set_gate),
+            "SetZone": unary(door, pb.SetZoneRequest, calls.set_zone),
+            "Zones": unary(door, pb.ZonesRequest, calls.zones),
+            "PeekZones": unary(door, pb.PeekZonesRequest, calls.peek_zones),
+            "LeaseZone": unary(door, pb.LeaseZoneRequest, calls.lease_zone),
+            "HeartbeatZone": unary(door, pb.HeartbeatZoneRequest, calls.heartbeat_zone),
+            "ReleaseZone": unary(door, pb.ReleaseZoneRequest, calls.release_zone),
+            "Find": unary(door, pb.FindRequest, calls.find),
+            "Stats": unary(door, pb.StatsRequest, calls.stats),
+            "SetSchedule": unary(door, pb.SetScheduleRequest, calls.set_schedule),
+            "Schedules": unary(door, pb.SchedulesRequest, calls.schedules),
+            "PauseSchedule": unary(door, pb.PauseScheduleRequest, calls.pause_schedule),
+            "DropSchedule": unary(door, pb.DropScheduleRequest, calls.drop_schedule),
+            "List": one_request(door, pb.ListRequest, streams.list),
+            "Watch": one_request(door, pb.WatchRequest, streams.watch),
+            "Archive": one_request(door, pb.ArchiveRequest, streams.archive),
             "Exchange": _exchange(door),
         }
         return _handler(casque_v1_pb2, "Queue", behaviours)
@@ -174,10 +177,10 @@ class GrpcServer:
     def _osqueue(self, door: Door) -> grpc.GenericRpcHandler:
         calls = Osqueue(door, entrypoint=self._osqueue_entrypoint, lease_ms=self._osqueue_lease_ms)
         behaviours = {
-            "Push": unary(door, calls.push, refuse=osqueue.refuse),
-            "Claim": unary(door, calls.claim, refuse=osqueue.refuse),
-            "Heartbeat": unary(door, calls.heartbeat, refuse=osqueue.refuse),
-            "Complete": unary(door, calls.complete, refuse=osqueue.refuse),
+            "Push": unary(door, osqueue_v1_pb2.PushRequest, calls.push, refuse=osqueue.refuse),
+            "Claim": unary(door, osqueue_v1_pb2.ClaimRequest, calls.claim, refuse=osqueue.refuse),
+            "Heartbeat": unary(door, osqueue_v1_pb2.HeartbeatRequest, calls.heartbeat, refuse=osqueue.refuse),
+            "Complete": unary(door, osqueue_v1_pb2.CompleteRequest, calls.complete, refuse=osqueue.refuse),
         }
         return _handler(osqueue_v1_pb2, "QueueService", behaviours)
 
@@ -186,7 +189,8 @@ def _exchange(door: Door) -> Any:
     async def exchange(_requests: Any, context: Any) -> None:
         refusal: CasqueError
         try:
-            await Session(door, door.enter(context), context).run()
+            async with door.entering(context) as (admitted, name):
+                await Session(door, admitted, context, name).run()
             return
         except asyncio.CancelledError:
             if is_cancelled():
@@ -200,17 +204,18 @@ def _exchange(door: Door) -> Any:
 
 
 def _handler(module: Any, service: str, behaviours: dict[str, Any]) -> grpc.GenericRpcHandler:
-    """The methods of a service as its proto file describes them, each with its behaviour."""
+    """The methods of a service as its proto file describes them, each with its behaviour.
+
+    All are handled as streams of bytes, whatever they are on the wire, so that nothing of a request is received before
+    its caller was let in.
+    """
     described = module.DESCRIPTOR.services_by_name[service]
-    handlers: dict[str, grpc.RpcMethodHandler] = {}
-    for method in described.methods:
-        make = {
-            (False, False): grpc.unary_unary_rpc_method_handler,
-            (False, True): grpc.unary_stream_rpc_method_handler,
-            (True, True): grpc.stream_stream_rpc_method_handler,
-        }[method.client_streaming, method.server_streaming]
-        request: type[Message] = getattr(module, method.input_type.name)
-        handlers[method.name] = make(behaviours.pop(method.name), parser(request), _bytes_of)
+    handlers = {
+        method.name: grpc.stream_stream_rpc_method_handler(
+            behaviours.pop(method.name), parser(Packet) if method.client_streaming else None, _bytes_of
+        )
+        for method in described.methods
+    }
     assert not behaviours, behaviours
     return grpc.method_handlers_generic_handler(described.full_name, handlers)
 
@@ -231,4 +236,7 @@ def _options(limits: GrpcLimits) -> list[tuple[str, int]]:
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
         ("grpc.http2.max_ping_strikes", 0),
+        ("grpc.max_concurrent_streams", limits.streams_per_connection),
+        ("grpc.server_handshake_timeout_ms", int(limits.handshake_s * 1000)),
+        ("grpc.max_connection_idle_ms", int(limits.idle_s * 1000)),
     ]

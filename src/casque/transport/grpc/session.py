@@ -75,12 +75,29 @@ from casque.transport.grpc.requests import sound
 from casque.transport.settling import refused_among
 from casque.types import JobRecord
 
+LARGE_BYTES = 64 * 1024
+"""Packets of more bytes than this are counted; of smaller ones there are no more than calls in flight."""
+
+
+class _Load:
+    """A large packet, and how many of its calls are not answered."""
+
+    __slots__ = ("calls", "size")
+
+    def __init__(self, size: int, calls: int) -> None:
+        self.size = size
+        self.calls = calls
+
 
 class Session:
     """The server's side of one stream."""
 
-    def __init__(self, door: Door, admitted: Wrapper, context: Any) -> None:
+    def __init__(self, door: Door, admitted: Wrapper, context: Any, name: str = "") -> None:
+        """`name`: what the caller's share of the server is counted by."""
         self._door = door
+        self._name = name
+        self._loads: dict[int, _Load] = {}
+        """Of calls that came in a large packet: it is counted until they are answered."""
         self._admitted = admitted
         self._context = context
         # The loop's own: asyncio's also names the task, which was 6 % of a broker's time in a profile.
@@ -126,24 +143,47 @@ class Session:
             for task in ending:
                 task.cancel()
             await asyncio.gather(*ending, return_exceptions=True)
+            for number in list(self._loads):
+                self._uncount(number)
             self._return_unsent()
 
     # --- Calls ---
 
     async def _read(self) -> None:
-        limit = self._door.limits.calls_per_stream
+        limit, quotas = self._door.limits.calls_per_stream, self._door.quotas
         while True:
+            if not quotas.bytes.has_room(self._name):
+                await quotas.bytes.room_for_bytes(self._name)
+            packet = sound(await self._context.read())
+            if packet is grpc.aio.EOF:
+                return
             try:
-                packet = sound(await self._context.read())
-                if packet is grpc.aio.EOF:
-                    return
                 calls = packets.decode_calls(packet.body)
-            except (msgspec.MsgspecError, RecursionError) as error:
+            except packets.NO_PACKET as error:
                 raise InvalidInputError(f"these bytes are no packet of calls: {error}") from error
+            if len(packet.body) > LARGE_BYTES:
+                self._count(calls, len(packet.body))
             self._begin(calls)
+            if quotas.rate.limits and (pause_s := quotas.rate.spend(self._name, len(calls))) > 0:
+                await self._door.clock.sleep(pause_s)
             while len(self._running) - self._waiting + len(self._answers) >= limit:
                 self._room.clear()
                 await self._room.wait()
+
+    def _count(self, calls: Sequence[Call | Unreadable], size: int) -> None:
+        """A large packet counts until the last of its calls is answered."""
+        numbers = {call.number for call in calls if isinstance(call, Verb)} - self._loads.keys() - self._running.keys()
+        if numbers:
+            load = _Load(size, len(numbers))
+            self._door.quotas.bytes.take(self._name, size)
+            self._loads |= dict.fromkeys(numbers, load)
+
+    def _uncount(self, number: int) -> None:
+        load = self._loads.pop(number, None)
+        if load is not None:
+            load.calls -= 1
+            if not load.calls:
+                self._door.quotas.bytes.give(self._name, load.size)
 
     def _begin(self, calls: Sequence[Call | Unreadable]) -> None:
         if self._door.closing.is_set():
@@ -231,6 +271,8 @@ class Session:
     # --- Answers ---
 
     def _say(self, answer: Answer) -> None:
+        if self._loads:
+            self._uncount(answer.number)
         self._answers.append(answer)
         self._something_to_say.set()
 

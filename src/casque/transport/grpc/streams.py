@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import aclosing
 from typing import Any, TypeVar
 
 import msgspec
 
-from casque.errors import CasqueError, NoLeaderError
+from casque.errors import NoLeaderError
 from casque.service import ArchivedJob, QueueEvent, QueueService
-from casque.tasks import is_cancelled
 from casque.transport.grpc import casque_v1_pb2 as pb
 from casque.transport.grpc import messages, packets
 from casque.transport.grpc.door import STOPPING, Door
 from casque.transport.grpc.messages import given
-from casque.transport.grpc.refusals import abort, as_refusal, cut_off
-from casque.transport.grpc.requests import sound
 
 T = TypeVar("T")
 
@@ -28,21 +25,15 @@ _encoder = msgspec.msgpack.Encoder()
 
 
 class Streams:
-    """The server's half; casque's own client asks for values in one piece (`packed`) instead of messages."""
+    """The server's half; casque's own client asks for values in one piece (`packed`) instead of messages.
+
+    Each takes a service, a request and gRPC's context; `one_request` puts the wire around it."""
 
     def __init__(self, door: Door) -> None:
         self._door = door
 
-    async def list(self, request: pb.ListRequest, context: Any) -> None:
-        await self._answer(context, lambda service: self._list(service, sound(request), context))
-
-    async def watch(self, request: pb.WatchRequest, context: Any) -> None:
-        await self._answer(context, lambda service: self._watch(service, sound(request), context))
-
-    async def archive(self, request: pb.ArchiveRequest, context: Any) -> None:
-        await self._answer(context, lambda service: self._archive(service, sound(request), context))
-
-    async def _list(self, service: QueueService, request: pb.ListRequest, context: Any) -> None:
+    async def list(self, service: QueueService, request: pb.ListRequest, context: Any) -> None:
+        await context.send_initial_metadata(())
         found = await service.jobs(
             states=messages.states(request.states),
             entrypoint=given(request, "entrypoint"),
@@ -55,7 +46,8 @@ class Streams:
             else:
                 await context.write(pb.ListResponse(jobs=map(messages.job, jobs)))
 
-    async def _watch(self, service: QueueService, request: pb.WatchRequest, context: Any) -> None:
+    async def watch(self, service: QueueService, request: pb.WatchRequest, context: Any) -> None:
+        await context.send_initial_metadata(())
         feed = service.events(from_position=given(request, "from_position"), follow=not request.until_now)
         async with aclosing(_together(feed, self._door.closing)) as batches:
             async for batch in batches:
@@ -65,7 +57,8 @@ class Streams:
                     else:
                         await context.write(pb.WatchResponse(events=map(messages.event, events)))
 
-    async def _archive(self, service: QueueService, request: pb.ArchiveRequest, context: Any) -> None:
+    async def archive(self, service: QueueService, request: pb.ArchiveRequest, context: Any) -> None:
+        await context.send_initial_metadata(())
         found = service.archive(
             since=messages.moment(request, "since_ms"),
             until=messages.moment(request, "until_ms"),
@@ -79,22 +72,6 @@ class Streams:
                         await context.write(pb.ArchiveResponse(packed=_encoder.encode(jobs)))
                     else:
                         await context.write(pb.ArchiveResponse(jobs=map(messages.archived, jobs)))
-
-    async def _answer(self, context: Any, work: Callable[[QueueService], Coroutine[Any, Any, None]]) -> None:
-        door = self._door
-        refusal: CasqueError
-        try:
-            service = door.service(door.enter(context))
-            await context.send_initial_metadata(())
-            await work(service)
-            return
-        except asyncio.CancelledError:
-            if is_cancelled():
-                raise
-            refusal = cut_off()  # an end without an error would be taken for the whole answer
-        except Exception as error:  # noqa: BLE001  every call has an answer
-            refusal = as_refusal(error)
-        await abort(context, refusal)
 
 
 async def _together(source: AsyncGenerator[T], closing: asyncio.Event) -> AsyncGenerator[list[T]]:

@@ -1,4 +1,8 @@
-"""What every call with one request and one response goes through."""
+"""What every call with one request goes through.
+
+On the wire these are unary calls; here they are streams of which one message is read. gRPC would otherwise receive
+the whole request, which may be large, before this server could ask who sent it.
+"""
 
 from __future__ import annotations
 
@@ -6,35 +10,64 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, NoReturn, TypeVar
 
-from casque.errors import CasqueError
+import grpc
+from google.protobuf.message import Message
+
+from casque.errors import CasqueError, InvalidInputError
 from casque.service import QueueService
 from casque.tasks import is_cancelled
 from casque.transport.grpc.door import Door
 from casque.transport.grpc.refusals import abort, as_refusal, cut_off
-from casque.transport.grpc.requests import sound
+from casque.transport.grpc.requests import parsed
 
-Request = TypeVar("Request")
-Response = TypeVar("Response")
+Request = TypeVar("Request", bound=Message)
+Handler = Callable[[Any, Any], Awaitable[None]]
+Refuse = Callable[[Any, CasqueError], Awaitable[NoReturn]]
 
 
 def unary(
     door: Door,
-    verb: Callable[[QueueService, Request, Any], Awaitable[Response]],
+    kind: type[Request],
+    verb: Callable[[QueueService, Request, Any], Awaitable[Message]],
     *,
-    refuse: Callable[[Any, CasqueError], Awaitable[NoReturn]] = abort,
-) -> Callable[[Request, Any], Awaitable[Response]]:
-    """Let the caller in, find the queue, and turn a refusal into a status."""
+    refuse: Refuse = abort,
+) -> Handler:
+    """A call with one response. It is written only after the verb has returned it."""
 
-    async def handle(request: Request, context: Any) -> Response:
+    async def work(service: QueueService, request: Request, context: Any) -> None:
+        await context.write(await verb(service, request, context))
+
+    return one_request(door, kind, work, refuse=refuse)
+
+
+def one_request(
+    door: Door,
+    kind: type[Request],
+    work: Callable[[QueueService, Request, Any], Awaitable[None]],
+    *,
+    refuse: Refuse = abort,
+) -> Handler:
+    """Let the caller in, then read its request, find the queue, and turn a refusal into a status."""
+
+    async def handle(_requests: Any, context: Any) -> None:
         refusal: CasqueError
         try:
-            return await verb(door.service(door.enter(context)), sound(request), context)
+            async with door.entering(context) as (admitted, name):
+                quotas = door.quotas
+                quotas.rate.check(name)
+                quotas.bytes.check(name)
+                body = await context.read()
+                if body is grpc.aio.EOF:
+                    raise InvalidInputError("the call has no request")
+                with quotas.bytes.held(name, len(body)):
+                    await work(door.service(admitted), parsed(kind, body), context)
+            return
         except asyncio.CancelledError:
             if is_cancelled():
                 raise  # its caller left, or the server's grace is over: gRPC ends the call, and not as OK
             refusal = cut_off()
         except Exception as error:  # noqa: BLE001  every call has an answer
             refusal = as_refusal(error)
-        return await refuse(context, refusal)
+        await refuse(context, refusal)
 
     return handle

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
 import msgspec
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from casque.errors import (
@@ -50,6 +50,22 @@ class Told(Response):
             await self._unheard()
 
 
+class Streamed(StreamingResponse):
+    """A long answer that is counted: `ended` is called when it is over, however that came about."""
+
+    def __init__(
+        self, pieces: AsyncIterator[bytes], media: str, headers: dict[str, str], *, ended: Callable[[], None]
+    ) -> None:
+        super().__init__(pieces, media_type=media, headers=headers)
+        self._ended = ended
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._ended()
+
+
 def refusal(
     error: CasqueError, *, path: str, status: int | None = None, headers: dict[str, str] | None = None
 ) -> Response:
@@ -57,7 +73,7 @@ def refusal(
     all_headers = dict(headers or {})
     if isinstance(error, NotAuthenticatedError):
         all_headers["WWW-Authenticate"] = "Bearer"
-    if status == 503:
+    if status in (429, 503):
         all_headers["Retry-After"] = str(RETRY_AFTER_S)
     if isinstance(error, QueueLedError | LeadershipLostError) and (there := _elsewhere(error.address, path)):
         all_headers["Location"] = there

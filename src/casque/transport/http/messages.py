@@ -716,7 +716,12 @@ def given_bytes(
         return base64
     if text is not UNSET:
         return text.encode()
-    return None if json is UNSET else msgspec.json.format(bytes(json), indent=-1)
+    if json is UNSET:
+        return None
+    try:
+        return msgspec.json.format(bytes(json), indent=-1)
+    except RecursionError as error:
+        raise InvalidInputError(f"{what}_json is nested too deeply; give it as {what}_text") from error
 
 
 def _moment(ms: int | None) -> datetime | None:

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import unquote, unquote_to_bytes
 
 import msgspec
 from starlette.requests import ClientDisconnect, Request
 
 from casque import checks
 from casque.errors import CasqueError, InvalidInputError
-from casque.transport.http.routes import Route
+from casque.transport.http import bulk
+from casque.transport.http.budget import Budget
+from casque.transport.http.limits import HttpLimits
+from casque.transport.http.routes import JSON, Route
+
+SMALL = 64 * 1024
+"""Bodies that are in memory anyway by the time that anybody looks at them."""
 
 
 class RefusedError(Exception):
@@ -27,10 +34,10 @@ class GoneError(Exception):
     """The client has left; nobody waits for an answer."""
 
 
-async def read_body(request: Request, route: Route, limit: int) -> Any:
+async def read_body(request: Request, route: Route, limits: HttpLimits, room: Room) -> Any:
     if route.decoder is None:
         return None
-    if (kind := _media_type(request)) != "application/json":
+    if (kind := _media_type(request)) != JSON:
         # Also of an empty body: browsers send this type to another site only after asking, and any other unasked.
         raise RefusedError(
             415,
@@ -39,39 +46,91 @@ async def read_body(request: Request, route: Route, limit: int) -> Any:
                 "sends an empty object with it"
             ),
         )
-    raw = await _read(request, limit)
+    raw = await _read(request, min(limits.body_bytes, route.body_max or limits.body_bytes), limits, room)
     if not raw and route.body_optional:
         raw = b"{}"
     try:
-        return route.decoder.decode(raw)
+        return await _decoded_body(route, raw)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InvalidInputError(f"the body does not fit: {error}") from error
+    except RecursionError as error:
+        raise InvalidInputError("the body does not fit: it is nested too deeply") from error
 
 
-async def _read(request: Request, limit: int) -> bytes:
+async def _decoded_body(route: Route, raw: bytes) -> Any:
+    assert route.decoder is not None
+    if len(raw) > bulk.LARGE and route.verb == "enqueue":
+        return await bulk.decode_jobs(raw)
+    if len(raw) > bulk.LARGE and route.verb == "settle":
+        return await bulk.decode_outcomes(raw)
+    return route.decoder.decode(raw)
+
+
+class Room:
+    """The part of a server's memory that one request takes for its body, until it is answered."""
+
+    def __init__(self, budget: Budget, peer: str) -> None:
+        self._budget = budget
+        self._peer = peer
+        self._taken = 0
+
+    async def take(self, size: int, *, patience_s: float) -> None:
+        """Raises TooBusyError if there is no room in time."""
+        await self._budget.take(self._peer, size, patience_s=patience_s)
+        self._taken += size
+
+    def give_back(self) -> None:
+        if self._taken:
+            self._budget.give_back(self._peer, self._taken)
+            self._taken = 0
+
+
+async def _read(request: Request, most: int, limits: HttpLimits, room: Room) -> bytes:
     """The body, as long as it is not too large. More is read on, up to a point, and thrown away: a client that is
-    still sending when the connection closes would never see why. One that asked first is told at once."""
-    declared = request.headers.get("content-length", "")
-    too_large = declared.isascii() and declared.isdecimal() and int(declared) > limit
+    still sending when the connection closes would never see why. One that asked first is told at once.
+
+    Raises:
+        TooBusyError: other bodies take up all the room, and did not leave any in time.
+    """
+    text = request.headers.get("content-length", "")
+    declared = int(text) if text.isascii() and text.isdecimal() else None
+    too_large = declared is not None and declared > most
     if too_large and "expect" in request.headers:
-        raise _too_large(limit)
+        raise _too_large(most)
+    if declared is not None and SMALL < declared <= most:
+        await room.take(declared, patience_s=limits.body_s)
     pieces: list[bytes] = []
     size = 0
+    now = asyncio.get_running_loop().time
+    begun = now()
     try:
-        async for piece in request.stream():
-            size += len(piece)
-            if size > limit:
-                too_large = True
-            if too_large:
-                pieces.clear()
-            else:
-                pieces.append(piece)
-            if size > 2 * limit:
-                break
+        async with asyncio.timeout(limits.body_s) as limit:
+            async for piece in request.stream():
+                size += len(piece)
+                too_large = too_large or size > most
+                if too_large:
+                    pieces.clear()
+                else:
+                    if declared is None:
+                        # That there is no room is not the fault of whoever sends.
+                        limit.reschedule(None)
+                        waits = now()
+                        await room.take(len(piece), patience_s=limits.body_s)
+                        begun += now() - waits
+                    pieces.append(piece)
+                if size > 2 * most:
+                    break
+                limit.reschedule(begun + limits.body_s + size / limits.rate_min)
     except ClientDisconnect as error:
         raise GoneError from error
+    except TimeoutError as error:
+        raise RefusedError(
+            408,
+            InvalidInputError(f"the body did not come in time: {size} bytes in {limits.body_s:g} s; send it faster"),
+            {"Connection": "close"},
+        ) from error
     if too_large:
-        raise _too_large(limit)
+        raise _too_large(most)
     return b"".join(pieces)
 
 
@@ -85,6 +144,10 @@ def _too_large(limit: int) -> RefusedError:
 
 
 def read_query(request: Request, route: Route) -> Any:
+    try:
+        unquote_to_bytes(request.scope["query_string"]).decode()
+    except UnicodeDecodeError as error:
+        raise InvalidInputError("the query must be percent-encoded UTF-8") from error
     values: dict[str, Any] = {}
     for name, value in request.query_params.multi_items():
         if name in route.query_lists:

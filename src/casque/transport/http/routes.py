@@ -75,6 +75,8 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     media: str = JSON
     body: Any = None
     body_optional: bool = False
+    body_max: int | None = 4 * 1024 * 1024
+    """Bytes that are read of it; None: as many as the server reads of any. Only payloads and results need so many."""
     query: Any = None
     repeatable: bool = False
     """Whether an `Idempotency-Key` makes it safe to repeat."""
@@ -100,6 +102,7 @@ ROUTES = (
         verb="enqueue",
         summary="Add one job, or an array of jobs: all of them or none",
         body=NewJob | list[NewJob],
+        body_max=None,
         answer=Jobs,
         repeatable=True,
         refusals=(errors.DuplicateKeyError, errors.JobStateError, errors.QueueDrainingError),
@@ -206,6 +209,7 @@ ROUTES = (
         verb="settle",
         summary="Ack and nack many jobs in one commit; one that is refused does not harm the others",
         body=SettleRequest,
+        body_max=None,
         answer=Settled,
         repeatable=True,
     ),
@@ -215,6 +219,7 @@ ROUTES = (
         verb="heartbeats",
         summary="Renew many leases at once; each has an answer of its own",
         body=HeartbeatsRequest,
+        body_max=16 * 1024 * 1024,
         answer=Beats,
     ),
     Route(
@@ -373,7 +378,9 @@ COMMON: tuple[type[CasqueError], ...] = (
     errors.NotAllowedError,
     errors.ReadOnlyError,
     errors.QueueLedError,
+    errors.LimitReachedError,
     errors.NoLeaderError,
+    errors.TooBusyError,
     errors.QueueClosedError,
     errors.CASConflictError,
     errors.StorageError,

@@ -14,27 +14,30 @@ import uvicorn
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route as Served
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from casque.clock import Clock, Random, SystemClock, system_random
-from casque.errors import CasqueError, InvalidInputError, NotAuthenticatedError, UnknownOutcomeError
+from casque.errors import CasqueError, InvalidInputError, NotAuthenticatedError, TooBusyError, UnknownOutcomeError
 from casque.service import Host, Stats
 from casque.settings import QueueSettings
 from casque.telemetry import logger
 from casque.telemetry.metrics import CONTENT_TYPE, Metrics
 from casque.transport.border import Admit, admit
 from casque.transport.http import streams
-from casque.transport.http.answering import Told, answer, refusal, unless_gone
+from casque.transport.http.answering import Streamed, Told, answer, refusal, unless_gone
 from casque.transport.http.browsers import BrowserRules, is_preflight
+from casque.transport.http.budget import Budget
+from casque.transport.http.limits import HttpLimits
 from casque.transport.http.messages import Jobs
 from casque.transport.http.monitoring import Gauges, is_ready, told
-from casque.transport.http.network import Connection, QuietServer, bound
+from casque.transport.http.network import QuietServer, bound, connection_class
 from casque.transport.http.openapi import describe
 from casque.transport.http.reading import (
     GoneError,
     RefusedError,
+    Room,
     read_body,
     read_job_id,
     read_query,
@@ -48,12 +51,10 @@ from casque.transport.tls import Tls
 
 log = logger("transport.http")
 
-BODY_MAX = 88 * 1024 * 1024
-"""The largest payload as base64, and room for the rest."""
 EVERYBODY = admit(None)
 DEFAULTS = QueueSettings(max_attempts=25)
-KEPT_ALIVE_S = 75
-"""Longer than clients keep an idle connection, so that none is closed just as it is used again."""
+DEFAULT_LIMITS = HttpLimits()
+TOO_SLOW = "the reader of this stream was too slow: go on from the last event that came"
 
 
 class HttpServer:
@@ -95,7 +96,7 @@ class HttpServer:
         guarded: bool = False,
         hosts: Sequence[str] = (),
         origins: Sequence[str] = (),
-        body_max: int = BODY_MAX,
+        limits: HttpLimits = DEFAULT_LIMITS,
         wait_max: timedelta = timedelta(seconds=50),
         keep_alive: timedelta = timedelta(seconds=15),
         clock: Clock | None = None,
@@ -107,7 +108,9 @@ class HttpServer:
         self._tls = tls
         self._guarded = guarded
         self._browsers = BrowserRules([*_names(listen), *hosts], origins, tls=tls is not None)
-        self._body_max = body_max
+        self._limits = limits
+        self._bodies = Budget("bytes of bodies", limits.bodies_bytes, limits.bodies_bytes_per_peer)
+        self._streams = Budget("streams", limits.streams, limits.streams_per_peer)
         self._quiet_s = keep_alive.total_seconds()
         self._clock = clock or SystemClock()
         self._leaving = asyncio.Event()
@@ -143,21 +146,7 @@ class HttpServer:
         """
         listening = bound(self._listen)
         self._port = listening.getsockname()[1]
-        config = uvicorn.Config(
-            self._app(),
-            http=Connection,
-            ws="none",
-            lifespan="off",
-            log_config=None,
-            log_level="warning",  # that it runs and stops is told by whoever starts and stops it
-            access_log=False,
-            server_header=False,
-            date_header=False,
-            timeout_keep_alive=KEPT_ALIVE_S,
-        )
-        config.load()
-        config.ssl = None if self._tls is None else self._tls.context
-        self._server = QuietServer(config, self._leaving)
+        self._server = QuietServer(self._config(), self._leaving)
         self._serving = asyncio.create_task(self._server.serve([listening]), name="casque http")
         ready = asyncio.create_task(self._server.ready.wait())
         await asyncio.wait({self._serving, ready}, return_when=asyncio.FIRST_COMPLETED)
@@ -165,6 +154,24 @@ class HttpServer:
         if self._serving.done():
             listening.close()
             self._serving.result()
+
+    def _config(self) -> uvicorn.Config:
+        config = uvicorn.Config(
+            self._app(),
+            http=connection_class(self._limits),
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            log_level="warning",  # that it runs and stops is told by whoever starts and stops it
+            access_log=False,
+            proxy_headers=False,  # a caller must not be able to say who it is
+            server_header=False,
+            date_header=False,
+            timeout_keep_alive=self._limits.idle_s,  # type: ignore[arg-type]  # a float does as well
+        )
+        config.load()
+        config.ssl = None if self._tls is None else self._tls.context
+        return config
 
     async def stop(self, grace_s: float = 30.0) -> None:
         """Stop listening. Who waits for a job hears that there is none, feeds end, and other calls have the grace."""
@@ -233,8 +240,9 @@ class HttpServer:
         return served
 
     async def _answered(self, request: Request, route: Route) -> Response:
+        room = Room(self._bodies, _peer(request))
         try:
-            response = await self._carried_out(request, route)
+            response = await self._carried_out(request, route, room)
         except RefusedError as refused:
             response = refusal(refused.error, path=route.path, status=refused.status, headers=refused.headers)
         except CasqueError as error:
@@ -245,30 +253,49 @@ class HttpServer:
         except Exception:
             log.exception("%s %s failed", route.method, route.path)
             response = refusal(UnknownOutcomeError("the broker failed in this call; its log says how"), path="")
+        finally:
+            room.give_back()
         response.headers["Date"] = formatdate(self._clock.wall_ms() / 1000, usegmt=True)
         if self._leaving.is_set():
             response.headers["Connection"] = "close"  # nobody should ask again by this one
         self._requests.of(route.method, route.path, str(response.status_code)).add()
         return response
 
-    async def _carried_out(self, request: Request, route: Route) -> Response:
-        call = await self._call(request, route)
+    async def _carried_out(self, request: Request, route: Route, room: Room) -> Response:
+        call = await self._call(request, route, room)
         if route.verb == "events":
             feed = streams.feed(call, clock=self._clock, quiet_s=self._quiet_s, leaving=self._leaving)
-            return await _streamed(request, feed, route.media)
+            return await self._streamed(request, feed, route.media)
         if route.verb == "archive":
-            return await _streamed(request, streams.archive(call), route.media)
+            return await self._streamed(request, streams.archive(call), route.media)
         message = await unless_gone(request, getattr(self._verbs, route.verb)(call))
         if isinstance(message, Jobs) and route.verb == "claim":
             return Told(message, request.state.connection.is_gone, lambda: self._verbs.unclaim(call, message))
         return answer(message)
 
-    async def _call(self, request: Request, route: Route) -> Call:
+    async def _streamed(self, request: Request, pieces: AsyncGenerator[bytes], media: str) -> Response:
+        """A response that has begun well: what is refused is refused before the first piece."""
+        peer = _peer(request)
+        if not self._streams.try_take(peer, 1):
+            await pieces.aclose()
+            raise self._streams.refusal()
+        try:
+            first = await unless_gone(request, _first(pieces))
+        except BaseException:
+            self._streams.give_back(peer, 1)
+            await pieces.aclose()
+            raise
+        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"} if media == EVENTS else {}
+        if media == EVENTS:
+            request.state.connection.last_words = streams.failure(TooBusyError(TOO_SLOW))
+        return Streamed(_all(first, pieces), media, headers, ended=lambda: self._streams.give_back(peer, 1))
+
+    async def _call(self, request: Request, route: Route, room: Room) -> Call:
         service = self._admit(request.headers.get("authorization"))(self._host.service())
         query = read_query(request, route)
         return Call(
             service=Measured(service, self.metrics),
-            body=await read_body(request, route, self._body_max),
+            body=await read_body(request, route, self._limits, room),
             query=query,
             job_id=read_job_id(request),
             request_id=read_request_id(request) if route.repeatable else None,
@@ -352,15 +379,8 @@ def _adding(headers: list[tuple[bytes, bytes]], send: Send) -> Send:
     return sending
 
 
-async def _streamed(request: Request, pieces: AsyncGenerator[bytes], media: str) -> Response:
-    """A response that has begun well: what is refused is refused before the first piece."""
-    try:
-        first = await unless_gone(request, _first(pieces))
-    except BaseException:
-        await pieces.aclose()
-        raise
-    headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"} if media == EVENTS else {}
-    return StreamingResponse(_all(first, pieces), media_type=media, headers=headers)
+def _peer(request: Request) -> str:
+    return "" if request.client is None else request.client.host
 
 
 async def _first(pieces: AsyncGenerator[bytes]) -> bytes | None:

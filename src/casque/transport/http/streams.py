@@ -76,7 +76,12 @@ async def feed(call: Call, *, clock: Clock, quiet_s: float, leaving: asyncio.Eve
             async for event in _with_pauses(events, clock, quiet_s, leaving):
                 yield b": still here\n\n" if event is None else _event(event)
     except CasqueError as error:
-        yield _frame(event="failure", data=msgspec.json.encode(to_wire(error)))
+        yield failure(error)
+
+
+def failure(error: CasqueError) -> bytes:
+    """The last event of a feed that cannot go on."""
+    return _frame(event="failure", data=msgspec.json.encode(to_wire(error)))
 
 
 async def _begin(call: Call) -> Place:

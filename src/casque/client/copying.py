@@ -1,0 +1,100 @@
+"""A queue in another place: backed up, restored, cloned. Also while it is in use."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from casque.client.opening import as_store
+from casque.clock import SystemClock, system_random
+from casque.journal.copying import Copied, Copier, Progress
+from casque.journal.verify import Verifier
+from casque.settings import QueueSettings
+from casque.storage.port import Store
+
+
+async def clone_queue(
+    source: str,
+    target: str,
+    *,
+    options: Mapping[str, str] | None = None,
+    target_options: Mapping[str, str] | None = None,
+    progress: Progress | None = None,
+) -> Copied:
+    """Copy a queue to a place where nothing is, as it was at one moment; it may be in use meanwhile.
+
+    Both are URLs of stores. The copy has all jobs with their payloads, leases, counters, remembered requests,
+    schedules, zones and the archive; of a ring all shards. It has an id of its own and no leader. The past of the log
+    stays behind.
+
+    >>> import asyncio
+    >>> from casque import Queue, clone_queue
+    >>> async def main():
+    ...     async with Queue.open("memory://clone-source") as queue:
+    ...         await queue.enqueue("send", b"hello")
+    ...     print((await clone_queue("memory://clone-source", "memory://clone-target")).jobs)
+    >>> asyncio.run(main())
+    1
+
+    Raises:
+        InvalidInputError: there is no queue at `source`, or something at `target`.
+        CorruptQueueError: the source is damaged.
+        StorageError: a store failed. What is at the target then is no queue.
+    """
+    one, other = as_store(source, options), as_store(target, target_options)
+    try:
+        return await _copier(one, other, progress).copy()
+    finally:
+        await one.close()
+        await other.close()
+
+
+async def backup_queue(
+    source: str,
+    target: str,
+    *,
+    options: Mapping[str, str] | None = None,
+    target_options: Mapping[str, str] | None = None,
+    progress: Progress | None = None,
+) -> Copied:
+    """As `clone_queue`, and every object of the backup is read again and checked.
+
+    >>> import asyncio
+    >>> from casque import Queue, backup_queue, restore_queue
+    >>> async def main():
+    ...     async with Queue.open("memory://backup-source") as queue:
+    ...         await queue.enqueue("send", b"hello")
+    ...     await backup_queue("memory://backup-source", "memory://backup-of-today")
+    ...     print((await restore_queue("memory://backup-of-today", "memory://backup-restored")).jobs)
+    >>> asyncio.run(main())
+    1
+    """
+    copied = await clone_queue(source, target, options=options, target_options=target_options, progress=progress)
+    await _verify(target, target_options, progress)
+    return copied
+
+
+async def restore_queue(
+    backup: str,
+    target: str,
+    *,
+    options: Mapping[str, str] | None = None,
+    target_options: Mapping[str, str] | None = None,
+    progress: Progress | None = None,
+) -> Copied:
+    """As `clone_queue`, after every object of the backup was read and checked. The backup stays as it is."""
+    await _verify(backup, options, progress)
+    return await clone_queue(backup, target, options=options, target_options=target_options, progress=progress)
+
+
+async def _verify(url: str, options: Mapping[str, str] | None, progress: Progress | None) -> None:
+    store = as_store(url, options)
+    try:
+        await Verifier(
+            store, settings=QueueSettings(), clock=SystemClock(), rng=system_random(), progress=progress
+        ).verify()
+    finally:
+        await store.close()
+
+
+def _copier(source: Store, target: Store, progress: Progress | None) -> Copier:
+    return Copier(source, target, settings=QueueSettings(), clock=SystemClock(), rng=system_random(), progress=progress)

@@ -1,0 +1,40 @@
+"""How long answers are remembered for callers who ask again, by the monotonic clock of whoever commits."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from casque.clock import Clock
+from casque.state import State
+from casque.state.machine import Answered
+
+KEPT_MS = 15 * 60 * 1000
+SAMPLES = 15
+
+
+class RequestWatch:
+    """Knows requests that this process saw at least `KEPT_MS` ago. One that has just started knows none of them,
+    whatever the wall clock says: after a failover everything is remembered for its full time again."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._seen: deque[tuple[int, str, Answered]] = deque()
+        """When, and the last request that was remembered then. With its answer: an id that was forgotten can be used
+        again."""
+        self._old: tuple[str, Answered] | None = None
+
+    def saw(self, state: State) -> None:
+        """This is the queue now."""
+        now_ms = self._clock.monotonic_ms()
+        if state.requests and (not self._seen or now_ms - self._seen[-1][0] >= KEPT_MS / SAMPLES):
+            self._seen.append((now_ms, *next(reversed(state.requests.items()))))
+
+    def old(self, state: State) -> str | None:
+        """The last request that may be forgotten, if the state remembers more than it has to."""
+        before_ms = self._clock.monotonic_ms() - KEPT_MS
+        while self._seen and self._seen[0][0] <= before_ms:
+            self._old = self._seen.popleft()[1:]
+        if self._old is None or len(state.requests) <= state.limits.requests_min:
+            return None
+        request_id, answered = self._old
+        return request_id if state.requests.get(request_id) == answered else None
