@@ -61,6 +61,7 @@ PARTS = {
         "casque.S3Storage",
         "casque.GCSStorage",
     ],
+    "Copies": ["casque.backup_queue", "casque.restore_queue", "casque.clone_queue", "casque.Copied"],
     "Connecting": ["casque.ClientTlsFiles"],
     "Tests": [
         "casque.testing.inline",

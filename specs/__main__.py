@@ -7,48 +7,69 @@ from __future__ import annotations
 import argparse
 import sys
 
-from specs.log_model import ALL_RULES, Model, Rule, Scenario
+from specs.log_model import ALL_RULES, Model, Rule
+from specs.ring_model import ALL_RING_RULES, RING_FOUND_IN, RING_SCENARIOS, RingModel, RingRule
 from specs.scenarios import FOUND_IN, SCENARIOS, Size, scenario
+from specs.search import Model as Searched
 from specs.search import Outcome, search
 
 
 def main() -> int:
     """Search every scenario of a size, or, with a rule dropped, the one that shows what the rule is for."""
     arguments = _arguments()
-    dropped: Rule | None = arguments.without
-    size: Size = arguments.size
-    if dropped is None:
-        chosen = [one for one in SCENARIOS[size] if arguments.only in ("", one.name)]
-    else:
-        chosen = [scenario(arguments.only or FOUND_IN[dropped], size)]
-    outcomes = [_run(one, ALL_RULES - {dropped} if dropped else ALL_RULES) for one in chosen]
+    dropped: Rule | RingRule | None = arguments.without
+    models = _without(dropped, arguments.only, arguments.size) if dropped else _all(arguments.size)
+    chosen = [(name, model) for name, model in models if arguments.only in ("", name)]
+    outcomes = [_run(name, model) for name, model in chosen]
     states, seconds = sum(one.states for one in outcomes), sum(one.seconds for one in outcomes)
     safe = all(outcome.safe for outcome in outcomes)
     verdict = "no violation" if safe else "VIOLATION"
-    _say(f"{size}: {verdict}, {states:,} states in {seconds:.1f} s ({states / seconds:,.0f} per second)")
+    rate = states / max(seconds, 1e-6)
+    _say(f"{arguments.size}: {verdict}, {states:,} states in {seconds:.1f} s ({rate:,.0f} per second)")
     return 0 if safe is (dropped is None) else 1
 
 
+def _all(size: Size) -> list[tuple[str, Searched]]:
+    """The log at this size, and the ring, which has one."""
+    log = [(one.name, Model(one, ALL_RULES)) for one in SCENARIOS[size]]
+    return [*log, *((one.name, RingModel(one)) for one in RING_SCENARIOS)]
+
+
+def _without(dropped: Rule | RingRule, only: str, size: Size) -> list[tuple[str, Searched]]:
+    if isinstance(dropped, Rule):
+        chosen = scenario(only or FOUND_IN[dropped], size)
+        return [(chosen.name, Model(chosen, ALL_RULES - {dropped}))]
+    name = only or RING_FOUND_IN[dropped]
+    return [(one.name, RingModel(one, ALL_RING_RULES - {dropped})) for one in RING_SCENARIOS if one.name == name]
+
+
+def _rule(text: str) -> Rule | RingRule:
+    return RingRule(text) if text in set(RingRule) else Rule(text)
+
+
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m specs", description="Search the model of the log protocol.")
+    parser = argparse.ArgumentParser(
+        prog="python -m specs", description="Search the models of the log and of the ring."
+    )
     parser.add_argument("--size", type=Size, choices=list(Size), default=Size.SMALL)
-    parser.add_argument("--without", type=Rule, choices=list(Rule), metavar="RULE", help=", ".join(Rule))
+    rules = ", ".join([*Rule, *RingRule])
+    parser.add_argument("--without", type=_rule, metavar="RULE", help=rules)
     parser.add_argument("--only", default="", metavar="SCENARIO", help="one scenario instead of all")
     return parser.parse_args()
 
 
-def _run(chosen: Scenario, rules: frozenset[Rule]) -> Outcome:
+def _run(name: str, model: Searched) -> Outcome:
     def progress(depth: int, states: int, seconds: float) -> None:
         if sys.stderr.isatty():
-            sys.stderr.write(f"\r{chosen.name}: {depth} steps deep, {states:,} states, {seconds:.0f} s ")
+            sys.stderr.write(f"\r{name}: {depth} steps deep, {states:,} states, {seconds:.0f} s ")
             sys.stderr.flush()
 
-    outcome = search(Model(chosen, rules), progress=progress)
+    outcome = search(model, progress=progress)
     if sys.stderr.isatty():
         sys.stderr.write("\r\033[K")
     rate = outcome.states / max(outcome.seconds, 1e-6)
     figures = f"{outcome.states:,} states, {outcome.depth} steps, {outcome.seconds:.1f} s, {rate:,.0f} per second"
-    _say(f"{chosen.name:<10} {figures}: {outcome.violation or 'no violation'}")
+    _say(f"{name:<15} {figures}: {outcome.violation or 'no violation'}")
     for number, step in enumerate(outcome.trace, 1):
         _say(f"  {number:>3}  {step}")
     return outcome

@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from time import perf_counter
-
-from specs.log_model import Model, State
+from typing import Any, Protocol
 
 Progress = Callable[[int, int, float], None]
+State = Hashable
+
+
+class Model(Protocol):
+    """What can be searched: where it begins, every step that may follow, and what is wrong with a state."""
+
+    @property
+    def first(self) -> Any: ...
+
+    def steps(self, state: Any, /) -> Iterator[tuple[str, Any]]: ...
+
+    def violation(self, state: Any, /) -> str: ...
 
 
 @dataclass(frozen=True, kw_only=True)

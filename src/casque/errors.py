@@ -190,17 +190,6 @@ class LimitReachedError(CasqueError):
         return type(self), (self.what, self.limit)
 
 
-class TooBusyError(CasqueError):
-    """The broker has as much to do as it takes on at a time, for this caller or for all. Nothing was done."""
-
-    def __init__(self, why: str) -> None:
-        super().__init__(f"{why}; nothing was done. Try again in a moment")
-        self.why = why
-
-    def __reduce__(self) -> tuple[type[TooBusyError], tuple[str]]:
-        return type(self), (self.why,)
-
-
 class QueueDrainingError(CasqueError):
     """Nothing may be added to this queue, or to one `entrypoint`, until somebody opens it again. Nothing was added."""
 

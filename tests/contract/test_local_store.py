@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 
 from casque.errors import InvalidInputError, StorageError, StoreAccessError
+from casque.storage import files
 from casque.storage.files import locked
 from casque.storage.local import LocalStore
 from casque.storage.port import LOST, MISSING, UNCHANGED, Stored, Unknown, Won
@@ -359,6 +360,56 @@ async def test_a_name_that_another_process_has_not_synced_yet_is_synced_before_i
 
     assert isinstance(found, Stored)
     assert steps == ["fsync directory"]
+
+
+@pytest.mark.parametrize("verb", ["create", "replace"])
+async def test_what_a_process_could_not_sync_before_it_ended_is_not_believed_by_the_next(
+    store: LocalStore, root: Path, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    await created(store, "key", b"first")
+    assert _run_script(UNSYNCED, str(root), verb) == "Unknown\n"
+    key = "new" if verb == "create" else "key"
+    with monkeypatch.context() as patch:
+        _fail_fsync_of("directory", errno.EIO, patch)
+        with pytest.raises(StorageError):
+            await store.get(key)
+        assert isinstance(await store.create(key, b"mine"), Unknown)
+    files._failures.clear()  # as in a process that has seen no failure
+    steps = _spy(monkeypatch)
+
+    found = await store.get(key)
+
+    assert isinstance(found, Stored)
+    assert found.body == b"second"
+    assert steps == ["fsync directory"]
+
+
+UNSYNCED = """
+import asyncio, errno, os, stat, sys
+from casque.storage.local import LocalStore
+
+fsync = os.fsync
+
+def fail(fd):
+    if stat.S_ISDIR(os.fstat(fd).st_mode) and failing:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+    fsync(fd)
+
+async def main(root, verb):
+    global failing
+    store = LocalStore(root)
+    etag = (await store.get("key")).etag
+    await store.create(f"other-{verb}", b"")  # the directory is prepared
+    failing = True
+    if verb == "create":
+        print(type(await store.create("new", b"second")).__name__)
+    else:
+        print(type(await store.replace("key", b"second", expected=etag)).__name__)
+
+failing = False
+os.fsync = fail
+asyncio.run(main(*sys.argv[1:]))
+"""
 
 
 async def test_a_mark_is_removed_when_it_is_old_and_only_after_a_sync(

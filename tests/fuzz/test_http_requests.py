@@ -163,7 +163,8 @@ def requests(draw: Any) -> bytes:
         lines.append(b"Host: localhost")
     lines += draw(st.lists(HEADERS, max_size=4))
     body: bytes = draw(BODIES)
-    return end.join(lines) + end + end + body
+    head: bytes = end.join([*lines, b"", b""])
+    return head + body
 
 
 @st.composite

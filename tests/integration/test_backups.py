@@ -138,9 +138,10 @@ async def test_a_backup_is_restored_with_everything_in_it(tmp_path: Path) -> Non
     url, backup, target = ((tmp_path / name).as_uri() for name in ("q", "backup", "restored"))
     async with Queue.open(url) as queue:
         for n in range(20):
-            await queue.enqueue("work", LARGE if n % 5 == 0 else b"small", key=f"key-{n}", delay=n, zone="acme")
+            await queue.enqueue("work", LARGE if n % 5 == 0 else b"small", key=f"key-{n}", delay=3600 + n, zone="acme")
+        await queue.enqueue("work", b"small")
         [job] = await queue.dequeue()
-        await job.nack(error="broken")
+        await job.nack(error="broken", delay=3600)
         await queue.set_schedule("nightly", "0 3 * * *", ("work", b"tick"))
         await queue.set_zone("acme", weight=3)
         await queue.pause("mail")
@@ -157,6 +158,18 @@ async def test_a_backup_is_restored_with_everything_in_it(tmp_path: Path) -> Non
         assert [one.name for one in await queue.schedules()] == ["nightly"]
 
 
+@pytest.mark.parametrize("kind", ["log", "document", "ring"])
+async def test_what_streams_of_spark_keep_beside_a_queue_is_copied_with_it(tmp_path: Path, kind: str) -> None:
+    url, target = (tmp_path / "q").as_uri(), (tmp_path / "clone").as_uri()
+    await _create(url, kind)
+    (tmp_path / "q" / "writers").mkdir()
+    (tmp_path / "q" / "writers" / "orders").write_bytes(b"a checkpoint")
+
+    await clone_queue(url, target)
+
+    assert (tmp_path / "clone" / "writers" / "orders").read_bytes() == b"a checkpoint"
+
+
 async def test_whoever_has_the_queue_open_notices_that_another_one_was_restored_in_its_place(tmp_path: Path) -> None:
     url, backup = (tmp_path / "q").as_uri(), (tmp_path / "backup").as_uri()
     async with Queue.open(url) as queue:
@@ -170,6 +183,8 @@ async def test_whoever_has_the_queue_open_notices_that_another_one_was_restored_
             await queue.enqueue("work", b"third")
     async with Queue.open(url) as queue:
         assert (await queue.stats()).totals.enqueued == 1
+        await queue.enqueue("work", b"fourth")
+    await run("queue", "verify", url)
 
 
 async def test_a_damaged_backup_is_not_restored(tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import re
 import resource
 import shutil
@@ -20,13 +22,15 @@ from tests.integration.test_serve_command import FREE, serving
 from casque import NoLeaderError, Queue, QueueLedError, StorageError, StoreAccessError
 from casque.app import BrokerServer, ServeOptions
 from casque.broker.broker import Broker
-from casque.client.opening import Parts
+from casque.client.opening import Parts, as_store
 from casque.client.queue import DEFAULTS
 from casque.clock import SystemClock, new_nonce, system_random
 from casque.service import Role, Standing
 from casque.settings import BrokerSettings
 from casque.storage.cloud import CloudStore
+from casque.storage.files import Temp
 from casque.testing.servers import Server
+from casque.transport.http.monitoring import is_ready
 from casque.transport.listening import Address
 from casque.types import JobSpec
 
@@ -148,6 +152,45 @@ async def test_a_full_disk_is_named_and_work_goes_on_when_there_is_room_again(tm
             await queue.enqueue("send", b"3")
             assert [job.payload for job in await queue.jobs()] == [b"1", b"3"]
         assert broker.end()[0] == 0
+
+
+@pytest.mark.parametrize("shards", [0, 2])
+async def test_readyz_says_that_the_disk_is_full_and_the_log_says_it_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, shards: int
+) -> None:
+    """Nearly full: the head, which shows that the broker lives, still fits."""
+    if shards:
+        parts = Parts(as_store(tmp_path.as_uri()), IMPATIENT)
+        assert await parts.builder().create(shards)
+        await parts.store.close()
+    async with broker_on(tmp_path.as_uri()) as broker:
+        await until(broker, leads_well)
+        write = Temp.write
+
+        def refuse(temp: Temp, body: bytes, *, mode: int | None = None) -> None:
+            if len(body) > 10_000:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            write(temp, body, mode=mode)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Temp, "write", refuse)
+            for n in range(3):
+                with pytest.raises(StorageError, match="No space left"):
+                    await broker.service().enqueue([JobSpec(f"{n}", "send", bytes(20_000), zone="acme")])
+            await until_ready(broker, lambda standing: "No space left" in str(standing.problem))
+            assert not is_ready(broker.standing())
+        assert [record.message for record in caplog.records if "commits fail" in record.message][1:] == []
+
+        await broker.service().enqueue([JobSpec("4", "send", bytes(20_000), zone="acme")])
+        await until_ready(broker, lambda standing: standing.problem is None)
+        assert is_ready(broker.standing())
+
+
+async def until_ready(broker: BrokerServer, holds: Callable[[Standing], bool]) -> None:
+    """A ring's broker looks at its shards now and then."""
+    async with asyncio.timeout(30):
+        while not holds(broker.standing()):
+            await SystemClock().sleep(0.02)
 
 
 async def test_credentials_that_expire_are_named_and_a_leader_recovers_when_they_are_renewed(

@@ -173,6 +173,21 @@ CALLS: dict[str, tuple[Scope, dict[str, Any]]] = {
 }
 
 
+@over_every_wire
+async def test_two_tenants_who_give_a_request_the_same_id_are_both_served(wire: str, host: Host, file: Path) -> None:
+    shops = {name: new_token(file, name, Scope.PRODUCE, zones=[name]) for name in ("acme", "zeta")}
+    async with WIRES[wire](host, admit(TokenBook(file)), None) as client:
+        for _ in range(2):
+            for name, token in shops.items():
+                async with client(token) as service:
+                    [job] = await service.enqueue([JobSpec(name, "mail", b"", zone=name)], request_id="order-17")
+                    assert job.id == name
+        async with client(shops["acme"]) as service:
+            with pytest.raises(InvalidInputError, match="request_id 'order-17' was used before"):
+                await service.enqueue([JobSpec("other", "mail", b"other", zone="acme")], request_id="order-17")
+    assert [await host.service().find(name) is not None for name in ("acme", "zeta", "other")] == [True, True, False]
+
+
 def test_the_table_has_every_verb() -> None:
     assert CALLS.keys() == {name for name in vars(QueueService) if not name.startswith("_")}
 
@@ -321,7 +336,10 @@ async def test_http_tells_401_from_403_and_health_needs_no_token(host: Host, fil
     async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{server.port}") as client:
         nobody = await client.get("/v1/stats")
         reader = {"Authorization": f"Bearer {token}"}
-        may, may_not = await client.get("/v1/stats", headers=reader), await client.post("/v1/purge", headers=reader)
+        may, may_not = (
+            await client.get("/v1/stats", headers=reader),
+            await client.post("/v1/purge", headers=reader, json={}),
+        )
         healthy = await client.get("/healthz")
     await server.stop(1)
     assert (nobody.status_code, may.status_code, may_not.status_code, healthy.status_code) == (401, 200, 403, 200)

@@ -197,7 +197,7 @@ def crashes_counted_as_attempts(patch: pytest.MonkeyPatch) -> None:
 
 
 def first_write_overwrites(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Bucket, "create", lambda self, key, body, sender: self._write(key, body, sender))
+    patch.setattr(Bucket, "create", lambda self, key, body, sender, **_: self._write(key, body, sender))
 
 
 def request_ids_not_remembered(patch: pytest.MonkeyPatch) -> None:

@@ -11,10 +11,18 @@ from datetime import timedelta
 
 import pytest
 
-from casque.testing.world import CALM, ROUGH, Invariant, Profile, simulate
-from casque.testing.world.layout import DOCUMENT, LED, LED_DOCUMENT, LED_RING, LOG, RING, Layout
-from casque.testing.world.profile import DISK, Fault
-from tests.simulation import broker_mutations, log_mutations, mutations, ring_mutations
+from casque.testing.world import BRUTAL, CALM, ROUGH, Invariant, Profile, simulate
+from casque.testing.world.layout import DOCUMENT, LED, LED_DOCUMENT, LED_RING, LOG, RING, SERVED, Layout
+from casque.testing.world.profile import DISK, ROLLING, Fault
+from tests.simulation import (
+    broker_mutations,
+    log_mutations,
+    mutations,
+    ring_mutations,
+    served_mutations,
+    tenant_mutations,
+    zone_mutations,
+)
 
 Mutation = Callable[[pytest.MonkeyPatch], None]
 
@@ -89,7 +97,7 @@ RULES = [
     (mutations.only_the_last_batch_counts_as_repeated, LOG, STORMY, Invariant.ADMITTED),
     (mutations.written_times_believed_at_once, DOCUMENT, VISITORS, Invariant.LEASE),
     (mutations.written_times_believed_at_once, LOG, VISITORS, Invariant.LEASE),
-    (mutations.visits_that_overlap_counted_twice, LOG, VISITORS, Invariant.LEASE),
+    pytest.param(mutations.visits_that_overlap_counted_twice, LOG, VISITORS, Invariant.LEASE, marks=pytest.mark.long),
     (mutations.leases_judged_by_wall_clocks, DOCUMENT, STORMY, Invariant.LEASE),
     (mutations.leases_judged_by_wall_clocks, LOG, STORMY, Invariant.LEASE),
     (mutations.unknown_taken_for_failed, DOCUMENT, STORMY, Invariant.ABSENT),
@@ -109,6 +117,10 @@ RULES = [
     (ring_mutations.fifo_zones_that_several_work_on, DOCUMENT, CALM, Invariant.FIFO),
     (ring_mutations.running_jobs_of_a_zone_not_counted, LOG, STORMY, Invariant.ZONES),
     (ring_mutations.paused_zones_served, LED, CALM, Invariant.ZONES),
+    (tenant_mutations.tenants_share_their_ids, LOG, CALM, Invariant.TENANTS),
+    (tenant_mutations.tenants_share_their_keys, LED, CALM, Invariant.TENANTS),
+    (tenant_mutations.tenants_find_what_they_can_name, DOCUMENT, CALM, Invariant.TENANTS),
+    (tenant_mutations.tenants_watch_whatever_is_added, LOG, CALM, Invariant.TENANTS),
     (mutations.forgotten_batches_taken_for_lost, LOG, LIDS, Invariant.ONE_EFFECT),
     (mutations.forgotten_batches_taken_for_lost, DOCUMENT, LOST_LIDS, Invariant.ABSENT),
     (mutations.forgotten_writers_not_accounted_for, LOG, LIDS, Invariant.ONE_EFFECT),
@@ -192,6 +204,38 @@ RINGS = [
 """Each with the first seed that found it when it was written down. Worlds with rings are larger: the search begins
 there."""
 
+CUT_OFF = replace(CALM, name="cut off", cuts=0.06, every_s={})
+"""Nothing goes wrong but connections."""
+
+SERVICES = [
+    (served_mutations.request_ids_lost_on_the_wire, SERVED, CUT_OFF, Invariant.ABSENT, 1),
+    (served_mutations.tokens_lost_on_the_wire, SERVED, CALM, Invariant.TOKENS, 1),
+    (served_mutations.answered_before_it_was_asked_of_the_queue, SERVED, CALM, Invariant.DURABLE, 1),
+    (served_mutations.calls_lost_with_their_connection_called_failed, SERVED, BRUTAL, Invariant.ABSENT, 1),
+    (served_mutations.cancelled_calls_answered_as_done, LED_RING, ROLLING, Invariant.DURABLE, 1),
+    (served_mutations.calls_served_by_whatever_shard_is_led, LED_RING, CALM, Invariant.EXPECTED, 1),
+    (served_mutations.dead_brokers_keep_their_shards, LED_RING, ROUGH, Invariant.LIVE, 2),
+    (served_mutations.shards_in_another_place_left_to_nobody, LED_RING, CALM, Invariant.LIVE, 2),
+    (served_mutations.claims_given_back_behind_their_caller, LED_RING, ROUGH, Invariant.TOKENS, 1),
+    (served_mutations.shards_of_a_larger_ring_led_by_nobody, LED_RING, CALM, Invariant.EXPECTED, 1),
+    (served_mutations.gates_not_copied_to_shards_that_are_added, RING, CALM, Invariant.GATES, 2),
+    (served_mutations.batches_done_before_all_shards_have_theirs, RING, ROUGH, Invariant.ADMITTED, 7),
+    (served_mutations.parts_deleted_while_their_batch_is_under_way, RING, CALM, Invariant.KEPT, 1),
+    (zone_mutations.leased_zones_served_to_everybody, LOG, CALM, Invariant.LEASED, 1),
+    (zone_mutations.zone_leases_kept_for_ever, LOG, CALM, Invariant.LIVE, 1),
+    (zone_mutations.zone_leases_cut_short, LOG, CALM, Invariant.LEASE, 1),
+    (zone_mutations.zones_leased_twice, DOCUMENT, CALM, Invariant.LEASE, 1),
+    (zone_mutations.tokens_of_zones_not_compared, LOG, CALM, Invariant.TOKENS, 1),
+    (zone_mutations.releases_answered_and_not_carried_out, LOG, CALM, Invariant.DURABLE, 1),
+    (zone_mutations.snapshots_forget_leases_of_zones, LOG, CALM, Invariant.REPLAY, 1),
+    (zone_mutations.zones_that_are_leased_and_empty_count_as_gone, RING, DROWSY, Invariant.ONE_PLACE, 1),
+    (zone_mutations.payloads_dropped_when_the_outcome_is_unknown, LOG, BRUTAL, Invariant.PAYLOADS, 1),
+    (zone_mutations.payloads_of_dead_jobs_dropped, LOG, ROUGH, Invariant.PAYLOADS, 1),
+    (zone_mutations.payloads_written_after_their_jobs, LOG, CALM, Invariant.PAYLOADS, 1),
+]
+"""Sessions, connections, brokers of rings, leases of zones and large payloads; each with the seed to begin the search
+with."""
+
 SEEDS = 100
 """More than any of them needs: the first that finds it ends the search."""
 
@@ -211,7 +255,6 @@ FIRST: dict[tuple[Mutation, str], int] = {
     (log_mutations.no_fence_after_a_change_of_epoch, LOG.name): 31,
     (log_mutations.leader_without_a_fence, LED.name): 9,
     (mutations.claims_of_a_repeated_request_given_back, DOCUMENT.name): 66,
-    (mutations.visits_that_overlap_counted_twice, LOG.name): 11,
 }
 """Where the search begins for those that are rare: with the seed that found them when this was written down."""
 
@@ -242,6 +285,24 @@ def test_a_mistake_of_a_ring_is_found(
 
 
 @pytest.mark.parametrize(
+    ("mutation", "layout", "weather", "invariant", "first"),
+    SERVICES,
+    ids=lambda value: getattr(value, "__name__", getattr(value, "name", None)),
+)
+def test_a_mistake_of_a_service_is_found(
+    mutation: Mutation,
+    layout: Layout,
+    weather: Profile,
+    invariant: Invariant,
+    first: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    mutation(monkeypatch)
+    seeds = range(first, first + SEEDS)
+    assert any(simulate(seed, profile=weather, layout=layout).violated is invariant for seed in seeds)
+
+
+@pytest.mark.parametrize(
     ("layout", "weather"),
     [
         (DOCUMENT, STORMY),
@@ -268,6 +329,8 @@ def test_a_mistake_of_a_ring_is_found(
         (LED_DOCUMENT, WATCHES),
         (RING, DROWSY),
         (RING, STORMY),
+        (SERVED, CUT_OFF),
+        (LED_RING, ROLLING),
         (LED_RING, CLOSING),
     ],
     ids=lambda value: value.name,

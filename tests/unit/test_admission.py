@@ -409,9 +409,9 @@ async def test_parts_that_nobody_admits_are_swept_after_a_day(layout: str, archi
     store, clock = MemoryStore(), ManualClock()
     part = await staged(store, jobs("a"), clock)
     async with opened(store, layout, clock, archive=archive) as q:
-        await grow_old(q, clock, 23)
+        await grow_old(q, clock, 30)
         assert await keys(store) == [part.key]
-        await grow_old(q, clock, 10)
+        await grow_old(q, clock, 20)
         assert await keys(store) == []
 
 
@@ -430,7 +430,7 @@ async def test_named_parts_stay_until_their_commit_is_collected() -> None:
             state = q._group._committer.state
             assert [one.key for one in state.staged] == ([part.key] if replayable else [])
             for _ in range(2):
-                await clock.advance(11 * 60)
+                await clock.advance(14 * HOUR_S)
                 sweeping._look_at_ms = 0
                 await sweeping.apply(state)
             assert await keys(store) == ([part.key] if replayable else [])

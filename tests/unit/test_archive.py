@@ -641,6 +641,39 @@ async def test_whole_hours_that_are_too_old_are_deleted_by_whoever_archives(layo
     assert [job.payload for job in await archive_of(store)] == [b"11:29", b"12:29", b"13:29"]
 
 
+@BOTH
+@pytest.mark.parametrize("ahead_s", [2 * 24 * 3600, 366 * 24 * 3600])
+async def test_a_clock_that_is_far_ahead_deletes_no_hours(layout: str, ahead_s: int) -> None:
+    store, clock = MemoryStore(), ManualClock(NEARLY_ELEVEN_MS)
+    keep: dict[str, Any] = {"archive_retention": timedelta(hours=2)}
+    async with opened(store, layout, clock, **keep) as q:
+        await finish(q, b"by a clock that is right")
+        await clock.advance(15)
+        clock.jump_wall(ahead_s)
+        await clock.advance(1200)
+        await finish(q, b"after a step")
+        await clock.advance(15)
+    wrong = ManualClock(NEARLY_ELEVEN_MS + (ahead_s + 100 * 24 * 3600) * 1000)
+    async with opened(store, layout, wrong, **keep) as q:
+        for _ in range(3):
+            await finish(q, b"by a machine that took over")
+            await wrong.advance(1200)
+    payloads = [job.payload for job in await archive_of(store)]
+    assert payloads[:2] == [b"by a clock that is right", b"after a step"]
+
+
+@BOTH
+async def test_a_process_that_follows_others_deletes_what_was_archived_before_it(layout: str) -> None:
+    store, clock = MemoryStore(), ManualClock(NEARLY_ELEVEN_MS)
+    keep: dict[str, Any] = {"archive_retention": timedelta(hours=2)}
+    for hour in (b"first", b"second", b"third", b"fourth"):
+        async with opened(store, layout, clock, **keep) as q:
+            await finish(q, hour)
+            await clock.advance(15)
+        await clock.advance(3600 * 1.5)
+    assert [job.payload for job in await archive_of(store)] == [b"third", b"fourth"]
+
+
 # --- Converting and verifying ---
 
 

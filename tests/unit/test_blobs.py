@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from datetime import timedelta
 from itertools import count
 from typing import Any, cast
@@ -23,7 +24,7 @@ from casque import (
     StorageError,
     UnknownOutcomeError,
 )
-from casque.clock import Random
+from casque.clock import Random, yield_once
 from casque.codec.blobs import blob_key
 from casque.codec.staged import StagedJobs, checked
 from casque.engine.embedded import EmbeddedService
@@ -32,7 +33,7 @@ from casque.journal.convert import Converter
 from casque.journal.log import pace
 from casque.journal.verify import Verifier
 from casque.settings import QueueSettings
-from casque.state import Enqueue, Purge
+from casque.state import Command, Enqueue, Nack, Purge
 from casque.storage.memory import MemoryStore
 from casque.storage.port import MISSING, Outcome, Read, Store, Stored, Unknown
 from casque.testing.clock import ManualClock
@@ -340,6 +341,40 @@ async def test_a_missing_payload_concerns_its_own_job_only(layout: str, caplog: 
         assert found.state is JobState.DEAD
 
 
+@pytest.mark.parametrize("cancelled", [False, True])
+async def test_a_missing_payload_that_cannot_be_failed_leaves_the_other_claims_alone(
+    cancelled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, failing = MemoryStore(), asyncio.Event()
+    execute = GroupCommit.execute
+
+    async def failed() -> None:
+        failing.set()
+        if cancelled:
+            await asyncio.Event().wait()
+        raise StorageError("the store refuses")
+
+    def refused(self: GroupCommit, command: Command) -> Awaitable[Any]:
+        return failed() if isinstance(command, Nack) else execute(self, command)
+
+    async with opened(store) as q:
+        await q.enqueue("send", LARGE)
+        [key] = await keys(store)
+        whole = await q.enqueue("send", LARGE)
+        await store.delete(key)
+        monkeypatch.setattr(GroupCommit, "execute", refused)
+        claiming = asyncio.create_task(q.dequeue("send", batch_size=5))
+        await failing.wait()
+        if not cancelled:
+            assert [job.id for job in await claiming] == [whole.id]
+            return
+        claiming.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await claiming
+        while (await q.find(whole.id)).state is not JobState.READY:  # type: ignore[union-attr]
+            await yield_once()
+
+
 async def test_over_a_wire_a_missing_payload_is_an_error_and_never_an_empty_one() -> None:
     store = MemoryStore()
     async with leading(store) as host:
@@ -413,7 +448,7 @@ async def test_without_an_archive_payloads_go_with_their_jobs_all_the_same(layou
 
 
 @BOTH
-async def test_orphans_are_swept_when_they_are_old_and_were_seen_twice(layout: str) -> None:
+async def test_orphans_are_swept_when_they_are_old_and_were_watched_for_long(layout: str) -> None:
     store, clock = MemoryStore(), ManualClock()
     async with opened(store, layout, clock) as q:
 
@@ -431,11 +466,14 @@ async def test_orphans_are_swept_when_they_are_old_and_were_seen_twice(layout: s
             await clock.advance(900)
             await work()
         assert len(await keys(store)) == 2, "it is not old yet"
-        await clock.advance(30 * 3600)
-        await work()
-        assert len(await keys(store)) == 2, "it was seen once"
-        await clock.advance(900)
-        await work()
+        clock.jump_wall(366 * 24 * 3600)
+        for _ in range(2):
+            await clock.advance(6.1 * 3600)
+            await work()
+        assert len(await keys(store)) == 2, "a clock that is ahead makes nothing old"
+        for _ in range(2):
+            await clock.advance(8 * 3600)
+            await work()
         assert await keys(store) == [used]
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from casque import CASConflictError, InvalidInputError, JobState, Queue, QueueLedError, QueueReplacedError
-from casque.clock import Random
+from casque.clock import Random, yield_once
 from casque.codec import snapshot
 from casque.codec.digest import state_digest
 from casque.codec.head import Owner
@@ -22,14 +22,15 @@ from casque.codec.log import Mode, decode_head, encode_head, segment_key
 from casque.errors import UnknownOutcomeError
 from casque.journal.chosen import ChosenJournal
 from casque.journal.convert import Converted, Converter
-from casque.journal.log import pace, snapshots, solitude
+from casque.journal.log import LogJournal, pace, snapshots, solitude
 from casque.journal.verify import Verifier
 from casque.settings import QueueSettings
-from casque.state import State
+from casque.state import Limits, State
 from casque.storage.memory import MemoryStore
 from casque.storage.port import Outcome, Read, Stored, Unknown
 from casque.testing.clock import ManualClock
 from casque.testing.gated import GatedStore
+from casque.types import Finished
 
 SEEDS = count(1)
 KEPT = Path(__file__).parents[1] / "compat"
@@ -532,3 +533,118 @@ async def test_jobs_that_run_keep_their_leases() -> None:
         assert (running.token, running.lease) == (job.token, job.lease)
         await q.heartbeat(job.id, job.token)
         await q.ack(job.id, job.token)
+
+
+async def test_a_job_that_is_archived_before_it_is_read_does_not_stay_in_the_state() -> None:
+    """The head is read after the log: it may call archived what this reader has not read yet. Such a job stayed among
+    those that are yet to be archived, and a conversion found that the document did not have it."""
+    store = MemoryStore()
+    async with opened(store, archive_interval=timedelta(hours=1), archive=True) as queue:
+        await queue.enqueue("work", b"")
+        [job] = await queue.dequeue()
+        await job.ack()
+    read, last = await store.get("queue.json"), (await state_of(store)).position
+    acked = segment_key(last)
+    segment = await store.get(acked)
+    assert isinstance(read, Stored)
+    assert isinstance(segment, Stored)
+    head = decode_head("queue.json", read.body).next("other", archived=last, archiving=None)
+    await store.replace("queue.json", encode_head(head), expected=read.etag)
+    await store.delete(acked)
+    journal = LogJournal(
+        store,
+        settings=QueueSettings(),
+        clock=ManualClock(),
+        rng=Random(next(SEEDS)),
+        limits=Limits(finished=True),
+    )
+    state = await journal.load()
+    await store.create(acked, segment.body)
+
+    state = (await journal.refresh(state)).state
+
+    assert state.position == last
+    assert state.finished == []
+    assert (await convert(store, "document")).layout == "document"
+
+
+def test_what_is_archived_leaves_the_state_also_if_the_mark_was_there_before() -> None:
+    state = State(Limits(finished=True))
+    state.archived = 7
+    state.finished = [Finished(position, None, None, 0) for position in (6, 7, 8)]  # type: ignore[arg-type]
+
+    state.shed(7)
+
+    assert [one.position for one in state.finished] == [8]
+
+
+@pytest.mark.parametrize("layout", ["log", "document"])
+@pytest.mark.parametrize("seed", range(12))
+async def test_two_converters_at_once_blame_each_other_and_never_the_store(layout: str, seed: int) -> None:
+    store = MemoryStore()
+    async with opened(store, layout=layout) as queue:
+        for n in range(5):
+            await queue.enqueue("work", b"%d" % n)
+    rng = Random(seed)
+    slow = [SlowStore(store, rng) for _ in range(3)]
+
+    ends = await asyncio.gather(*(convert(one, OTHER[layout]) for one in slow), return_exceptions=True)
+
+    assert [end for end in ends if not isinstance(end, Converted | CASConflictError)] == []
+    assert any(isinstance(end, Converted) for end in ends)
+    assert await layout_of(store) == OTHER[layout]
+    await verify(store)
+    assert len((await state_of(store)).jobs) == 5
+
+
+@pytest.mark.parametrize("seed", range(12))
+async def test_converters_that_want_the_opposite_blame_each_other_and_never_the_store(seed: int) -> None:
+    store = MemoryStore()
+    async with opened(store, layout="log") as queue:
+        for n in range(5):
+            await queue.enqueue("work", b"%d" % n)
+    rng = Random(seed)
+    wishes = ["document", "log", "document", "log"]
+
+    for _ in range(3):
+        ends = await asyncio.gather(
+            *(convert(SlowStore(store, rng), layout) for layout in wishes), return_exceptions=True
+        )
+        assert [end for end in ends if not isinstance(end, Converted | CASConflictError)] == []
+    await verify(store)
+    assert len((await state_of(store)).jobs) == 5
+
+
+class SlowStore:
+    """Lets others go first now and then, by chance."""
+
+    def __init__(self, store: MemoryStore, rng: Random) -> None:
+        self._store = store
+        self._rng = rng
+
+    async def _wait(self) -> None:
+        for _ in range(self._rng.randrange(20)):
+            await yield_once()
+
+    async def get(self, key: str, *, unless: str | None = None) -> Read:
+        await self._wait()
+        return await self._store.get(key, unless=unless)
+
+    async def create(self, key: str, body: bytes) -> Outcome:
+        await self._wait()
+        return await self._store.create(key, body)
+
+    async def replace(self, key: str, body: bytes, *, expected: str) -> Outcome:
+        await self._wait()
+        return await self._store.replace(key, body, expected=expected)
+
+    async def delete(self, key: str) -> None:
+        await self._wait()
+        await self._store.delete(key)
+
+    async def list(self, prefix: str = "", *, after: str | None = None) -> AsyncIterator[str]:
+        await self._wait()
+        async for key in self._store.list(prefix, after=after):
+            yield key
+
+    async def close(self) -> None: ...

@@ -27,7 +27,6 @@ EXAMPLES: list[CasqueError] = [
     errors.CASConflictError("lost"),
     errors.LimitReachedError("calls under way of one token", 3),
     errors.NoLeaderError("the brokers have just started"),
-    errors.TooBusyError("this broker takes no more streams at a time"),
     errors.QueueDrainingError("mail"),
     errors.QueueDrainingError(),
     errors.ZoneLeaseLostError("acme", 7),

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
+
 from casque import Outcome, Queue
 from casque.client.reaching import AddressFinder
 from casque.client.remote import RemoteQueue
 from casque.clock import Random
-from casque.errors import CasqueError, LeaseLostError, UnknownOutcomeError
+from casque.errors import CasqueError, LeaseLostError, QueueClosedError, UnknownOutcomeError
 from casque.service import QueueService
 from casque.settings import QueueSettings
 from casque.testing.clock import ManualClock
@@ -100,3 +102,37 @@ async def test_outcomes_whose_answer_was_lost_are_told_again_and_happen_once() -
         assert broker.asked[0] == broker.asked[1] is not None
         assert (await behind.stats()).totals.done == 1
         await queue.close()
+
+
+class Nowhere:
+    """Looks for a leader, and does not find one."""
+
+    def __init__(self) -> None:
+        self.asked = asyncio.Event()
+
+    async def find(self) -> str:
+        self.asked.set()
+        await asyncio.Event().wait()
+        raise AssertionError("nobody ends this wait")
+
+    async def close(self) -> None: ...
+
+
+async def test_closing_a_queue_ends_the_calls_of_its_callers_and_cancels_none_of_them() -> None:
+    finder, clock = Nowhere(), ManualClock()
+    queue = RemoteQueue(
+        finder,
+        lambda _address: Empty(clock),  # type: ignore[arg-type, return-value]
+        settings=QueueSettings(),
+        clock=clock,
+        rng=Random(1),
+    )
+    calls = [asyncio.create_task(queue.stats()) for _ in range(3)]
+    left = asyncio.create_task(queue.stats())
+    await finder.asked.wait()
+    left.cancel()
+    await queue.close()
+    ends = await asyncio.gather(*calls, return_exceptions=True)
+    assert [type(end) for end in ends] == [QueueClosedError] * 3
+    with pytest.raises(asyncio.CancelledError):
+        await left

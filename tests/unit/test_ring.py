@@ -748,6 +748,21 @@ async def test_a_shard_makes_only_zones_that_are_at_home_in_it_and_only_for_thos
     assert (state.places.zones, state.places.keys) == ({}, {})
 
 
+async def test_a_request_of_an_older_ring_is_refused_also_where_its_zone_is() -> None:
+    """Its sender slept while the ring grew and shrank back: it may have been repeated, and carried out elsewhere."""
+    zone = "acme"
+    state = a_shard(home(zone, 4), size=4, generation=3)
+    state.execute(Enqueue((spec_of(zone),), None, 3), 2)
+
+    with pytest.raises(ZoneMovedError) as refused:
+        state.execute(Enqueue((spec_of(zone, "2"),), "r", 1), 2)
+    assert refused.value.generation == 3
+    state.execute(Enqueue((spec_of(zone, "2"),), "r", 3), 2)
+    [again] = state.execute(Enqueue((spec_of(zone, "2"),), "r", 1), 2)
+    assert again.id == "2", "what is remembered is answered, whatever the caller knows"
+    state.execute(Enqueue((spec_of(zone, "3"),), None, 1), 2)
+
+
 async def test_a_schedule_that_would_make_a_zone_or_a_key_in_a_shard_is_refused_there() -> None:
     """Whoever opens a shard by its own URL meets the shard's rules, not those of the ring."""
     for token, job in ((0, spec_of("acme")), (0, spec_of(None, key="daily")), (1, spec_of(None))):

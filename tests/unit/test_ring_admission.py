@@ -373,16 +373,19 @@ async def test_what_nobody_admitted_is_swept_by_its_age_and_not_while_a_batch_is
             await queue.admit("one", 1, [begun])
     store.shards = set()
     await clock.advance(30 * 3600)
-    async with Queue.open(store, clock=clock) as queue:
+    async with Queue.open(store, clock=clock, retention=timedelta(days=9)) as queue:
         await queue.admit("other", 1, [await staging.put(zoned("other"), "t")])
         assert set(await keys(store, "staged/")) == {forgotten.key, begun.key}
         with pytest.raises(InvalidInputError, match="12 hours ago"):
             await queue.admit("one", 2, [forgotten])
         await clock.advance(7 * 3600)
         await queue.admit("other", 2, [await staging.put(zoned("more"), "t")])
+        assert await keys(store, "staged/") == [forgotten.key], "it was seen for the first time"
+        await clock.advance(14 * 3600)
+        await queue.admit("other", 3, [await staging.put(zoned("most"), "t")])
     assert await keys(store, "staged/") == []
     assert set((await enqueued(store)).values()) == {1}
-    assert len(await shards_of(store)) == 36
+    assert len(await shards_of(store)) == 48
 
 
 @pytest.mark.parametrize("seed", range(6))

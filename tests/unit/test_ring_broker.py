@@ -21,12 +21,14 @@ from casque.errors import BrokerUnreachableError, InvalidInputError, NoLeaderErr
 from casque.ring.broker import RingBroker
 from casque.ring.numbers import inner
 from casque.ring.shards import ANSWER_S
-from casque.service import Lease, Role
+from casque.service import Lease, QueueService, Role
 from casque.settings import BrokerSettings
 from casque.state.ring import home
 from casque.storage.memory import MemoryStore
 from casque.testing import ManualClock
 from casque.testing.gated import GatedStore
+from casque.transport.border import Border
+from casque.transport.scopes import Principal, Scope
 from casque.types import JobRecord, JobSpec
 
 pytestmark = pytest.mark.asyncio
@@ -217,6 +219,24 @@ async def test_calls_reach_shards_that_others_lead() -> None:
         assert sorted(job.id for job in claimed) == sorted(f"j{n}" for n in range(12))
         assert sorted(again, key=lambda job: job.id) == sorted(claimed, key=lambda job: job.id)
         assert (await fleet.outcome(b.stats())).totals.done == 12
+
+
+async def test_a_request_that_is_passed_on_keeps_the_name_of_its_caller() -> None:
+    shop, other = (Principal(name, frozenset({Scope.ADMIN})) for name in ("shop", "other"))
+    async with a_fleet(4, "a", "b") as fleet:
+        await fleet.passes(10)
+        a, b = (fleet.brokers[name].service() for name in ("a", "b"))
+
+        async def enqueue(service: QueueService, caller: Principal, job_id: str, zone: str) -> str:
+            jobs = [JobSpec(job_id, "send", b"", zone=zone)]
+            [job] = await fleet.outcome(Border(service, caller).enqueue(jobs, request_id=f"order {zone}"))
+            return job.id
+
+        for zone in (f"z{n}" for n in range(8)):
+            assert await enqueue(a, shop, f"{zone} first", zone) == f"{zone} first"
+            assert await enqueue(b, shop, f"{zone} again", zone) == f"{zone} first"
+            assert await enqueue(b, other, f"{zone} other", zone) == f"{zone} other"
+        assert (await fleet.outcome(b.stats())).totals.enqueued == 16
 
 
 async def test_while_a_shard_has_no_leader_jobs_of_the_others_are_claimed() -> None:

@@ -114,7 +114,8 @@ class Broker:
             return Standing(self._role, problem=self._problem)
         seen = self._committer.sighting()
         leader = seen.owner.address if seen.owner is not None and self._leads_here(seen.owner) else None
-        return Standing(self._role, seen.epoch, leader, known.position, self._problem)
+        problem = self._problem or (self._committer.failure if self._role is Role.LEADER else None)
+        return Standing(self._role, seen.epoch, leader, known.position, problem)
 
     async def settled(self) -> None:
         """Until it leads, or knows who does, or knows what keeps it from both."""

@@ -15,13 +15,15 @@ from typer.core import TyperGroup
 from casque import times
 from casque.cli.place import QueueName
 from casque.cli.running import Json, OptionalBucket, StoreOptions, on_store
-from casque.cli.shown import Out, now, print_json, print_table
+from casque.cli.shown import Out, now, print_table
+from casque.cli.terminal import print_json
 from casque.client.queue import Queue
 from casque.codec.archive import ARCHIVE, hour_of, parse_key
 from casque.codec.head import KEY, RING, Head, read_layout
 from casque.codec.ring import SHARDS, decode_ring, shard_prefix
 from casque.codec.stored import to_ms
 from casque.errors import InvalidInputError
+from casque.printable import printable
 from casque.service import ArchivedJob
 from casque.storage.port import Store, Stored, locate
 from casque.types import JobState
@@ -119,7 +121,7 @@ def cat(
                 if json:
                     print_json(job)
                 else:
-                    console.print(_line(job))
+                    console.print(_line(job), markup=True)
 
     on_store(url, option, work, queue=queue)
 
@@ -183,9 +185,10 @@ def moment(name: str, text: str | None) -> datetime | None:
 def _line(job: ArchivedJob) -> str:
     finished = job.finished_at.isoformat(sep=" ", timespec="milliseconds").removesuffix("+00:00")
     said = {"attempts": job.attempts, "worker": job.worker, "error": job.error, "result": job.result}
-    fields = escape(" ".join(f"{name}={_text(value)}" for name, value in said.items() if value is not None))
+    fields = " ".join(f"{name}={_text(value)}" for name, value in said.items() if value is not None)
+    job_id, entrypoint, fields = (escape(printable(one)) for one in (job.id, job.entrypoint, fields))
     colour = COLOURS[job.state.value]
-    return f"{finished}  [{colour}]{job.state.value:<9}[/]  {escape(job.id):<36}  {escape(job.entrypoint)}  {fields}"
+    return f"{finished}  [{colour}]{job.state.value:<9}[/]  {job_id:<36}  {entrypoint}  {fields}"
 
 
 def _text(value: object) -> str:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated
 
-import msgspec
 import typer
-from rich.console import Console
 
 from casque.cli.place import QueueName
 from casque.cli.running import Json, OptionalBucket, StoreOptions, on_store
+from casque.cli.terminal import Terminal, print_json
 from casque.clock import SystemClock, system_random
 from casque.journal.convert import Converted, Converter
 from casque.settings import QueueSettings
@@ -48,7 +47,7 @@ def convert(
 
     Exit code 0: the queue has this layout now. 1: somebody wrote meanwhile, nothing was changed. 2: it cannot be done.
     """
-    console = Console(stderr=True)
+    console = Terminal(stderr=True)
 
     async def work(store: Store) -> Converted:
         settings, clock, rng = QueueSettings(), SystemClock(), system_random()
@@ -59,10 +58,10 @@ def convert(
 
     done = on_store(url, option, work, queue=queue)
     if json:
-        typer.echo(msgspec.json.encode(done).decode())
+        print_json(done)
         return
     said = "is now a" if done.changed else "was already a"
-    out = Console()
+    out = Terminal()
     out.print(f"the queue {said} {done.layout}: {done.jobs:,} jobs at position {done.position:,}", highlight=False)
     out.print(f"digest of everything in it: {done.digest}", highlight=False, soft_wrap=True)
     if done.removed:

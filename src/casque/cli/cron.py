@@ -13,7 +13,8 @@ import typer
 from casque.cli.enqueue import MaxCrashes, headers_of, payload_of
 from casque.cli.place import QueueName, apart, find_place
 from casque.cli.running import Json, OptionalUrl, StoreOptions, clear_ends, confirmed, on_queue
-from casque.cli.shown import clock_time, cut, length, now, print_json, print_table, text_of
+from casque.cli.shown import clock_time, cut, length, now, print_table, text_of
+from casque.cli.terminal import print_json, say
 from casque.client.queue import NewJob, Queue
 from casque.errors import InvalidInputError
 from casque.types import Schedule
@@ -127,7 +128,7 @@ def list_(url: OptionalUrl = None, json: Json = False, queue: QueueName = None, 
         elif found:
             print_table(COLUMNS, found)
         else:
-            typer.echo("this queue has no schedules; `casque cron set` sets one, or @app.cron(...)", err=True)
+            say("this queue has no schedules; `casque cron set` sets one, or @app.cron(...)", err=True)
 
     on_queue(place, work)
 
@@ -215,13 +216,13 @@ def set_(
     origin, schedule = on_queue(place, work)
     shown = _shown(schedule)
     if origin is not None:
-        typer.echo(f"{called} is declared in {origin}: the next worker of that program sets it back", err=True)
+        say(f"{called} is declared in {origin}: the next worker of that program sets it back", err=True)
     if json:
         print_json(shown)
     elif shown.next_at is None:
-        typer.echo(f"{called} is set, and rests until it is resumed")
+        say(f"{called} is set, and rests until it is resumed")
     else:
-        typer.echo(f"{called} is set: next at {clock_time(shown.next_at)} UTC")
+        say(f"{called} is set: next at {clock_time(shown.next_at)} UTC")
 
 
 def pause(
@@ -275,7 +276,7 @@ def trigger(
     if json:
         print_json({"schedule": called, "id": job_id})
     else:
-        typer.echo(job_id)
+        say(job_id)
 
 
 def drop(
@@ -306,7 +307,7 @@ def drop(
     if json:
         print_json({"schedule": called, "dropped": True})
     else:
-        typer.echo(f"{called} is dropped")
+        say(f"{called} is dropped")
 
 
 def _changed(
@@ -325,9 +326,9 @@ def _changed(
     if json:
         print_json(shown)
     elif shown.next_at is None:
-        typer.echo(f"{called} rests")
+        say(f"{called} rests")
     else:
-        typer.echo(f"{called} goes on: next at {clock_time(shown.next_at)} UTC")
+        say(f"{called} goes on: next at {clock_time(shown.next_at)} UTC")
 
 
 def _content(payload: str | None, args: str | None) -> bytes:

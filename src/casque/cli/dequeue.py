@@ -11,7 +11,8 @@ import typer
 from casque.cli.enqueue import span
 from casque.cli.place import QueueName, find_place
 from casque.cli.running import EXIT_NOTHING, Json, OptionalUrl, StoreOptions, clear_ends, on_queue
-from casque.cli.shown import cut, of_most, print_json, print_table, show
+from casque.cli.shown import cut, of_most, print_table, show
+from casque.cli.terminal import print_json
 from casque.client.job import Job
 from casque.client.queue import Queue
 

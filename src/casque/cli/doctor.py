@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 
-import msgspec
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
+from rich.text import Text
 
 from casque.cli.place import QueueName, find_place
 from casque.cli.running import EXIT_CANNOT_TELL, Json, OptionalBucket, StoreOptions
+from casque.cli.terminal import Terminal, print_json
 from casque.errors import CasqueError
 from casque.storage.doctor import Report, examine
 
@@ -25,7 +26,7 @@ def doctor(
     option: StoreOptions = None,
 ) -> None:
     """Try to make a store break the promises a queue needs. Exit code 0: safe, 1: unsafe, 2: cannot tell."""
-    console = Console(stderr=True)
+    console = Terminal(stderr=True)
     what = url or "a store"
     try:
         place = find_place(url, queue, option)
@@ -35,9 +36,9 @@ def doctor(
         console.print(f"cannot examine {what}: {error}", markup=False, style="red", soft_wrap=True)
         raise typer.Exit(EXIT_CANNOT_TELL) from None
     if json:
-        typer.echo(msgspec.json.encode(report).decode())
+        print_json(report)
     else:
-        _show(report, Console())
+        _show(report, Terminal())
     if not report.safe:
         raise typer.Exit(EXIT_UNSAFE)
 
@@ -56,7 +57,7 @@ async def _examine(url: str, options: dict[str, str], console: Console, *, quiet
 def _show(report: Report, console: Console) -> None:
     promises = Table("", "promise", "what happened", box=None)
     for finding in report.findings:
-        mark = "[green]held[/]" if finding.held else "[red]BROKEN[/]"
+        mark = Text("held", "green") if finding.held else Text("BROKEN", "red")
         promises.add_row(mark, finding.promise, finding.detail)
     console.print(promises)
     for latency in report.latencies:

@@ -15,12 +15,12 @@ from typing import Annotated
 
 import msgspec
 import typer
-from rich.console import Console
 
 from casque import times
 from casque.cli.place import QueueName, apart, find_place
 from casque.cli.running import Json, OptionalUrl, StoreOptions, clear_ends, on_queue
-from casque.cli.shown import print_json, progress, show
+from casque.cli.shown import progress, show
+from casque.cli.terminal import Terminal, print_json, say
 from casque.client.job import Job
 from casque.client.queue import NewJob, Queue
 from casque.errors import CasqueError, InvalidInputError, UnknownOutcomeError
@@ -173,7 +173,7 @@ class _Added:
     def tell(self) -> None:
         if self._json:
             return
-        typer.echo(self._id if self.jobs == 1 else f"{self.jobs:,} jobs enqueued")
+        say(self._id if self.jobs == 1 else f"{self.jobs:,} jobs enqueued")
 
 
 def _meant(rest: list[str]) -> tuple[str, str | None]:
@@ -272,7 +272,7 @@ def _tell_how_far(added: _Added, portion: list[bytes], error: CasqueError) -> No
     said = f"the first line that was not enqueued is {first:,}"
     if isinstance(error, UnknownOutcomeError):
         said = f"lines {first:,} to {last:,} may have been enqueued, all or none; no later one was"
-    console = Console(stderr=True)
+    console = Terminal(stderr=True)
     console.print(f"{added.jobs:,} jobs were enqueued before this failed; {said}", highlight=False, soft_wrap=True)
 
 

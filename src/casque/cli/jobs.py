@@ -9,11 +9,11 @@ from typing import Annotated
 
 import msgspec
 import typer
-from rich.console import Console
 
 from casque.cli.place import QueueName, apart, find_place
 from casque.cli.running import EXIT_FAILED, Json, OptionalUrl, StoreOptions, clear_ends, confirmed, on_queue
-from casque.cli.shown import clock_time, coloured, cut, of_most, print_json, print_table, progress, show
+from casque.cli.shown import clock_time, coloured, cut, of_most, print_table, progress, show
+from casque.cli.terminal import Terminal, print_json, say
 from casque.client.job import Job
 from casque.client.queue import Queue
 from casque.errors import CasqueError, InvalidInputError, JobNotFoundError, JobStateError
@@ -139,9 +139,9 @@ def list_(
         elif jobs:
             print_table(COLUMNS, jobs[:limit])
         if len(jobs) > limit:
-            typer.echo(f"there are more than {limit:,}: --limit shows more of them", err=True)
+            say(f"there are more than {limit:,}: --limit shows more of them", err=True)
         if not jobs and not json:
-            typer.echo("there is no such job in the queue", err=True)
+            say("there is no such job in the queue", err=True)
 
     on_queue(place, work, looks=True)
 
@@ -239,7 +239,7 @@ def purge(
     if json:
         print_json({"purged": purged})
     else:
-        typer.echo(f"{purged:,} dead {'job' if purged == 1 else 'jobs'} removed")
+        say(f"{purged:,} dead {'job' if purged == 1 else 'jobs'} removed")
 
 
 def requeue(
@@ -282,7 +282,7 @@ def requeue(
     if json:
         print_json({"requeued": requeued})
     else:
-        typer.echo(f"{requeued:,} {'job' if requeued == 1 else 'jobs'} taken back")
+        say(f"{requeued:,} {'job' if requeued == 1 else 'jobs'} taken back")
 
 
 def _states(state: list[Listed] | None) -> frozenset[JobState] | None:
@@ -302,7 +302,7 @@ def _chosen(verb: str, ids: list[str], everything: bool, chosen: Chosen) -> Chos
 
 async def _each(ids: list[str], verb: Callable[[str], Awaitable[None]], done: str, json: bool) -> bool:
     """Carry it out on every one; what one of them refuses does not keep it from the others. Whether none did."""
-    console = Console(stderr=True)
+    console = Terminal(stderr=True)
     refused = 0
     async for one, answer in answers(ids, verb):
         if answer is not None:
@@ -311,7 +311,7 @@ async def _each(ids: list[str], verb: Callable[[str], Awaitable[None]], done: st
         if json:
             print_json({"id": one, "done": answer is None, "error": None if answer is None else str(answer)})
     if not json:
-        typer.echo(f"{len(ids) - refused:,} {'job' if len(ids) - refused == 1 else 'jobs'} {done}")
+        say(f"{len(ids) - refused:,} {'job' if len(ids) - refused == 1 else 'jobs'} {done}")
     return not refused
 
 

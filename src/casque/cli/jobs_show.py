@@ -25,13 +25,14 @@ from casque.cli.shown import (
     length,
     now,
     of_most,
-    print_json,
     print_table,
     show,
 )
+from casque.cli.terminal import Terminal, print_json
 from casque.client.job import Job
 from casque.client.queue import Queue
 from casque.errors import InvalidInputError, JobNotFoundError, NotAllowedError
+from casque.printable import printable
 from casque.service import ArchivedJob
 from casque.types import Gate, JobState, Progress, ZoneStanding, from_ms
 
@@ -121,7 +122,7 @@ def show_(
 async def _story(q: Queue[bytes], job_id: str, since: datetime | None) -> Story:
     if (job := await q.find(job_id)) is not None:
         return Story(job_id, await _why(q, job), show(job))
-    console = Console(stderr=True)
+    console = Terminal(stderr=True)
     with console.status("not in the queue: looking through the archive"):
         finishes = [over async for over in q.archive(since=since) if over.id == job_id]
     if not finishes:
@@ -323,15 +324,15 @@ def _tell(story: Story, console: Console) -> None:
     ]
     for name, value in facts:
         if value:
-            table.add_row(Text(name, "bold"), value if isinstance(value, Text) else Text(value))
+            table.add_row(Text(name, "bold"), value if isinstance(value, Text) else Text(printable(value)))
     console.print(table, soft_wrap=True)
     if tries := _attempts(job):
         console.print()
         print_table(COLUMNS, tries)
     console.print()
-    console.print(story.why, markup=False, soft_wrap=True)
+    console.print(printable(story.why), soft_wrap=True)
     for earlier in story.finishes[:-1]:
-        console.print(f"Before that: {_how_it_ended(earlier)}", markup=False, soft_wrap=True)
+        console.print(printable(f"Before that: {_how_it_ended(earlier)}"), soft_wrap=True)
 
 
 def _attempts(job: ShownJob | ArchivedJob) -> list[TriedOnce]:

@@ -12,6 +12,8 @@ from typing import Any
 
 import msgspec
 
+from casque.printable import printable, printable_json, printable_lines
+
 LEVELS = (logging.WARNING, logging.INFO, logging.DEBUG)
 ABOUT_A_JOB = ("job_id", "entrypoint", "attempt", "elapsed_ms")
 """What a line about a job says besides its message."""
@@ -31,6 +33,7 @@ def telling(form: LogFormat, verbosity: int) -> Iterator[None]:
     level = parts.level
     parts.addHandler(handler)
     parts.setLevel(LEVELS[min(verbosity, len(LEVELS) - 1)])
+    logging.getLogger("casque.audit").setLevel(logging.INFO)  # who changed what is no detail
     try:
         yield
     finally:
@@ -54,11 +57,15 @@ def said(record: logging.LogRecord) -> dict[str, Any]:
 
 class _JsonLine(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        return msgspec.json.encode(said(record)).decode()
+        return printable_json(msgspec.json.encode(said(record)))
 
 
 class _TextLine(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         line = said(record)
         text = f"{line['time'][11:23]} {line['level']:<7} {line['logger'].removeprefix('casque.')}: {line['message']}"
-        return f"{text}\n{line['error']}" if "error" in line else text
+        if "error" not in line:
+            return printable(text)
+        # Indented: a text in an exception must not look like a line of the log.
+        trace = printable_lines(line["error"]).replace("\n", "\n    ")
+        return f"{printable(text)}\n    {trace}"

@@ -18,6 +18,7 @@ from rich.table import Table
 from casque import times
 from casque.cli.running import EXIT_CANNOT_TELL, Json, StoreOptions, Url, clear_ends
 from casque.cli.store_options import parse_options
+from casque.cli.terminal import Terminal, print_json
 from casque.clock import SystemClock
 from casque.errors import CASConflictError, InvalidInputError
 
@@ -104,7 +105,7 @@ def run(
 
     Exit code 0: up to date. 1: something is damaged, or another run was first. 2: it could not be done.
     """
-    console = Console(stderr=True)
+    console = Terminal(stderr=True)
     try:
         with clear_ends(console):
             every = None if trigger is None or once else _span(trigger)
@@ -214,9 +215,9 @@ class _Job:
                 bar.update(task, description="Delta")
                 _publish(warehouse)
         if self._json:
-            typer.echo(msgspec.json.encode(summary).decode())
+            print_json(summary)
         else:
-            _show(summary, Console())
+            _show(summary, Terminal())
 
 
 def _publish(warehouse: Warehouse) -> None:

@@ -7,13 +7,12 @@ from collections.abc import Awaitable, Callable
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bar
 
 from casque.cli.running import EXIT_INTERRUPTED, Json, clear_ends
-from casque.cli.shown import print_json
 from casque.cli.store_options import parse_options
+from casque.cli.terminal import Terminal, print_json
 from casque.client.copying import backup_queue, clone_queue, restore_queue
 from casque.errors import InvalidInputError
 from casque.journal.copying import Copied
@@ -90,7 +89,7 @@ def _run(
     target_option: list[str] | None,
     json: bool,
 ) -> None:
-    console = Console(stderr=True)
+    console = Terminal(stderr=True)
     columns = (TextColumn("{task.description:<20}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
 
     async def run() -> Copied:
@@ -117,7 +116,7 @@ def _run(
         print_json(copied)
         return
     shards = f", {copied.shards} shards" if copied.shards else ""
-    Console().print(
+    Terminal().print(
         f"{copied.jobs:,} jobs and {copied.objects:,} objects beside them are at {target}, as of position "
         f"{copied.position:,}{shards}",
         style="green",

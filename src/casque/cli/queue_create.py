@@ -10,7 +10,7 @@ import typer
 from casque.cli.convert import Layout
 from casque.cli.place import Place, QueueName, find_place
 from casque.cli.running import EXIT_FAILED, EXIT_INTERRUPTED, Json, OptionalUrl, StoreOptions, clear_ends, on_store
-from casque.cli.shown import print_json
+from casque.cli.terminal import print_json, say
 from casque.client.opening import Parts, as_store
 from casque.client.queue import DEFAULTS
 from casque.client.reaching import is_address
@@ -63,12 +63,12 @@ def create(
     if json:
         print_json({"url": place.url, "layout": has, "created": made})
     else:
-        typer.echo(f"{place.url} {'is a queue now' if made else 'was a queue already'}: {has}")
+        say(f"{place.url} {'is a queue now' if made else 'was a queue already'}: {has}")
     if has == RING:
-        typer.echo("it is a ring of shards: --shards makes one, and says how many it has", err=True)
+        say("it is a ring of shards: --shards makes one, and says how many it has", err=True)
         raise typer.Exit(EXIT_FAILED)
     if has != layout.value:
-        typer.echo(f"to have it as a {layout.value}: casque queue convert {place.url} --to {layout.value}", err=True)
+        say(f"to have it as a {layout.value}: casque queue convert {place.url} --to {layout.value}", err=True)
         raise typer.Exit(EXIT_FAILED)
 
 
@@ -93,12 +93,12 @@ def _create_ring(
         print_json({"url": where, "layout": has, "created": made, "shards": size})
     else:
         what = has if size is None else f"a ring of {size} shards"
-        typer.echo(f"{where} {'is a queue now' if made else 'was a queue already'}: {what}")
+        say(f"{where} {'is a queue now' if made else 'was a queue already'}: {what}")
     if size is None:
-        typer.echo("a queue cannot become a ring: make one elsewhere, and let this one run empty", err=True)
+        say("a queue cannot become a ring: make one elsewhere, and let this one run empty", err=True)
         raise typer.Exit(EXIT_FAILED)
     if size != shards:
-        typer.echo(f"to have {shards}: casque queue resize {where} --shards {shards}", err=True)
+        say(f"to have {shards}: casque queue resize {where} --shards {shards}", err=True)
         raise typer.Exit(EXIT_FAILED)
 
 

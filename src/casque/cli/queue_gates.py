@@ -10,7 +10,8 @@ from rich.console import Console
 
 from casque.cli.place import QueueName, find_place
 from casque.cli.running import Json, OptionalUrl, StoreOptions, clear_ends, on_queue
-from casque.cli.shown import print_json, progress
+from casque.cli.shown import progress
+from casque.cli.terminal import Terminal, print_json, say
 from casque.client.queue import Queue
 from casque.clock import SystemClock
 from casque.types import Gate, Gates, JobState
@@ -118,7 +119,7 @@ def _set(
 ) -> None:
     with clear_ends():
         place = find_place(url, queue, option)
-    console = Console(stderr=True, highlight=False)
+    console = Terminal(stderr=True, highlight=False)
 
     async def work(q: Queue[bytes]) -> GateSet:
         was = (await q.stats()).gates.of(entrypoint)
@@ -134,7 +135,7 @@ def _set(
     if json:
         print_json(done)
     else:
-        typer.echo(_told(done))
+        say(_told(done))
 
 
 async def _until_empty(q: Queue[bytes], entrypoint: str | None, console: Console) -> None:

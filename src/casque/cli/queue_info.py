@@ -16,7 +16,8 @@ from rich.text import Text
 
 from casque.cli.place import Place, QueueName, find_place
 from casque.cli.running import EXIT_INTERRUPTED, Json, OptionalUrl, StoreOptions, clear_ends
-from casque.cli.shown import Out, clock_time, length, now, print_json, print_table
+from casque.cli.shown import Out, clock_time, length, now, print_table
+from casque.cli.terminal import print_json
 from casque.client.opening import Parts, as_store
 from casque.client.queue import DEFAULTS, Queue
 from casque.client.reaching import is_address
@@ -25,6 +26,7 @@ from casque.codec.head import KEY, RING, read_layout
 from casque.engine.embedded import state_at
 from casque.errors import CorruptQueueError, InvalidInputError
 from casque.journal.discovery import is_copy, leader_here, read_leader
+from casque.printable import printable
 from casque.ring.service import strictest, total
 from casque.state import State
 from casque.storage.port import Stored, locate
@@ -234,7 +236,7 @@ def _show(found: Info, console: Console) -> None:
     states = ("ready", "delayed", "running", "done", "cancelled", "dead")
     for name, value in {**facts, **{state: f"{getattr(found, state):,}" for state in states}}.items():
         if value:
-            table.add_row(Text(name, "bold"), Text(value))
+            table.add_row(Text(name, "bold"), Text(printable(value)))
     console.print(table, soft_wrap=True)
     if found.ring is not None:
         console.print()

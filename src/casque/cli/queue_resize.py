@@ -8,7 +8,7 @@ import typer
 
 from casque.cli.place import QueueName, find_place
 from casque.cli.running import Json, OptionalBucket, StoreOptions, on_store
-from casque.cli.shown import print_json
+from casque.cli.terminal import print_json, say
 from casque.client.opening import Parts
 from casque.client.queue import DEFAULTS
 from casque.client.reaching import through_brokers
@@ -56,8 +56,6 @@ def resize(
     if json:
         print_json({"generation": now.generation, "shards": now.size, "before": before.size, "sizes": now.sizes})
     elif before.size == now.size:
-        typer.echo(f"the ring has {now.size} shards already: nothing was changed")
+        say(f"the ring has {now.size} shards already: nothing was changed")
     else:
-        typer.echo(
-            f"the ring has {now.size} shards now; it had {before.size}. Zones that have jobs stay where they are"
-        )
+        say(f"the ring has {now.size} shards now; it had {before.size}. Zones that have jobs stay where they are")

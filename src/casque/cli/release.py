@@ -8,12 +8,11 @@ from datetime import timedelta
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from casque.broker.election import Elected, Election, OtherLeader
 from casque.cli.place import QueueName
 from casque.cli.running import Json, OptionalBucket, StoreOptions, on_store
-from casque.cli.shown import print_json
+from casque.cli.terminal import Terminal, print_json
 from casque.client.opening import Parts
 from casque.clock import new_id
 from casque.codec.head import KEY, RING, read_layout
@@ -49,7 +48,7 @@ def release(
 
     Exit code 0: the queue is open. 1: a broker leads it, and shows signs of life.
     """
-    console = Console(stderr=True)
+    console = Terminal(stderr=True)
 
     async def work(store: Store) -> str | None:
         with console.status(f"watching for {lease:g} s whether somebody leads"):

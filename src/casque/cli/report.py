@@ -12,7 +12,9 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from casque import times
 from casque.cli.running import Json, clear_ends
 from casque.cli.store_options import parse_options
+from casque.cli.terminal import Terminal, say
 from casque.errors import InvalidInputError
+from casque.printable import printable_json
 
 if TYPE_CHECKING:
     from casque.spark.report import Report
@@ -65,7 +67,7 @@ def report(
 
     Exit code 0: written. 1: the warehouse is damaged. 2: there is none, or the question makes no sense.
     """
-    console = Console(stderr=True)
+    console = Terminal(stderr=True)
     with clear_ends(console):
         if output is None and not json:
             raise InvalidInputError("say where the page goes with -o report.html, or ask for the numbers with --json")
@@ -73,9 +75,9 @@ def report(
         if output is not None:
             _write(output, made.html())
     if json:
-        typer.echo(made.json().decode())
+        print(printable_json(made.json()))
     elif output is not None:
-        typer.echo(f"{output}: {made.figures.period}, {made.figures.total.finished:,} jobs finished")
+        say(f"{output}: {made.figures.period}, {made.figures.total.finished:,} jobs finished")
 
 
 def _make(

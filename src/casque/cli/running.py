@@ -13,8 +13,10 @@ from typing import Annotated, TypeVar
 
 import typer
 from rich.console import Console
+from rich.text import Text
 
 from casque.cli.place import Place, find_place
+from casque.cli.terminal import Terminal
 from casque.client.opening import as_store
 from casque.client.queue import Queue
 from casque.client.reaching import is_address
@@ -35,6 +37,7 @@ from casque.errors import (
     UnknownOutcomeError,
 )
 from casque.journal.discovery import find_leader
+from casque.printable import printable
 from casque.settings import SettingsChanges
 from casque.storage.below import StoreBelow
 from casque.storage.port import Store, Stored, locate
@@ -91,7 +94,7 @@ def on_store(
 ) -> R:
     """Do something with a queue's store, and end the command with a clear word if that fails: 1 for a queue that is
     damaged or a refusal, 2 if the store cannot be reached or the question makes no sense."""
-    console = Console(stderr=True)
+    console = Terminal(stderr=True)
 
     async def run() -> R:
         place = find_place(url, queue, option)
@@ -122,7 +125,7 @@ def on_queue(
     `makes`: a queue that is not there is made; otherwise that is an error, since a wrong URL should not look like an
     empty queue. `looks`: nothing is changed, so that a reader who has seen enough, `| head`, is no failure.
     """
-    console = Console(stderr=True)
+    console = Terminal(stderr=True)
 
     async def run() -> R:
         async with await _opened(place, worker, console, makes=makes) as queue:
@@ -168,11 +171,11 @@ def confirmed(question: str, *, yes: bool) -> None:
     if yes:
         return
     try:
-        wanted = typer.confirm(question, err=True)
+        wanted = typer.confirm(printable(question), err=True)
     except typer.Abort:
         raise InvalidInputError("nobody answered, and nothing was done: say --yes to go ahead") from None
     if not wanted:
-        Console(stderr=True).print("nothing was done", highlight=False)
+        Terminal(stderr=True).print("nothing was done", highlight=False)
         raise typer.Exit(EXIT_FAILED)
 
 
@@ -191,11 +194,11 @@ def until_read(ends: int = EXIT_DONE) -> Iterator[None]:
 @contextmanager
 def clear_ends(console: Console | None = None) -> Iterator[None]:
     """Whatever goes wrong in here ends the command with a clear word and the exit code that says what it was."""
-    console = console or Console(stderr=True)
+    console = console or Terminal(stderr=True)
     try:
         yield
     except CorruptQueueError as error:
-        console.print("[bold red]damaged[/]", error.key, highlight=False, soft_wrap=True)
+        console.print(Text("damaged", "bold red"), printable(error.key), highlight=False, soft_wrap=True)
         console.print(error.problem, markup=False, highlight=False, soft_wrap=True)
         raise typer.Exit(EXIT_FAILED) from None
     except UnknownOutcomeError as error:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
-from rich.console import Console
 
 from casque import __version__
 from casque.cli.logs import LogFormat, telling
@@ -27,12 +26,14 @@ from casque.cli.running import (
     collect_rarely,
     fast_loop,
 )
+from casque.cli.terminal import Terminal
 from casque.client.changes import changes_from
 from casque.client.queue import DEFAULTS
 from casque.client.reaching import peer_token
 from casque.clock import SystemClock
 from casque.codec.head import KEY, read_layout
 from casque.errors import CasqueError, CorruptQueueError, InvalidInputError
+from casque.printable import printable, printable_json
 from casque.service import Role, Standing
 from casque.settings import BrokerSettings, QueueSettings, SettingsChanges
 from casque.storage.port import Stored
@@ -231,11 +232,11 @@ class Voice:
         if self._json:
             self._say("serving", **facts, **_told(standing))
             return
-        print(f"casque {__version__} serves {options.url}")
+        print(printable(f"casque {__version__} serves {options.url}"))
         for name, value in facts.items():
             if name != "url":
-                print(f"  {name:<10} {value if value is not None else 'off'}")
-        print(f"  {'role':<10} {_words(standing)}", flush=True)
+                print(printable(f"  {name:<10} {value if value is not None else 'off'}"))
+        print(printable(f"  {'role':<10} {_words(standing)}"), flush=True)
 
     def changed(self, standing: Standing) -> None:
         """One line, if there is anything new in it."""
@@ -254,15 +255,15 @@ class Voice:
         if self._json:
             self._say(why, to=sys.stderr, level="error")
         else:
-            Console(stderr=True).print(why, markup=False, style="red", highlight=False, soft_wrap=True)
+            Terminal(stderr=True).print(why, markup=False, style="red", highlight=False, soft_wrap=True)
 
     def _say(self, message: str, *, to: Any = None, level: str = "info", **facts: Any) -> None:
         moment = datetime.fromtimestamp(self._clock.wall_ms() / 1000, UTC).isoformat(timespec="milliseconds")
         if self._json:
             line: dict[str, Any] = {"time": moment, "level": level, "logger": "casque.serve", "message": message}
-            print(msgspec.json.encode(line | facts).decode(), file=to or sys.stdout, flush=True)
+            print(printable_json(msgspec.json.encode(line | facts)), file=to or sys.stdout, flush=True)
         else:
-            print(f"{moment[11:19]} {message}", flush=True)
+            print(printable(f"{moment[11:19]} {message}"), flush=True)
 
 
 async def _run(make: Callable[[], ServeOptions], voice: Voice) -> None:

@@ -9,7 +9,7 @@ import typer
 from casque.cli.enqueue import payload_of, span
 from casque.cli.place import QueueName, apart, find_place
 from casque.cli.running import Json, OptionalUrl, StoreOptions, clear_ends, on_queue
-from casque.cli.shown import print_json
+from casque.cli.terminal import print_json, say
 from casque.client.queue import Queue
 from casque.errors import InvalidInputError
 from casque.service import Lease, Outcome
@@ -118,4 +118,4 @@ def _tell(lease: Lease, outcome: str, json: bool) -> None:
     if json:
         print_json({"id": lease.job_id, "token": lease.token, "outcome": outcome})
     else:
-        typer.echo(f"{lease.job_id} {outcome}")
+        say(f"{lease.job_id} {outcome}")

@@ -8,15 +8,15 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
-import typer
-from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
+from casque.cli.terminal import Terminal
 from casque.client.job import Job
 from casque.clock import SystemClock
 from casque.engine.embedded import state_at
+from casque.printable import printable
 from casque.types import Ending, JobState, from_ms
 
 TEXT_MAX = 60
@@ -78,7 +78,7 @@ class ShownJob(msgspec.Struct, frozen=True):
     fifo: bool
 
 
-class Out(Console):
+class Out(Terminal):
     """Standard output. Nobody reading it any more is an ordinary error, not the end of the process: what is under way
     is closed first."""
 
@@ -134,11 +134,6 @@ def show(job: Job[bytes]) -> ShownJob:
     )
 
 
-def print_json(value: Any) -> None:
-    """One line of JSON, there at once for whoever reads along."""
-    typer.echo(msgspec.json.encode(value).decode())
-
-
 def print_table(columns: Sequence[tuple[str, Callable[[Any], str | Text]]], rows: Iterable[Any]) -> None:
     """A table without the columns that would be empty. Ids are never cut, and into a pipe nothing is."""
     filled = [[cell(row) for _, cell in columns] for row in rows]
@@ -151,7 +146,7 @@ def print_table(columns: Sequence[tuple[str, Callable[[Any], str | Text]]], rows
         table.add_column(name, no_wrap=not wraps, overflow="fold", min_width=WRAPPED_MIN if wraps else None)
     for row in filled:
         # As Text: what looks like markup in a payload or an error is shown as it is.
-        table.add_row(*(cell if isinstance(cell := row[at], Text) else Text(cell) for at in wanted))
+        table.add_row(*(cell if isinstance(cell := row[at], Text) else Text(printable(cell)) for at in wanted))
     needed = console.measure(table, options=console.options.update(max_width=WIDE))
     console.width = max(console.width, needed.minimum if console.is_terminal else needed.maximum)
     console.print(table)
@@ -160,7 +155,7 @@ def print_table(columns: Sequence[tuple[str, Callable[[Any], str | Text]]], rows
 @contextmanager
 def progress(total: int | None, what: str, *, wanted: bool) -> Iterator[tuple[Progress, TaskID]]:
     """How far something long has come, for whoever sits at a terminal. Without a total: that it goes on."""
-    console = Console(stderr=True)
+    console = Terminal(stderr=True)
     columns = (TextColumn("{task.description:<16}"), BarColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True, disable=not wanted or not console.is_terminal) as bar:
         yield bar, bar.add_task(what, total=total)
@@ -186,7 +181,7 @@ def cut(text: str | bytes | None) -> str:
         text = text_of(text) if text_of(text) is not None else repr(text)[1:]
     assert isinstance(text, str)
     line = " ".join(text.split())
-    return line if len(line) <= TEXT_MAX else f"{line[:TEXT_MAX]}…"
+    return printable(line if len(line) <= TEXT_MAX else f"{line[:TEXT_MAX]}…")
 
 
 def length(span: timedelta) -> str:

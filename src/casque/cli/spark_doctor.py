@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-import msgspec
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from casque.cli.running import EXIT_CANNOT_TELL, EXIT_FAILED, Json, StoreOptions
 from casque.cli.store_options import parse_options
+from casque.cli.terminal import Terminal, print_json
 from casque.errors import CasqueError
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ EXAMPLES = """
   casque spark doctor --remote sc://spark.example:15002 --json
 """
 
-_MARKS = {"well": "[green]well[/]", "note": "[yellow]note[/]", "failed": "[bold red]FAILED[/]"}
+_MARKS = {"well": Text("well", "green"), "note": Text("note", "yellow"), "failed": Text("FAILED", "bold red")}
 
 
 def doctor(
@@ -48,7 +49,7 @@ def doctor(
 
     Exit code 0: all is well, perhaps with notes. 1: something failed. 2: cannot tell.
     """
-    console = Console(stderr=True)
+    console = Terminal(stderr=True)
     try:
         from casque.spark.doctor import examine
 
@@ -58,9 +59,9 @@ def doctor(
         console.print(str(error), markup=False, style="red", highlight=False, soft_wrap=True)
         raise typer.Exit(EXIT_CANNOT_TELL) from None
     if json:
-        typer.echo(msgspec.json.encode(report).decode())
+        print_json(report)
     else:
-        _show(report, Console())
+        _show(report, Terminal())
     if not report.well:
         raise typer.Exit(EXIT_FAILED)
 
@@ -70,7 +71,7 @@ def _show(report: Report, console: Console) -> None:
     for finding in report.findings:
         table.add_row(_MARKS[finding.health], finding.part, finding.detail)
         if finding.fix:
-            table.add_row("", "", f"[bold]fix:[/] {finding.fix}".replace("casque[spark", r"casque\[spark"))
+            table.add_row("", "", Text.assemble(("fix:", "bold"), f" {finding.fix}"))
     console.print(table)
     if report.well:
         console.print("well: casque can work with Spark here", style="green")

@@ -6,13 +6,13 @@ from typing import Annotated
 
 import msgspec
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from casque.cli.archive import moment
 from casque.cli.running import Json, StoreOptions, Url, clear_ends
 from casque.cli.spark_work import Master, Remote, Way, session
 from casque.cli.store_options import parse_options
+from casque.cli.terminal import Terminal, print_json
 
 EXAMPLES = """
 [bold]Examples[/]
@@ -63,7 +63,7 @@ def replay(
 
     Exit code 0: done. 1: the archive is damaged. 2: the question makes no sense, payloads are gone, or no access.
     """
-    with clear_ends(Console(stderr=True)):
+    with clear_ends(Terminal(stderr=True)):
         first, last = moment("--since", since), moment("--until", until)
         options, others = parse_options(option or []), parse_options(into_option or [])
         with session("casque spark replay", master, remote) as spark:
@@ -88,12 +88,12 @@ def replay(
             )
     if json:
         whole = {**msgspec.to_builtins(found), "jobs": found.jobs, "without_payload": found.without_payload}
-        typer.echo(msgspec.json.encode(whole).decode())
+        print_json(whole)
         return
     table = Table("entrypoint", "ended", "jobs", "without payload", box=None)
     for one in found.selected:
         table.add_row(one.entrypoint, one.state, f"{one.jobs:,}", f"{one.without_payload:,}")
-    out = Console(highlight=False)
+    out = Terminal(highlight=False)
     out.print(table)
     done = "enqueued, unless that had been done before" if found.written else "selected, nothing enqueued"
     out.print(f"{found.jobs:,} jobs {done}; replay {found.txn_id}", soft_wrap=True)

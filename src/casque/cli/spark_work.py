@@ -12,7 +12,6 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import msgspec
 import typer
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
@@ -20,6 +19,7 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from casque.cli.place import find_place
 from casque.cli.running import EXIT_CANNOT_TELL, EXIT_FAILED, Json, OptionalUrl, StoreOptions
 from casque.cli.store_options import parse_options
+from casque.cli.terminal import Terminal, print_json
 from casque.client.changes import changes_from
 from casque.errors import CasqueError, CorruptQueueError, InvalidInputError, WorkFailedError
 
@@ -161,7 +161,7 @@ def work(
     Exit code 0: ended, though jobs may have failed. 1: the handler or Spark could not be used, or the queue is damaged.
     2: it could not start.
     """
-    console = Console(stderr=True)
+    console = Terminal(stderr=True)
     stop = threading.Event()
     try:
         if (handler is None) == (app is None):
@@ -216,9 +216,9 @@ def work(
     except CasqueError as error:
         raise _ended(console, error, EXIT_CANNOT_TELL) from None
     if json:
-        typer.echo(msgspec.json.encode(summary.told()).decode())
+        print_json(summary.told())
     else:
-        Console(highlight=False).print(_words(summary), soft_wrap=True)
+        Terminal(highlight=False).print(_words(summary), soft_wrap=True)
 
 
 @contextmanager

@@ -9,18 +9,19 @@ from typing import Annotated, Any
 
 import msgspec
 import typer
-from rich.console import Console
 from rich.markup import escape
 
 from casque.cli.place import QueueName
 from casque.cli.running import Json, OptionalBucket, StoreOptions, on_store
-from casque.cli.shown import Out, print_json
+from casque.cli.shown import Out
+from casque.cli.terminal import Terminal, print_json
 from casque.client.queue import Queue
 from casque.clock import SystemClock, system_random
 from casque.codec.head import KEY, RING, read_layout
 from casque.codec.ring import decode_ring, shard_prefix
 from casque.errors import HistoryGoneError, InvalidInputError
 from casque.journal.log.past import Past
+from casque.printable import printable
 from casque.service import EventKind, QueueEvent
 from casque.settings import QueueSettings
 from casque.storage.below import StoreBelow
@@ -83,9 +84,7 @@ def tail(
             # A queue that is about to be made is worth waiting for; a wrong URL should not look like a quiet queue.
             if no_follow:
                 raise InvalidInputError(f"there is no queue here: {KEY} is missing")
-            Console(stderr=True).print(
-                f"There is no queue here yet; waiting for {escape(url or 'one')}", soft_wrap=True
-            )
+            Terminal(stderr=True).print(f"There is no queue here yet; waiting for {url or 'one'}", soft_wrap=True)
         shards = await _shards(store)
         position: int | dict[int, int] | None
         if shards is None:
@@ -107,7 +106,7 @@ def tail(
                 if json:
                     print_json(event)
                 else:
-                    console.print(_line(event, is_ring=shards is not None))
+                    console.print(_line(event, is_ring=shards is not None), markup=True)
 
     on_store(url, option, work, queue=queue)
 
@@ -191,8 +190,8 @@ class _Chosen:
 def _line(event: QueueEvent, *, is_ring: bool) -> str:
     colour = COLOURS.get(event.kind.value, "default")
     moment = event.at.isoformat(sep=" ", timespec="milliseconds").removesuffix("+00:00")
-    fields = escape(" ".join(f"{name}={_text(value)}" for name, value in _worth_showing(event.fields)))
-    job = escape(event.job_id or "")
+    fields = " ".join(f"{name}={_text(value)}" for name, value in _worth_showing(event.fields))
+    fields, job = escape(printable(fields)), escape(printable(event.job_id or ""))
     shard = f"{event.shard:04d} " if is_ring else ""
     return f"{shard}{event.position:>8}  {moment}  [{colour}]{event.kind.value:<10}[/]  {job:<36}  {fields}"
 

@@ -9,15 +9,14 @@ from typing import Annotated, TypeVar
 
 import msgspec
 import typer
-from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from casque import times
 from casque.cli.running import EXIT_CANNOT_TELL, Json
-from casque.cli.shown import print_json
+from casque.cli.terminal import Terminal, print_json
 from casque.clock import SystemClock
 from casque.errors import CasqueError, InvalidInputError
+from casque.printable import printable
 from casque.transport import tokenfile
 from casque.transport.scopes import Scope
 from casque.transport.tokenfile import StoredToken
@@ -95,7 +94,7 @@ def new(
     if json:
         print_json({"name": name, "token": token})
         return
-    Console(stderr=True).print(
+    Terminal(stderr=True).print(
         f"The token {name!r}. Keep it now: it is not shown again.", markup=False, highlight=False, soft_wrap=True
     )
     print(token)
@@ -109,9 +108,9 @@ def list_(file: File, json: Json = False) -> None:
     now = _now()
     shown = [_shown(token, now) for token in _or_exit(lambda: tokenfile.read(file))]
     if json:
-        typer.echo(msgspec.json.encode(shown).decode())
+        print_json(shown)
         return
-    console = Console(highlight=False)
+    console = Terminal(highlight=False)
     if not console.is_terminal:
         console.width = 10_000  # a pipe has no edge at which a line would have to be cut
     table = Table(box=None)
@@ -119,11 +118,11 @@ def list_(file: File, json: Json = False) -> None:
         table.add_column(heading, no_wrap=True)
     for token in shown:
         table.add_row(
-            escape(token.name),
+            printable(token.name),
             token.id,
             " ".join(token.scopes),
-            escape(" ".join(token.entrypoints or ["all"])),
-            escape(" ".join(token.zones or ["all"])),
+            printable(" ".join(token.entrypoints or ["all"])),
+            printable(" ".join(token.zones or ["all"])),
             f"{token.created:%Y-%m-%d %H:%M}",
             "never" if token.expires is None else f"{token.expires:%Y-%m-%d %H:%M}{' (over)' * token.expired}",
         )
@@ -143,14 +142,14 @@ def revoke(
     if json:
         print_json({"name": gone.name, "id": gone.id})
         return
-    Console().print(f"revoked {gone.name!r} ({gone.id})", markup=False, highlight=False, soft_wrap=True)
+    Terminal().print(f"revoked {gone.name!r} ({gone.id})", markup=False, highlight=False, soft_wrap=True)
 
 
 def _or_exit(work: Callable[[], R]) -> R:
     try:
         return work()
     except CasqueError as error:
-        Console(stderr=True).print(str(error), markup=False, style="red", highlight=False, soft_wrap=True)
+        Terminal(stderr=True).print(str(error), markup=False, style="red", highlight=False, soft_wrap=True)
         raise typer.Exit(EXIT_CANNOT_TELL) from None
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import msgspec
-import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from casque.cli.place import QueueName
 from casque.cli.running import Json, OptionalBucket, StoreOptions, on_store
+from casque.cli.terminal import Terminal, print_json
 from casque.clock import SystemClock, system_random
 from casque.journal.verify import Verdict, Verifier
 from casque.settings import QueueSettings
@@ -39,7 +38,7 @@ def verify(
 
     async def work(store: Store) -> Verdict:
         columns = (TextColumn("{task.description:<20}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-        console = Console(stderr=True)
+        console = Terminal(stderr=True)
         with Progress(*columns, console=console, transient=True, disable=json or not console.is_terminal) as bar:
             task = bar.add_task("starting", total=None)
             verifier = Verifier(
@@ -53,9 +52,9 @@ def verify(
 
     verdict = on_store(url, option, work, queue=queue)
     if json:
-        typer.echo(msgspec.json.encode(verdict).decode())
+        print_json(verdict)
     else:
-        _show(verdict, Console())
+        _show(verdict, Terminal())
 
 
 def _show(verdict: Verdict, console: Console) -> None:

@@ -17,6 +17,7 @@ from rich.console import Console
 from casque.cli.logs import LogFormat, telling
 from casque.cli.running import EXIT_FAILED, StoreOptions, clear_ends, collect_rarely, fast_loop
 from casque.cli.store_options import parse_options
+from casque.cli.terminal import Terminal, print_json
 
 if TYPE_CHECKING:
     from casque.worker import Handlers, Summary, Worker
@@ -102,7 +103,7 @@ def worker(
     Exit code 0: ended, though jobs may have failed. 1: the queue is damaged, or is led by a broker. 2: it could not
     start, or the queue cannot be used.
     """
-    console = Console(stderr=True)
+    console = Terminal(stderr=True)
     with clear_ends(console), telling(log_format, verbose):
         from casque.worker import Worker
 
@@ -137,7 +138,7 @@ def work_until_stopped(working: Worker, console: Console, *, json: bool) -> None
     with asyncio.Runner(loop_factory=fast_loop()) as runner:
         summary = runner.run(run_until_stopped(working, console, quiet=json))
         if json:
-            print(msgspec.json.encode({"worker": working.name, **msgspec.to_builtins(summary)}).decode())
+            print_json({"worker": working.name, **msgspec.to_builtins(summary)})
         else:
             console.print(words(summary), highlight=False)
         if working.unstopped:

@@ -27,12 +27,13 @@ from casque.cli.shown import (
     length,
     now,
     of_most,
-    print_json,
     print_table,
     show,
 )
+from casque.cli.terminal import Terminal, print_json, say
 from casque.client.queue import Queue
 from casque.errors import InvalidInputError
+from casque.printable import printable
 from casque.types import PLAIN_RULES, JobState, ZoneRules, ZoneStanding, from_ms
 
 EXAMPLES_LS = """
@@ -179,9 +180,9 @@ def ls(
         elif found:
             print_table(COLUMNS, found[:limit])
         if len(found) > limit:
-            typer.echo(f"there are more than {limit:,}: --limit shows more of them", err=True)
+            say(f"there are more than {limit:,}: --limit shows more of them", err=True)
         if not found and not json:
-            typer.echo("no zone has jobs or rules; `casque enqueue --zone NAME` makes one", err=True)
+            say("no zone has jobs or rules; `casque enqueue --zone NAME` makes one", err=True)
 
     on_queue(place, work, looks=True)
 
@@ -215,7 +216,7 @@ def show_(
 
     story = on_queue(place, work, looks=True)
     if story is None:
-        Console(stderr=True).print(
+        Terminal(stderr=True).print(
             f"the zone {name!r} has neither jobs nor rules here; what it has finished is in the archive",
             style="red", markup=False, highlight=False, soft_wrap=True,
         )  # fmt: skip
@@ -325,7 +326,7 @@ def _told(name: str, rules: ZoneRules, json: bool, said: str) -> None:
     if json:
         print_json(ZoneSet(name, rules.weight, rules.running_max, rules.per_second, rules.paused))
     else:
-        typer.echo(said)
+        say(said)
 
 
 def _limit(option: str, text: str | None, number: Callable[[str], Any]) -> Any:
@@ -403,7 +404,7 @@ def _tell(story: ZoneStory, console: Console) -> None:
     }
     for name, value in facts.items():
         if value:
-            table.add_row(Text(name, "bold"), Text(value))
+            table.add_row(Text(name, "bold"), Text(printable(value)))
     console.print(table, soft_wrap=True)
     if held := _held(zone):
         console.print()

@@ -6,11 +6,11 @@ from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
 from casque.cli.logs import LogFormat, telling
 from casque.cli.running import StoreOptions, clear_ends, collect_rarely
 from casque.cli.store_options import parse_options
+from casque.cli.terminal import Terminal
 from casque.cli.worker import Way, app_named, work_until_stopped
 
 EXAMPLES_CONSUME = """
@@ -125,7 +125,7 @@ def consume(
     Exit code 0: ended, though jobs may have failed. 1: the queue is damaged, or is led by a broker. 2: it could not
     start, or the queue cannot be used.
     """
-    console = Console(stderr=True)
+    console = Terminal(stderr=True)
     with clear_ends(console), telling(log_format, verbose):
         from casque.worker import ConsumerOptions, Worker
         from casque.worker import Selection as Selected

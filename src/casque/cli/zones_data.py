@@ -15,10 +15,12 @@ import typer
 from casque.cli.jobs import Chosen, answers
 from casque.cli.place import QueueName, find_place
 from casque.cli.running import Json, OptionalUrl, StoreOptions, clear_ends, confirmed, on_queue
-from casque.cli.shown import ShownJob, print_json, progress, show
+from casque.cli.shown import ShownJob, progress, show
+from casque.cli.terminal import print_json, say
 from casque.cli.zones import Zone, named
 from casque.client.queue import Queue
 from casque.errors import InvalidInputError
+from casque.printable import printable_json
 from casque.service import ArchivedJob
 from casque.types import JobState, ZoneStanding
 
@@ -104,9 +106,9 @@ def purge(
         print_json(done)
         return
     removed = f"{done.purged:,} dead {_jobs(done.purged)} removed"
-    typer.echo(removed if dead_only else f"{done.cancelled:,} waiting {_jobs(done.cancelled)} cancelled, {removed}")
+    say(removed if dead_only else f"{done.cancelled:,} waiting {_jobs(done.cancelled)} cancelled, {removed}")
     if done.running:
-        typer.echo(f"being worked on, and left alone: {done.running:,}", err=True)
+        say(f"being worked on, and left alone: {done.running:,}", err=True)
 
 
 def export(
@@ -143,7 +145,7 @@ def export(
         print_json(done)
     elif not json:
         said = f"{done.jobs:,} {_jobs(done.jobs)} of {name!r} in the queue, {done.finished:,} in the archive"
-        typer.echo(said if output is None else f"{said}: {output}", err=True)
+        say(said if output is None else f"{said}: {output}", err=True)
 
 
 @contextmanager
@@ -186,7 +188,7 @@ async def _export(q: Queue[bytes], zone: str, file: TextIO) -> ZoneExported:
 
 def _write(file: TextIO, where: str, job: ShownJob | ArchivedJob) -> None:
     line = {"where": where, **msgspec.to_builtins(job)}
-    file.write(f"{msgspec.json.encode(line).decode()}\n")
+    file.write(f"{printable_json(msgspec.json.encode(line))}\n")
 
 
 def _question(zone: str, waiting: int, dead: int) -> str:

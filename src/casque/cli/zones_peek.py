@@ -13,7 +13,8 @@ from rich.text import Text
 from casque import checks
 from casque.cli.place import QueueName, find_place
 from casque.cli.running import Json, OptionalUrl, StoreOptions, clear_ends, on_queue
-from casque.cli.shown import clock_time, length, now, print_json, print_table
+from casque.cli.shown import clock_time, length, now, print_table
+from casque.cli.terminal import print_json, say
 from casque.client.queue import Queue
 from casque.types import PeekedZone
 
@@ -83,4 +84,4 @@ def peek(
     elif found:
         print_table(COLUMNS, found)
     else:
-        typer.echo("no zone has work that is to be had; `casque zones ls` shows those that there are", err=True)
+        say("no zone has work that is to be had; `casque zones ls` shows those that there are", err=True)

@@ -6,10 +6,9 @@ from collections.abc import Mapping
 
 from casque.client.opening import as_store
 from casque.clock import SystemClock, system_random
-from casque.journal.copying import Copied, Copier, Progress
+from casque.journal.copying import LIFT, Copied, Copier, Progress
 from casque.journal.verify import Verifier
 from casque.settings import QueueSettings
-from casque.storage.port import Store
 
 
 async def clone_queue(
@@ -40,12 +39,7 @@ async def clone_queue(
         CorruptQueueError: the source is damaged.
         StorageError: a store failed. What is at the target then is no queue.
     """
-    one, other = as_store(source, options), as_store(target, target_options)
-    try:
-        return await _copier(one, other, progress).copy()
-    finally:
-        await one.close()
-        await other.close()
+    return await _copy(source, target, options, target_options, progress)
 
 
 async def backup_queue(
@@ -83,7 +77,7 @@ async def restore_queue(
 ) -> Copied:
     """As `clone_queue`, after every object of the backup was read and checked. The backup stays as it is."""
     await _verify(backup, options, progress)
-    return await clone_queue(backup, target, options=options, target_options=target_options, progress=progress)
+    return await _copy(backup, target, options, target_options, progress, lift=LIFT)
 
 
 async def _verify(url: str, options: Mapping[str, str] | None, progress: Progress | None) -> None:
@@ -96,5 +90,26 @@ async def _verify(url: str, options: Mapping[str, str] | None, progress: Progres
         await store.close()
 
 
-def _copier(source: Store, target: Store, progress: Progress | None) -> Copier:
-    return Copier(source, target, settings=QueueSettings(), clock=SystemClock(), rng=system_random(), progress=progress)
+async def _copy(
+    source: str,
+    target: str,
+    options: Mapping[str, str] | None,
+    target_options: Mapping[str, str] | None,
+    progress: Progress | None,
+    *,
+    lift: int = 0,
+) -> Copied:
+    one, other = as_store(source, options), as_store(target, target_options)
+    try:
+        return await Copier(
+            one,
+            other,
+            settings=QueueSettings(),
+            clock=SystemClock(),
+            rng=system_random(),
+            progress=progress,
+            lift=lift,
+        ).copy()
+    finally:
+        await one.close()
+        await other.close()

@@ -30,7 +30,6 @@ from casque.errors import (
     QueueLedError,
     ScheduleNotFoundError,
     StorageError,
-    TooBusyError,
     UnknownOutcomeError,
 )
 from casque.journal.patience import Patience
@@ -59,7 +58,7 @@ log = logger("client")
 R = TypeVar("R")
 
 ELSEWHERE = (QueueLedError, LeadershipLostError)
-NOT_NOW = (NoLeaderError, TooBusyError, BrokerUnreachableError, QueueClosedError)
+NOT_NOW = (NoLeaderError, BrokerUnreachableError, QueueClosedError)
 """Nothing was done there: another broker, or the same one a little later."""
 ASKED_AGAIN = (*ELSEWHERE, *NOT_NOW, UnknownOutcomeError)
 HINTS_AT_ONCE = 2
@@ -482,11 +481,16 @@ class RemoteQueue:
 
     async def _give_back_claims(self, claim: Callable[[QueueService], Awaitable[list[JobRecord]]]) -> None:
         """The caller left a claim that it may have been given. Asked again, the broker gives the same jobs."""
+        left: list[JobRecord] = []
         try:
-            for job in await self._ask(claim):
-                await self.give_back(job.id, token=job.token)
+            left = await self._ask(claim)
         except CasqueError as error:
             log.info("a claim that its caller left could not be given back; its lease runs out: %s", error)
+        for job in left:
+            try:
+                await self.give_back(job.id, token=job.token)
+            except CasqueError as error:
+                log.info("job %s could not be given back; its lease runs out: %s", job.id, error)
 
     def _do_behind(self, work: Awaitable[None]) -> None:
         task = asyncio.ensure_future(work)

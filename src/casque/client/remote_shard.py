@@ -134,6 +134,8 @@ class RemoteShard(RemoteQueue):
 class LedShard(Shard):
     """A shard that brokers lead, as a ring knows it. While it has no leader, those who can do without it do so."""
 
+    can_be_missed = True
+
     def __init__(self, token: int, remote: RemoteShard) -> None:
         super().__init__(token, remote)
         self._remote = remote

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
@@ -25,6 +26,8 @@ Decide = Callable[[State, int], None]
 
 BURST = 4
 """Attempts between two back-offs. The best moment to try again is right after a loss: somebody has just finished."""
+FAILURE_MS = 30_000
+"""For so long a failed commit counts as a sign that the next one fails, too."""
 SHARED_MS = 5_000
 """How long after another writer's commit a queue counts as shared."""
 STREAK_COMMITS = 128
@@ -56,6 +59,7 @@ class Committer:
         self._shared_until_ms = 0
         self._streak = _Streak()
         self.races_lost = 0
+        self._failure: tuple[StorageError, int] | None = None
         """How often somebody else's commit took the place of one of ours."""
         self.leads = False
         """Whether this process leads among brokers, as far as it knows."""
@@ -124,6 +128,7 @@ class Committer:
             raise LeadershipLostError(None)  # lost with a commit just before; the head is the other's now
         try:
             self._take(await self._journal.beat(self.state, self._next()))
+            self._recovered()
         except UnknownOutcomeError:
             self.begin_anew()
             raise
@@ -198,6 +203,7 @@ class Committer:
             attempts.tried = attempts.tried or position + 1
             outcome = await self._append(state, now_ms, doubt=losses > 0 and not current)
             if isinstance(outcome, Landed):
+                self._failure = None
                 self._take(Refreshed(outcome.state, events))
                 self._streak.grew(self._clock.monotonic_ms())
                 return
@@ -337,6 +343,8 @@ class Committer:
             return await self._journal.append(state, batch)
         except BaseException as error:
             self._journal.undo(state)
+            if isinstance(error, StorageError):
+                self._failed(error)
             # Whatever happened, cancellation included, it may yet land: start from what the store says. A leader whose
             # write surely did not happen goes on leading: a store that fails for a while is no reason to leave.
             if doubt or not (self.leads and isinstance(error, StorageError)):
@@ -345,6 +353,23 @@ class Committer:
                 raise _unconfirmed(error) from error
             raise
 
+    def _failed(self, error: StorageError) -> None:
+        if self._failure is None:
+            log.warning("commits fail, and callers are refused: %s", error)
+        self._failure = error, self._clock.monotonic_ms()
+
+    def _recovered(self) -> None:
+        # On a disk that is nearly full the head still fits, and the next commit does not.
+        if self._failure is not None and not _is_full(self._failure[0]):
+            self._failure = None
+
+    @property
+    def failure(self) -> str | None:
+        """Why commits have failed lately, on a full disk say; None after one that landed, and after a while without."""
+        if self._failure is None or self._clock.monotonic_ms() - self._failure[1] > FAILURE_MS:
+            return None
+        return str(self._failure[0])
+
     def _patience(self) -> Patience:
         return Patience(self._settings, self._clock, self._rng)
 
@@ -352,6 +377,13 @@ class Committer:
         # Half of it is chance, so that writers who collided once do not collide again.
         full_ms = milliseconds(self._settings.conflict_backoff) << min(conflicts, 6)
         return full_ms * (0.5 + self._rng.random() / 2) / 1000
+
+
+def _is_full(error: StorageError) -> bool:
+    cause: BaseException | None = error
+    while isinstance(cause, StorageError):
+        cause = cause.cause or cause.__cause__
+    return isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 def _unconfirmed(error: StorageError) -> UnknownOutcomeError:

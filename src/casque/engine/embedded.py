@@ -199,34 +199,29 @@ class EmbeddedService:
             UnknownOutcomeError: none of them could be read. They are claimed, until they are given back, or for whoever
                 repeats the request.
         """
+        whole: list[JobRecord] = []
+        unread: list[JobRecord] = []
         try:
             fetched = await blobs.fetch(claimed)
+            for job, found in zip(claimed, fetched, strict=True):
+                if isinstance(found, StorageError):
+                    unread.append(job)
+                elif isinstance(found, CorruptQueueError):
+                    await self._fail_missing(job, found)
+                else:
+                    whole.append(found)
         except BaseException:
             # Nobody will hear of these claims, unless somebody repeats the request.
             if request_id is None:
                 self._return_soon(claimed)
             raise
-        whole: list[JobRecord] = []
-        unread: list[JobRecord] = []
-        for job, found in zip(claimed, fetched, strict=True):
-            if isinstance(found, StorageError):
-                unread.append(job)
-                continue
-            if isinstance(found, CorruptQueueError):
-                log.error("%s", found)
-                try:
-                    await self._executor.execute(Nack(job.id, job.token, backoff=self._backoff, error=str(found)))
-                except (LeaseLostError, JobNotFoundError):
-                    pass
-                except CasqueError as error:
-                    # The others are claimed, and their caller is to hear of them.
-                    log.warning("job %s is left to its lease: %s", job.id, error)
-                continue
-            whole.append(found)
-            if self._drops_blobs and job.spec.blob is not None:
-                self._held[job.id] = job.spec.blob
-                if len(self._held) > HELD_MAX:
-                    self._held.popitem(last=False)
+        if self._drops_blobs:
+            there = {job.id for job in whole}
+            for job in claimed:
+                if job.spec.blob is not None and job.id in there:
+                    self._held[job.id] = job.spec.blob
+                    if len(self._held) > HELD_MAX:
+                        self._held.popitem(last=False)
         if unread:
             if whole or request_id is None:
                 self._return_soon(unread)
@@ -241,6 +236,16 @@ class EmbeddedService:
         giving = asyncio.ensure_future(self._return(claimed))
         self._returning.add(giving)
         giving.add_done_callback(self._returning.discard)
+
+    async def _fail_missing(self, job: JobRecord, missing: CorruptQueueError) -> None:
+        """If that cannot be written its lease runs out. The other claims are the caller's all the same."""
+        log.error("%s", missing)
+        try:
+            await self._executor.execute(Nack(job.id, job.token, backoff=self._backoff, error=str(missing)))
+        except (LeaseLostError, JobNotFoundError):
+            pass
+        except CasqueError as error:
+            log.warning("job %s, whose payload is missing, could not be failed; its lease runs out: %s", job.id, error)
 
     async def _return(self, claimed: list[JobRecord]) -> None:
         for job in claimed:

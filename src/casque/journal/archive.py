@@ -35,6 +35,7 @@ ARCHIVE_BYTES = 4 * 1024 * 1024
 """So many finished jobs, or so much of payloads and results, do not wait for the interval."""
 RETENTION_MS = 10 * 60 * 1000
 """How often whoever archives looks for hours that are too old."""
+DAY_MS = 24 * HOUR_MS
 DELETED_AT_ONCE = 16
 
 _at_ms = attrgetter("at_ms")
@@ -102,7 +103,12 @@ class ArchivePace:
 
 
 class ArchiveRetention:
-    """Deletes the hours of an archive that are too old, now and then."""
+    """Deletes the hours of an archive that are too old, now and then.
+
+    A clock that is far ahead must not empty the archive. Within the life of this process time is what the monotonic
+    clock says has passed. What was archived before it began goes only if the wall clock that it began with is borne
+    out: by an hour that others archived within a day before, or by a day in which nobody has put the clock right.
+    """
 
     def __init__(self, store: Store, *, settings: QueueSettings, clock: Clock) -> None:
         self._store = store
@@ -110,6 +116,9 @@ class ArchiveRetention:
         span = settings.archive_retention
         self._span_ms = None if span is None else milliseconds(span)
         self._next_ms = 0
+        self._began_ms = clock.monotonic_ms()
+        self._began_wall_ms = clock.wall_ms()
+        self._borne_out = False
 
     async def apply(self) -> None:
         """
@@ -119,9 +128,10 @@ class ArchiveRetention:
         if self._span_ms is None or self._clock.monotonic_ms() < self._next_ms:
             return
         self._next_ms = self._clock.monotonic_ms() + RETENTION_MS
-        oldest = hour_of(self._clock.wall_ms() - self._span_ms)
+        oldest = hour_of(self._now_ms() - self._span_ms)
+        since = None if await self._is_borne_out() else f"{ARCHIVE}{hour_of(self._began_wall_ms)}"
         doomed: list[str] = []
-        async for key in self._store.list(ARCHIVE):
+        async for key in self._store.list(ARCHIVE, after=since):
             if (parsed := parse_key(key)) is None:
                 continue
             if parsed[0] >= oldest:
@@ -131,6 +141,24 @@ class ArchiveRetention:
                 await asyncio.gather(*map(self._store.delete, doomed))
                 doomed.clear()
         await asyncio.gather(*map(self._store.delete, doomed))
+
+    def _now_ms(self) -> int:
+        """Not later than a clock without steps would say."""
+        passed_ms = self._clock.monotonic_ms() - self._began_ms
+        return min(self._clock.wall_ms(), self._began_wall_ms + passed_ms)
+
+    async def _is_borne_out(self) -> bool:
+        if self._borne_out:
+            return True
+        if self._clock.monotonic_ms() - self._began_ms >= DAY_MS:
+            self._borne_out = True
+            return True
+        began = hour_of(self._began_wall_ms)
+        async for key in self._store.list(ARCHIVE, after=f"{ARCHIVE}{hour_of(self._began_wall_ms - DAY_MS)}"):
+            if (parsed := parse_key(key)) is not None:
+                self._borne_out = parsed[0] < began
+                break
+        return self._borne_out
 
 
 async def write_range(

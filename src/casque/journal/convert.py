@@ -32,6 +32,7 @@ from casque.errors import (
     CASConflictError,
     CorruptQueueError,
     InvalidInputError,
+    QueueReplacedError,
     RingError,
     StorageError,
 )
@@ -101,12 +102,19 @@ class Converter:
             raise InvalidInputError(f"layout must be {LOG} or {DOCUMENT}, not {layout!r}")
         found = await self._read()
         now = read_layout(KEY, found.body, locate(self._store, KEY)).layout
-        if now == layout:
-            return await self._tidy_only(layout, found)
-        if now == DOCUMENT:
-            return await self._to_log(found)
-        if now == LOG:
-            return await self._to_document(found)
+        try:
+            if now == layout:
+                return await self._tidy_only(layout, found)
+            if now == DOCUMENT:
+                return await self._to_log(found)
+            if now == LOG:
+                return await self._to_document(found)
+        except (CorruptQueueError, QueueReplacedError, StorageError) as error:
+            # What was missing or different may have been removed or written by another converter: then nothing is
+            # damaged, and the store is not to blame.
+            if await self._is_another(found):
+                raise CASConflictError(REFUSED) from error
+            raise
         if now == RING:
             raise RingError("its shards are always logs, and it cannot be converted")
         raise CorruptQueueError(KEY, f"the layout {now!r} is none that this release knows. Upgrade casque")
@@ -219,6 +227,15 @@ class Converter:
         # Lost, or our own success met again by a retry; and somebody may have gone on from it. Its id tells.
         if read_layout(KEY, (await self._read()).body).queue_id != queue_id:
             raise CASConflictError(REFUSED)
+
+    async def _is_another(self, found: Stored) -> bool:
+        """Whether `queue.json` was written by someone else since: the claim of this very conversion keeps the id."""
+        before = read_layout(KEY, found.body)
+        later = await self._read()
+        now = read_layout(KEY, later.body)
+        if before.layout == DOCUMENT:
+            return later.etag != found.etag
+        return (now.layout, now.queue_id) != (before.layout, before.queue_id)
 
     async def _read(self) -> Stored:
         read = await self._patience().insist(lambda: self._store.get(KEY))

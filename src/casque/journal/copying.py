@@ -55,6 +55,8 @@ learns from the head that its queue is gone."""
 AT_ONCE = 16
 SHARDS_AT_ONCE = 8
 ADMISSIONS = "admissions/"
+WRITERS = "writers/"
+"""Which checkpoint a stream of Spark's enqueues under."""
 
 
 class Copied(msgspec.Struct, frozen=True):
@@ -180,7 +182,8 @@ class Copier:
         archive = [key async for key in self._source.list(ARCHIVE)]
         kept = [key for key in archive if (parsed := parse_key(key)) is not None and parsed[1].last <= moment.archived]
         await self._copy_all(kept, "copying the archive")
-        await self._copy_all([key async for key in self._source.list(STAGED)], "copying staged jobs")
+        for folder in (STAGED, WRITERS):
+            await self._copy_all([key async for key in self._source.list(folder)], f"copying {folder}")
 
     async def write(self, moment: _Moment) -> Copied:
         """The state, and `queue.json` last."""
@@ -226,8 +229,8 @@ class Copier:
 
     async def _copy_ring(self) -> Copied:
         # Before the shards: a batch that is being admitted can then be completed in the copy, shard by shard.
-        for folder, what in ((ADMISSIONS, "admissions"), (STAGED, "staged jobs"), (BLOBS, "staged payloads")):
-            await self._copy_all([key async for key in self._source.list(folder)], f"copying {what}")
+        for folder in (ADMISSIONS, STAGED, BLOBS, WRITERS):
+            await self._copy_all([key async for key in self._source.list(folder)], f"copying {folder}")
         for _ in range(PASSES_MAX):
             ring = decode_ring((await self._read()).body)
             shards = [self._shard(token) for token in range(ring.shards)]

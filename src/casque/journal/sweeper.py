@@ -4,6 +4,7 @@ two, and staged jobs that no commit names, because nobody admitted them or nobod
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 
 from casque.clock import Clock, yield_once
 from casque.codec.archive import hour_of
@@ -14,13 +15,34 @@ from casque.storage.port import Store
 
 AGE_MS = 24 * 3600 * 1000
 """Twice as long as staged jobs may wait to be admitted: whatever may yet be named is younger, and stays."""
+SEEN_MS = 13 * 3600 * 1000
+"""An orphan has to be one for so long by the monotonic clock of one process. The age in its name is a comparison of two
+machines' wall clocks: where one of them is a day ahead, it says nothing. Longer than staged jobs may wait."""
 LOOK_MS = 10 * 60 * 1000
-"""An orphan has to be one at two looks so far apart. Its age is told by its writer's clock, which may be wrong; but no
-enqueue that is under way takes so long."""
+"""Until the first look: not in a process that is soon over."""
 REST_MS = 6 * 3600 * 1000
-"""Between looks that find nothing."""
+"""Between looks, at most."""
 CHUNK_JOBS = 5_000
 DELETED_AT_ONCE = 16
+
+
+class Suspects:
+    """Objects that belong to nobody, and since when, as this process has seen it itself."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._since_ms: dict[str, int] = {}
+
+    def convicted(self, orphans: Iterable[str]) -> list[str]:
+        """Those that have been nobody's for long enough. Whatever is not an orphan now is no suspect any more."""
+        now_ms = self._clock.monotonic_ms()
+        self._since_ms = {key: self._since_ms.get(key, now_ms) for key in orphans}
+        return sorted(key for key, since_ms in self._since_ms.items() if now_ms - since_ms >= SEEN_MS)
+
+    def next_ms(self) -> int:
+        """When another look is worth while."""
+        rest_ms = self._clock.monotonic_ms() + REST_MS
+        return min(rest_ms, min(self._since_ms.values(), default=rest_ms) + SEEN_MS)
 
 
 class Sweeper:
@@ -29,7 +51,7 @@ class Sweeper:
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
         self._clock = clock
-        self._suspects: set[str] = set()
+        self._suspects = Suspects(clock)
         self._look_at_ms = clock.monotonic_ms() + LOOK_MS
 
     @property
@@ -44,11 +66,8 @@ class Sweeper:
         if not self.is_due:
             return
         self._look_at_ms = self._clock.monotonic_ms() + LOOK_MS
-        orphans = await self._payloads(state) | await self._staged(state)
-        doomed = sorted(orphans & self._suspects)
-        self._suspects = orphans - set(doomed)
-        if not self._suspects:
-            self._look_at_ms = self._clock.monotonic_ms() + REST_MS
+        doomed = self._suspects.convicted(await self._payloads(state) | await self._staged(state))
+        self._look_at_ms = max(self._suspects.next_ms(), self._look_at_ms)
         for start in range(0, len(doomed), DELETED_AT_ONCE):
             await asyncio.gather(*map(self._store.delete, doomed[start : start + DELETED_AT_ONCE]))
 

@@ -24,7 +24,7 @@ from casque.engine.blobs import Blobs
 from casque.engine.staging import Staging
 from casque.errors import CasqueError, CorruptQueueError
 from casque.journal.patience import Patience
-from casque.journal.sweeper import AGE_MS
+from casque.journal.sweeper import AGE_MS, Suspects
 from casque.journal.tries import Tries
 from casque.settings import QueueSettings
 from casque.storage.port import Outcome, Read, Store, Stored, Won
@@ -100,6 +100,7 @@ class Books:
         self._staging = Staging(store, settings=settings, clock=clock, rng=rng)
         self._blobs = Blobs(store, settings=settings, clock=clock, rng=rng)
         self._sweep_at_ms = clock.monotonic_ms()
+        self._suspects = Suspects(clock)
 
     async def read(self, source: str) -> Found | None:
         key = _key(source)
@@ -184,7 +185,7 @@ class Books:
                     return
         begins = hour_of(self._clock.wall_ms() - AGE_MS)
         old = await self._older(STAGED, staged_hour, begins) + await self._older(BLOBS, blob_hour, begins)
-        await self._blobs.drop(old)
+        await self._blobs.drop(self._suspects.convicted(old))
 
     async def _older(self, prefix: str, hour: Callable[[str], str], begins: str) -> list[str]:
         found: list[str] = []

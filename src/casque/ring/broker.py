@@ -139,7 +139,9 @@ class RingBroker:
         return self.standing()
 
     def _trouble_of_seats(self) -> str | None:
-        standing = {token: taken.problem for token, taken in self._seats.items() if taken.problem is not None}
+        # Asked now: that commits fail is no change of a seat that anyone is woken for.
+        found = {token: taken.seat.standing().problem for token, taken in self._seats.items()}
+        standing = {token: problem for token, problem in found.items() if problem is not None}
         troubles = self._unled | standing
         if not troubles:
             return None
@@ -262,7 +264,7 @@ class RingBroker:
     async def _watch(self, token: int, taken: _Taken) -> None:
         while True:
             standing = await taken.seat.changed()
-            taken.leads, taken.problem = standing.role is Role.LEADER, standing.problem
+            taken.leads = standing.role is Role.LEADER
             if taken.leads:
                 self._unled.pop(token, None)
             self._changed.set()
@@ -327,4 +329,3 @@ class _Taken:
         self.seat = seat
         self.task: asyncio.Task[None] | None = None
         self.leads = False
-        self.problem: str | None = None

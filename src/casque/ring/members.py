@@ -173,7 +173,8 @@ async def addresses(store: Store) -> list[str]:
         StorageError: the store did not answer.
         QueueCopiedError: all of them are brokers of the original of this copy.
     """
-    reads = await asyncio.gather(*[store.get(key) async for key in store.list(FOLDER)])
+    keys = [key async for key in store.list(FOLDER)]
+    reads = await asyncio.gather(*map(store.get, keys))
     found = [member for read in reads if isinstance(read, Stored) and (member := decode_member(read.body)) is not None]
     place = await place_of(store)
     here = [member for member in found if _is_at(member, place)]

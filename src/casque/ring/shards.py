@@ -56,6 +56,9 @@ class Shard:
     async def stop(self) -> None:
         """Whoever leads it goes on."""
 
+    can_be_missed = False
+    """Whether it may have no leader for a while, so that those who can do without it do."""
+
     @property
     def away(self) -> bool:
         """Whether it cannot be asked just now, because its leader is gone and the next one is not there yet."""
@@ -259,13 +262,18 @@ def cut_off() -> UnknownOutcomeError:
     return UnknownOutcomeError("a call to a shard was cancelled while it was under way; it may have been carried out")
 
 
-async def in_time(calls: Iterable[Awaitable[R]], *, clock: Clock, seconds: float = ANSWER_S) -> list[asyncio.Future[R]]:
+async def in_time(
+    calls: Iterable[Awaitable[R]], *, clock: Clock, seconds: float | None = ANSWER_S
+) -> list[asyncio.Future[R]]:
     """Ask several shards, and wait until all have answered or this time is over: one that hangs must not keep the
     answers of the others. Those that are not done are for the caller to call off, or to leave alone."""
     asked: list[asyncio.Future[R]] = [asyncio.ensure_future(call) for call in calls]
     if not asked:
         return []
     everything = asyncio.gather(*asked, return_exceptions=True)
+    if seconds is None:
+        await everything
+        return asked
     limit = asyncio.ensure_future(clock.sleep(seconds))
     try:
         both: tuple[asyncio.Future[Any], ...] = (everything, limit)

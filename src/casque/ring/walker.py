@@ -16,7 +16,7 @@ import msgspec
 from casque.clock import Clock, Random
 from casque.errors import CasqueError
 from casque.ring.numbers import record_of
-from casque.ring.shards import LOOK_MS, Shard, Shards, in_time
+from casque.ring.shards import ANSWER_S, LOOK_MS, Shard, Shards, in_time
 from casque.service import QueueService
 from casque.telemetry import logger
 from casque.types import JobRecord
@@ -138,7 +138,10 @@ class Walker:
     async def _of_those_there(self, shards: Sequence[Shard], ask: Callable[[Shard], Awaitable[bool]]) -> list[Shard]:
         """Those that say yes, of those that can be asked just now."""
         there: list[Shard] = []
-        for shard, answer in zip(shards, await in_time(map(ask, shards), clock=self._clock), strict=True):
+        # Only one that may have no leader is not waited for: elsewhere a slow answer is as good as a quick one.
+        seconds = ANSWER_S if any(shard.can_be_missed for shard in shards) else None
+        asked = await in_time(map(ask, shards), clock=self._clock, seconds=seconds)
+        for shard, answer in zip(shards, asked, strict=True):
             if not answer.done():
                 answer.cancel()  # it hangs; nothing is changed by a question
             elif (error := answer.exception()) is None:

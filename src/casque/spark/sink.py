@@ -19,6 +19,7 @@ from pyspark.sql.types import StructType
 from casque.client.staging import Stager
 from casque.clock import new_id, system_random
 from casque.errors import InvalidInputError
+from casque.printable import printable
 from casque.spark.admitting import admit
 from casque.spark.columns import JobColumns
 from casque.spark.executor import settle_in
@@ -126,7 +127,7 @@ def refuse_overwriting(overwrite: bool) -> None:
 def _say(message: str) -> None:
     """Nobody has set up logging in the process that Spark commits in; what it writes to stderr is in the driver's."""
     log.warning(message)
-    sys.stderr.write(f"casque: {message}\n")
+    sys.stderr.write(f"casque: {printable(message)}\n")
 
 
 def left(messages: Iterable[Any]) -> None:

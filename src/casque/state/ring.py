@@ -70,11 +70,15 @@ class Places:
         """That all of these may be added here, by somebody who knows the ring as of `generation`.
 
         A zone that is here stays here. One that is not comes here only if this is its home on the newest ring that the
-        shard knows, and the caller knows the same one: then nobody else has it, or is about to.
+        shard knows, and the caller knows the same one: then nobody else has it, or is about to. A request with an id is
+        taken only from those who know that ring: with an older one it was not looked for where it may have been
+        carried out since.
 
         Raises:
             ZoneMovedError: one of them belongs elsewhere, or the caller's ring is an old one.
         """
+        if request_id is not None and generation < ring.generation:
+            raise ZoneMovedError(None, ring.generation)
         for zone, key in {(spec.zone, None if spec.zone is not None else spec.key) for spec in specs}:
             place = zone if zone is not None else key if key is not None else request_id
             if place is None:

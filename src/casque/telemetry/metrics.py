@@ -10,6 +10,8 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
+from casque.printable import printable_lines
+
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 """From a commit to memory to a long poll."""
@@ -175,4 +177,4 @@ def _escaped(text: str) -> str:
 
 
 def _quoted(text: str) -> str:
-    return _escaped(text).replace('"', '\\"')
+    return _escaped(printable_lines(text)).replace('"', '\\"')

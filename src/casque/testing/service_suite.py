@@ -283,6 +283,15 @@ class ServiceSuite:
 
         assert await service.find(job.id) == job
 
+    async def test_a_request_id_with_another_content_is_refused(self, service: QueueService) -> None:
+        [job] = await service.enqueue([a_job(b"1")], request_id="same")
+
+        with pytest.raises(InvalidInputError, match="was used before"):
+            await service.enqueue([a_job(b"2")], request_id="same")
+
+        assert (await service.stats()).totals.enqueued == 1
+        assert await service.find(job.id) == job
+
     # --- Admit ---
 
     async def test_staged_jobs_are_admitted_together_and_in_order(self, service: QueueService, place: str) -> None:

@@ -11,7 +11,7 @@ from casque.clock import Clock, SystemClock
 from casque.codec.stored import to_ms
 from casque.errors import InvalidInputError, NotAuthenticatedError
 from casque.telemetry import logger
-from casque.transport import tokenfile
+from casque.transport import audit, tokenfile
 from casque.transport.scopes import ANYBODY, Principal, Scope
 from casque.transport.tokenfile import StoredToken, hash_of
 from casque.types import from_ms
@@ -61,6 +61,13 @@ class TokenBook:
         Raises:
             NotAuthenticatedError: no token, or none that counts. Never says any part of what was sent.
         """
+        try:
+            return self._entry_of(authorization).principal
+        except NotAuthenticatedError as error:
+            audit.refused("a call", error)
+            raise
+
+    def _entry_of(self, authorization: str | None) -> _Entry:
         self._look_again()
         entry = self._seen(authorization)
         if entry is None:
@@ -70,7 +77,7 @@ class TokenBook:
             raise NotAuthenticatedError(
                 f"the token {entry.principal.name!r} expired at {when}; `casque token new` makes another"
             )
-        return entry.principal
+        return entry
 
     def _seen(self, authorization: str | None) -> _Entry | None:
         """A worker sends the same header thousands of times a second: what was verified once is compared with what it

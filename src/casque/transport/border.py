@@ -28,7 +28,7 @@ from casque.errors import (
 )
 from casque.service import ArchivedJob, EventKind, Lease, Outcome, QueueEvent, QueueService, Stats, check_outcome
 from casque.state.request_ids import scoped_id
-from casque.transport import tenants
+from casque.transport import audit, tenants
 from casque.transport.access import TokenBook
 from casque.transport.scopes import ANYBODY, Principal, Scope
 from casque.types import (
@@ -144,6 +144,7 @@ class _Admitted:
     def __call__(self, service: QueueService) -> QueueService:
         if self._book is not None:
             self._principal = self._book.current(self._principal)
+        audit.calls_as(self._principal)
         border = self._border
         if border is None or border.service is not service or border.principal is not self._principal:
             border = self._border = Border(service, self._principal, self._limits, self._book, self._under_way)
@@ -352,7 +353,7 @@ class Border:
             book.current(self.principal)
         except NotAuthenticatedError:
             for job in claimed:
-                with suppress(CasqueError):  # then its lease runs out
+                with suppress(CasqueError):  # one that cannot go back does not keep the others
                     await self.service.give_back(job.spec.id, token=job.token)
             raise
 

@@ -36,7 +36,6 @@ TABLE: dict[type[CasqueError], tuple[str, int]] = {
     errors.QueueCopiedError: ("FAILED_PRECONDITION", 409),
     errors.CASConflictError: ("ABORTED", 503),
     errors.NoLeaderError: ("UNAVAILABLE", 503),
-    errors.TooBusyError: ("RESOURCE_EXHAUSTED", 503),
     errors.BrokerUnreachableError: ("UNAVAILABLE", 503),
     errors.QueueClosedError: ("UNAVAILABLE", 503),
     errors.StorageError: ("UNAVAILABLE", 503),

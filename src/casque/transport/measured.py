@@ -11,6 +11,7 @@ from typing import TypeVar
 from casque.errors import CasqueError
 from casque.service import ArchivedJob, Lease, Outcome, QueueEvent, QueueService, Stats
 from casque.telemetry.metrics import Metrics
+from casque.transport import audit
 from casque.transport.border import Admit, Wrapper, principal_of
 from casque.transport.errors import name_of
 from casque.types import (
@@ -93,6 +94,8 @@ class OfVerb:
     def went_wrong(self, error: BaseException) -> None:
         if isinstance(error, CasqueError):
             outcome = name_of(error)
+            if isinstance(error, audit.REFUSALS):
+                audit.refused(self._verb, error)
         elif isinstance(error, asyncio.CancelledError | GeneratorExit):
             outcome = "cancelled"  # the caller has left
         else:
@@ -184,17 +187,19 @@ class Measured:
         await self._counted("give_back", self._service.give_back(job_id, token=token))
 
     async def cancel(self, job_id: str, *, request_id: str | None = None) -> None:
-        await self._counted("cancel", self._service.cancel(job_id, request_id=request_id))
+        with audit.recorded("cancel", job_id=job_id):
+            await self._counted("cancel", self._service.cancel(job_id, request_id=request_id))
 
     async def retry(self, job_id: str, *, request_id: str | None = None) -> JobRecord | None:
-        return await self._counted("retry", self._service.retry(job_id, request_id=request_id))
+        with audit.recorded("retry", job_id=job_id):
+            return await self._counted("retry", self._service.retry(job_id, request_id=request_id))
 
     async def purge(
         self, *, entrypoint: str | None = None, request_id: str | None = None, zone: str | None = None
     ) -> int:
-        return await self._counted(
-            "purge", self._service.purge(entrypoint=entrypoint, request_id=request_id, zone=zone)
-        )
+        with audit.recorded("purge", entrypoint=entrypoint, zone=zone):
+            call = self._service.purge(entrypoint=entrypoint, request_id=request_id, zone=zone)
+            return await self._counted("purge", call)
 
     async def requeue_stale(
         self,
@@ -204,15 +209,18 @@ class Measured:
         request_id: str | None = None,
         zone: str | None = None,
     ) -> int:
-        asked = self._service.requeue_stale(older_ms, entrypoint=entrypoint, request_id=request_id, zone=zone)
-        return await self._counted("requeue_stale", asked)
+        with audit.recorded("requeue_stale", older_ms=older_ms, entrypoint=entrypoint, zone=zone):
+            asked = self._service.requeue_stale(older_ms, entrypoint=entrypoint, request_id=request_id, zone=zone)
+            return await self._counted("requeue_stale", asked)
 
     async def set_gate(self, gate: Gate, *, entrypoint: str | None = None, request_id: str | None = None) -> None:
-        call = self._service.set_gate(gate, entrypoint=entrypoint, request_id=request_id)
-        await self._counted("set_gate", call)
+        with audit.recorded("set_gate", gate=str(gate), entrypoint=entrypoint):
+            call = self._service.set_gate(gate, entrypoint=entrypoint, request_id=request_id)
+            await self._counted("set_gate", call)
 
     async def set_zone(self, zone: str, rules: ZoneRules, *, request_id: str | None = None) -> None:
-        await self._counted("set_zone", self._service.set_zone(zone, rules, request_id=request_id))
+        with audit.recorded("set_zone", zone=zone, rules=rules):
+            await self._counted("set_zone", self._service.set_zone(zone, rules, request_id=request_id))
 
     async def zones(self, *, names: frozenset[str] | None = None, limit: int = 100) -> list[ZoneStanding]:
         return await self._counted("zones", self._service.zones(names=names, limit=limit))
@@ -237,7 +245,8 @@ class Measured:
         return await self._counted("heartbeat_zone", self._service.heartbeat_zone(zone, token=token))
 
     async def release_zone(self, zone: str, *, token: int) -> None:
-        await self._counted("release_zone", self._service.release_zone(zone, token=token))
+        with audit.recorded("release_zone", zone=zone, lease=token):
+            await self._counted("release_zone", self._service.release_zone(zone, token=token))
 
     async def find(self, job_id: str) -> JobRecord | None:
         return await self._counted("find", self._service.find(job_id))
@@ -257,16 +266,19 @@ class Measured:
         return await self._counted("stats", self._service.stats())
 
     async def set_schedule(self, spec: ScheduleSpec) -> Schedule:
-        return await self._counted("set_schedule", self._service.set_schedule(spec))
+        with audit.recorded("set_schedule", name=spec.name, cron=spec.cron, entrypoint=spec.job.entrypoint):
+            return await self._counted("set_schedule", self._service.set_schedule(spec))
 
     async def schedules(self) -> list[Schedule]:
         return await self._counted("schedules", self._service.schedules())
 
     async def pause_schedule(self, name: str, *, paused: bool) -> Schedule:
-        return await self._counted("pause_schedule", self._service.pause_schedule(name, paused=paused))
+        with audit.recorded("pause_schedule", name=name, paused=paused):
+            return await self._counted("pause_schedule", self._service.pause_schedule(name, paused=paused))
 
     async def drop_schedule(self, name: str) -> None:
-        await self._counted("drop_schedule", self._service.drop_schedule(name))
+        with audit.recorded("drop_schedule", name=name):
+            await self._counted("drop_schedule", self._service.drop_schedule(name))
 
     async def events(self, *, from_position: int | None = None, follow: bool = True) -> AsyncGenerator[QueueEvent]:
         stream = self._service.events(from_position=from_position, follow=follow)

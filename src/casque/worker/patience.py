@@ -12,7 +12,6 @@ from casque.errors import (
     QueueReplacedError,
     StorageError,
     StoreAccessError,
-    TooBusyError,
     UnknownOutcomeError,
     UnsafeStoreError,
 )
@@ -25,7 +24,6 @@ _PASSING = (
     NoLeaderError,
     BrokerUnreachableError,
     LimitReachedError,
-    TooBusyError,
     UnknownOutcomeError,
 )
 _FOR_GOOD = (StoreAccessError, UnsafeStoreError, QueueReplacedError)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.integration.over_http.hosts import Leading, ask, embedded, serving
 
-from casque.errors import InvalidInputError, TooBusyError
+from casque.errors import InvalidInputError, LimitReachedError
 from casque.service import QueueService
 from casque.transport.http import bulk
 from casque.transport.http.budget import Budget
@@ -75,7 +75,7 @@ async def test_a_reader_of_the_feed_that_does_not_read_hears_why_it_ended(queue:
         writer.close()
 
     last = said.rpartition(b"event: failure\ndata: ")[2].partition(b"\n")[0]
-    assert json.loads(last)["error"] == "TooBusyError"
+    assert json.loads(last)["error"] == "LimitReachedError"
     assert said.endswith(b"0\r\n\r\n")
     assert len(said) < 40 * 5 * 200_000
 
@@ -87,11 +87,11 @@ async def test_streams_and_connections_are_bounded_by_peer_and_in_all(queue: Que
         keeping.write(feed)
         await first.readuntil(b"id: ")
         refused = await ask(server, "GET", "/v1/events")
-        assert (refused.status, refused.json["error"]) == (503, "TooBusyError")
+        assert (refused.status, refused.json["error"]) == (429, "LimitReachedError")
         assert "Retry-After" in refused.headers
 
         others = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(2)]
-        assert b" 503 " in await exchange(server, b"")
+        assert b" 429 " in await exchange(server, b"")
         for _, writer in [*others, (first, keeping)]:
             writer.close()
             await writer.wait_closed()
@@ -110,7 +110,7 @@ async def test_a_body_waits_for_room_and_is_refused_if_none_comes(queue: QueueSe
         for headers in ({}, {"Transfer-Encoding": "chunked"}):
             sent = body if not headers else b"%x\r\n%s\r\n0\r\n\r\n" % (len(body), body)
             reply = await ask(server, "POST", "/v1/jobs", sent, {"Content-Type": "application/json", **headers})
-            assert (reply.status, reply.json["error"]) == (503, "TooBusyError")
+            assert (reply.status, reply.json["error"]) == (429, "LimitReachedError")
         assert (await queue.stats()).position == 0
 
         server._bodies.give_back("127.0.0.1", 100_000)
@@ -128,7 +128,7 @@ async def test_shares_are_given_in_order_and_one_peer_does_not_keep_another_wait
 
     budget.give_back("a", 6)
     await waiting
-    with pytest.raises(TooBusyError, match="bytes"):
+    with pytest.raises(LimitReachedError, match="bytes"):
         await budget.take("c", 9, patience_s=0.01)
     left = asyncio.create_task(budget.take("c", 9, patience_s=1))
     await asyncio.sleep(0)  # noqa: TID251

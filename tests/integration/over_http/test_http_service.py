@@ -10,6 +10,8 @@ from datetime import timedelta
 import pytest
 from tests.integration.over_http.hosts import Leading, Refusing, embedded, over_http, pretending, serving
 
+from casque import Queue
+from casque.clock import yield_once
 from casque.errors import (
     BrokerUnreachableError,
     CasqueError,
@@ -21,6 +23,8 @@ from casque.errors import (
     UnknownOutcomeError,
 )
 from casque.service import Lease, QueueService, Role, Standing, Stats
+from casque.storage.memory import MemoryStore
+from casque.testing.gated import GatedStore
 from casque.transport.http.client import HttpService
 from casque.types import Backoff, JobRecord, JobSpec, JobState
 
@@ -278,6 +282,24 @@ async def test_calls_of_a_server_that_stops_have_an_answer(queue: QueueService) 
             await anext(feed)
         with pytest.raises(BrokerUnreachableError):  # it was told that there is none, and asked again
             await waiting
+
+
+async def test_a_claim_that_is_being_written_when_the_server_stops_is_not_answered_with_nothing() -> None:
+    store = GatedStore(MemoryStore())
+    async with Queue.open(store) as queue, serving(Leading(queue._service)) as server:
+        await queue._service.enqueue([JobSpec("a", "send", b"")])
+        async with HttpService(f"127.0.0.1:{server.port}") as remote:
+            store.shut()
+            claiming = asyncio.create_task(remote.dequeue(entrypoints=None, limit=1, wait_s=5, request_id="r1"))
+            await store.arrived.wait()
+            stopping = asyncio.create_task(server.stop(grace_s=20))
+            while not server._leaving.is_set():
+                await yield_once()
+            for _ in range(20):
+                await yield_once()
+            store.open()
+            assert [job.id for job in await claiming] == ["a"]
+            await stopping
 
 
 class Slow:

@@ -16,7 +16,8 @@ from casque.cli.bench.counted import CountedStore
 from casque.cli.bench.measure import Bench, Row
 from casque.cli.place import Place, QueueName, find_place
 from casque.cli.running import EXIT_INTERRUPTED, Json, OptionalBucket, StoreOptions, clear_ends
-from casque.cli.shown import print_json, print_table, progress
+from casque.cli.shown import print_table, progress
+from casque.cli.terminal import Terminal, print_json
 from casque.client.opening import as_store
 from casque.client.reaching import is_address
 from casque.clock import new_nonce, system_random
@@ -73,7 +74,7 @@ def bench(
     if json:
         print_json(measured)
     else:
-        _show(measured, Console(highlight=False))
+        _show(measured, Terminal(highlight=False))
 
 
 async def _measure(place: Place, *, seconds: float, callers: int, payload: int, quiet: bool) -> Measured:

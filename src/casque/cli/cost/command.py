@@ -12,7 +12,7 @@ from rich.table import Table
 from casque.cli.cost.model import Estimate, Load, embedded, through_brokers
 from casque.cli.enqueue import span
 from casque.cli.running import Json, clear_ends
-from casque.cli.shown import print_json
+from casque.cli.terminal import Terminal, print_json
 from casque.errors import InvalidInputError
 from casque.prices import PRICES, Prices, StoreKind
 
@@ -91,7 +91,7 @@ def cost(
     if json:
         print_json(costs)
     else:
-        _show(costs, prices, brokers, Console(highlight=False))
+        _show(costs, prices, brokers, Terminal(highlight=False))
 
 
 def _prices(store: StoreKind, put: float | None, get: float | None) -> Prices:

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from casque.cli.running import EXIT_FAILED, EXIT_INTERRUPTED, clear_ends
+from casque.cli.terminal import Terminal
 
 
 def demo(
@@ -33,7 +33,7 @@ def demo(
     from casque.cli.demo.history import tell_history
     from casque.cli.demo.shop import Demo
 
-    console = Console(highlight=False)
+    console = Terminal(highlight=False)
     try:
         with clear_ends(console):
             well = asyncio.run(Demo(data.absolute(), jobs, workers, console).run())

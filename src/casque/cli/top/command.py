@@ -13,7 +13,8 @@ from rich.live import Live
 
 from casque.cli.place import Place, QueueName, find_place
 from casque.cli.running import Json, OptionalUrl, StoreOptions, clear_ends, until_read
-from casque.cli.shown import Out, print_json
+from casque.cli.shown import Out
+from casque.cli.terminal import print_json
 from casque.cli.top.keys import listening
 from casque.cli.top.source import Watch, source_of
 from casque.cli.top.view import drawn

@@ -12,6 +12,7 @@ from rich.text import Text
 from casque.cli.queue_info import gates_told
 from casque.cli.shown import clock_time, length
 from casque.cli.top.board import Picture
+from casque.printable import printable
 
 WIDE = 120
 """From so many columns on, tables stand side by side."""
@@ -65,7 +66,7 @@ def _shares(height: int | None, wants: list[int]) -> list[int]:
 
 def _heading(picture: Picture, depths: Sequence[int], width: int) -> RenderableType:
     leader = picture.leader or ("" if picture.layout is None else "none, whoever opens it writes it")
-    place = Text(picture.url, "bold", no_wrap=True, overflow="ellipsis")
+    place = Text(printable(picture.url), "bold", no_wrap=True, overflow="ellipsis")
     facts = Text(no_wrap=True, overflow="ellipsis")
     for what, value in (("position", f"{picture.position:,}"), ("layout", picture.layout or ""), ("leader", leader)):
         if value:
@@ -87,12 +88,12 @@ def _heading(picture: Picture, depths: Sequence[int], width: int) -> RenderableT
         soon = Text("cron ", "dim", no_wrap=True, overflow="ellipsis")
         for due in picture.schedules[:SCHEDULES_SHOWN]:
             when = "paused" if due.paused else f"in {length(max(due.next_at - picture.at, timedelta(0)))}"
-            soon.append(f"{due.name} ", "default").append(f"{when}   ", "dim")
+            soon.append(f"{printable(due.name)} ", "default").append(f"{when}   ", "dim")
         lines.append(soon)
     if picture.gates:
-        lines.append(Text(gates_told(picture.gates), "yellow", no_wrap=True, overflow="ellipsis"))
+        lines.append(Text(printable(gates_told(picture.gates)), "yellow", no_wrap=True, overflow="ellipsis"))
     if picture.problem is not None:
-        lines.append(Text(f"not up to date: {picture.problem}", "yellow", no_wrap=True, overflow="ellipsis"))
+        lines.append(Text(printable(f"not up to date: {picture.problem}"), "yellow", no_wrap=True, overflow="ellipsis"))
     return Group(*lines)
 
 
@@ -129,7 +130,7 @@ def _entrypoints(picture: Picture, most: int) -> Table:
             Text(f"{count:,}", STATES[name] if count else "dim") for name in names for count in (getattr(one, name),)
         )
         rates = (_speed(getattr(one.rates, name)) for name in ("enqueued", "done", "failed"))
-        table.add_row(Text(one.entrypoint), *counts, _ago(picture.at, one.oldest_due_at), *rates)
+        table.add_row(Text(printable(one.entrypoint)), *counts, _ago(picture.at, one.oldest_due_at), *rates)
     return _with_rest(table, len(busiest), most)
 
 
@@ -140,7 +141,7 @@ def _workers(picture: Picture, most: int) -> Table:
     busiest = sorted(picture.workers, key=lambda one: (-one.running, one.name))
     for one in busiest[:most]:
         seen = _ago(picture.at, one.seen_at)
-        table.add_row(Text(one.name), f"{one.running:,}", f"{one.done:,}", f"{one.failed:,}", seen)
+        table.add_row(Text(printable(one.name)), f"{one.running:,}", f"{one.done:,}", f"{one.failed:,}", seen)
     return _with_rest(table, len(busiest), most)
 
 
@@ -158,12 +159,12 @@ def _running(picture: Picture, most: int) -> Table:
     for job in picture.running[:most]:
         table.add_row(
             job.id[:8],
-            Text(job.entrypoint),
+            Text(printable(job.entrypoint)),
             str(job.attempt),
             _ago(picture.at, job.claimed_at),
             _ago(picture.at, job.heartbeat_at),
-            Text(job.worker or ""),
-            *([Text(job.progress or "")] if tells else []),
+            Text(printable(job.worker or "")),
+            *([Text(printable(job.progress or ""))] if tells else []),
         )
     return _with_rest(table, len(picture.running), most)
 
@@ -173,7 +174,7 @@ def _commits(picture: Picture, most: int) -> Table:
     for commit in picture.commits[:most]:
         what = ", ".join(f"{many:,} {kind}" for kind, many in commit.events.items())
         at = commit.at.isoformat(timespec="milliseconds")[11:23]
-        table.add_row(f"{commit.position:,}", at, Text(what))
+        table.add_row(f"{commit.position:,}", at, Text(printable(what)))
     return table
 
 

@@ -212,7 +212,10 @@ class Answers:
             first = request.answer = request.answer or leases
             # A repeated dequeue gets those of its leases that it still has.
             h.demand(
-                set(leases) <= set(first) or set(first) <= set(leases) or not h.keeps_claims,
+                set(leases) <= set(first)
+                or set(first) <= set(leases)
+                or not h.keeps_claims
+                or not h.remembers(request),
                 Invariant.ONE_EFFECT,
                 lambda: f"{request} was told {first} and then {leases}",
             )

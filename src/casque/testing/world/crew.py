@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from casque.client.heartbeat import HeartbeatManager
@@ -13,7 +15,7 @@ from casque.client.queue import NewJob
 from casque.client.verbs import LeaseVerbs
 from casque.clock import Random
 from casque.codec.staged import StagedJobs
-from casque.errors import CasqueError, CorruptQueueError, LeaseLostError, UnknownOutcomeError
+from casque.errors import CasqueError, CorruptQueueError, InvalidInputError, LeaseLostError, UnknownOutcomeError
 from casque.service import Outcome
 from casque.settings import milliseconds
 from casque.testing.world.asked import Call, Request, Send, Through, Told, Verb
@@ -21,7 +23,9 @@ from casque.testing.world.calendar import STEADY
 from casque.testing.world.history import History
 from casque.testing.world.invariants import Invariant, Violation
 from casque.testing.world.profile import PAYLOAD_MAX, Fault
+from casque.testing.world.tenants import TENANTS, Orders, order, peep
 from casque.testing.world.wire import CALL
+from casque.transport.tenants import prefix
 from casque.types import Admission, Gate, Missed, ZoneLease, ZoneRules
 
 if TYPE_CHECKING:
@@ -62,6 +66,9 @@ class Knowledge:
     def __init__(self) -> None:
         self.jobs: list[str] = []
         self.leases: list[tuple[str, int]] = []
+        self.orders = Orders()
+        """What tenants call their jobs."""
+        self.zone_leases: list[ZoneLease] = []
         self.doubtful: list[Request] = []
         """Requests with an id whose outcome is in doubt: to be asked again, here or elsewhere."""
 
@@ -109,6 +116,8 @@ class Crew:
             self._start(self._keep_gates(), "casque crew")
             if self._world.zoned:
                 self._start(self._keep_zones(), "casque crew")
+                if not ring:
+                    self._start(self._rent(), "casque crew")
                 self._start(self._hold_zones(), "casque crew")
         for loop in (self._wander, self._work, self._work, *([self._work] * self._world.layout.ring)):
             self._start(loop(), "casque crew")
@@ -163,11 +172,42 @@ class Crew:
             zone = rng.choice(paused) if paused else rng.choice(self._zones)
             await self._ask(self._zone_request(zone, paused=not paused and rng.random() < 0.3))
 
+    async def _rent(self) -> None:
+        """Tenants order what they need, by names that others use as well, and look at what they can see."""
+        rng, world = self._rng, self._world
+        while await self._pause(0.8):
+            zone = rng.choice(TENANTS)
+            if world.known.jobs and rng.random() < 0.3:
+                with suppress(CasqueError):
+                    await peep(self._life, zone, rng.choice(world.known.jobs[-REMEMBERED:]))
+                continue
+            name, entrypoint = world.known.orders.next(zone), rng.choice(ENTRYPOINTS)
+            key = rng.choice(KEYS) if rng.random() < 0.3 else None
+            request = self._request(Verb.ENQUEUE, partial(order, zone, name, entrypoint, key), items=1)
+            try:
+                added = await self.call(request)
+            except InvalidInputError as error:
+                added, refusal = (), str(error)
+            except CasqueError:
+                continue
+            with world.watching():
+                world.history.demand(
+                    len(added) == 1 and added[0].startswith(prefix(zone)),
+                    Invariant.TENANTS,
+                    lambda: f"the tenant {zone} wanted {name}, which is new, and got {added or refusal}",  # noqa: B023
+                )
+
     async def _hold_zones(self) -> None:
         """Somebody takes a zone for itself, works on its jobs, and lets it go, or forgets to."""
-        rng = self._rng
+        rng, known = self._rng, self._world.known
         while await self._pause(1.5):
             lease = await self._ask(self._lease_zone_request(rng.choice(self._zones)))
+            if lease is not None:
+                known.zone_leases.append(lease)
+            elif known.zone_leases and rng.random() < 0.4:
+                # Somebody acts on a lease that it heard of once.
+                old = rng.choice(known.zone_leases[-REMEMBERED:])
+                await self._ask(self._on_zone(rng.choice((Verb.BEAT_ZONE, Verb.BEAT_ZONE, Verb.RELEASE_ZONE)), old))
             while lease is not None and not self._world.healed and rng.random() < 0.7:
                 for job_id, token in await self._ask(self._held_dequeue_request(lease)) or ():
                     await self._work_on(job_id, token)

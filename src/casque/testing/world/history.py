@@ -125,6 +125,7 @@ class History:
         self.remembered: dict[str, tuple[int, float]] = {}
         """Which of all requests that were remembered it was, and when, by its id."""
         self._remembered = 0
+        self._renewed: set[str] = set()
         self.requeues: list[Request] = []
         self.resizes: list[Request] = of.resizes if of else []
         self.schedulings: dict[str, list[Request]] = of.schedulings if of else {}
@@ -211,15 +212,27 @@ class History:
 
     def remember(self, request_id: str) -> None:
         """It has landed with its answer."""
+        again = request_id in self.remembered and self.forgetful
+        self.demand(
+            not (again and self._promised(request_id)),
+            Invariant.ONE_EFFECT,
+            lambda: f"the request {request_id} was carried out again",
+        )
+        if again:
+            self._renewed.add(request_id)
         self._remembered += 1
         self.remembered[request_id] = self._remembered, self.now()
 
     def remembers(self, request: Request) -> bool:
         """Whether the queue has promised to know this request if it is repeated."""
-        seen = self.remembered.get(request.request_id or "")
-        if seen is None or not self.forgetful:
+        request_id = request.request_id or ""
+        if request_id not in self.remembered or not self.forgetful:
             return True
-        number, at = seen
+        # Which of its answers somebody heard is not known of one that was forgotten, and carried out again.
+        return request_id not in self._renewed and self._promised(request_id)
+
+    def _promised(self, request_id: str) -> bool:
+        number, at = self.remembered[request_id]
         return self._remembered - number < REQUESTS_MAX and self.now() - at < KEPT_S
 
     def keep(self, state: State) -> None:

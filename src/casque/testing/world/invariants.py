@@ -35,6 +35,7 @@ class Invariant(StrEnum):
     HEALTHY = "11 a leader that shows signs of life is not deposed"
     ONE_PLACE = "12 a zone is never in two shards"
     REACHED = "12 what is in a shard is where the ring looks for it"
+    TENANTS = "13 a tenant is shown its own, and nobody else is in its way"
     LEASE = "a lease lasts its length"
     GIVEN_BACK = "a claim whose caller left goes back"
     CAUSED = "nothing happens that nobody asked for"

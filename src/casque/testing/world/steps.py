@@ -11,7 +11,7 @@ from casque.codec.stored import to_ms
 from casque.engine.ticker import SCHEDULE_HEADER, TICK_HEADER
 from casque.errors import CorruptQueueError
 from casque.state import State
-from casque.state.machine import DATED_VISITS, LEASE_RAN_OUT
+from casque.state.machine import LEASE_RAN_OUT
 from casque.storage.port import Stored
 from casque.testing.world.asked import Request, Told, Verb
 from casque.testing.world.broker import ANYBODY
@@ -22,6 +22,7 @@ from casque.testing.world.layout import Layout
 from casque.testing.world.onlooker import Effect
 from casque.testing.world.stories import go_on
 from casque.testing.world.tenancies import check_tenancies
+from casque.testing.world.vigils import length_s
 from casque.types import PLAIN_RULES, Ending, Gate, JobRecord, JobState, Schedule, ZoneRules
 
 if TYPE_CHECKING:
@@ -548,13 +549,7 @@ class _Step:
         h = self._h
         self._expired += 1
         lasted_s = h.now() - h.fates[old.id].touched_at
-        # By the clock of whoever took it back, which may run fast; or by those of all who visited it.
-        rate = self._sender.node.clock.rate
-        if (vigil := self._old.vigils.get(old.token)) is not None and vigil.beat_ms == old.beat_ms:
-            rate = max(node.clock.rate for node in self._sender.world.nodes)
-            if vigil.dated_ms * DATED_VISITS >= old.lease_ms * (DATED_VISITS - 1):
-                return  # one more visit, as dated, and it is over: as the decision about dated evidence has it
-        full_s = old.lease_ms / 1000 / rate
+        full_s = length_s(self._old, old, self._sender)
         if lasted_s < full_s - CLOCK_GRAIN_S and self._taken_back_on_request(old):
             return
         h.demand(

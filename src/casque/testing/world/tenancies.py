@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from casque.testing.world.asked import Request, Verb
 from casque.testing.world.invariants import Invariant
+from casque.testing.world.vigils import length_s
 from casque.types import ZoneLease
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def check_tenancies(h: History, old: State, new: State, sender: Life) -> None:
             _check_beaten(h, before)
             continue
         if before is not None:
-            _check_ended(h, before, sender)
+            _check_ended(h, old, before, sender)
         if after is not None:
             _check_given(h, old, new, after)
 
@@ -69,12 +70,12 @@ def _check_beaten(h: History, lease: ZoneLease) -> None:
     tenancy.touched_at = tenancy.beaten_at = h.now()
 
 
-def _check_ended(h: History, lease: ZoneLease, sender: Life) -> None:
+def _check_ended(h: History, old: State, lease: ZoneLease, sender: Life) -> None:
     released = any(
         request.possible and request.zone_token == lease.token for request in h.on_zone(lease.zone, Verb.RELEASE_ZONE)
     )
     lasted_s = h.now() - h.tenancies[lease.token].touched_at
-    full_s = lease.lease_ms / 1000 / sender.node.clock.rate
+    full_s = length_s(old, lease, sender)
     h.demand(
         released or lasted_s >= full_s - CLOCK_GRAIN_S,
         Invariant.LEASE,

@@ -259,8 +259,9 @@ class World:
             or gone
             or claim.batch in life.in_doubt
             or life.may_have_tried(claim.batch[0], claim.landed_at)
-            # A direct call does its share of the upkeep before it answers: snapshot, archive, collection.
-            or self.loop.time() - claim.landed_at < SETTLED_S / 2
+            # A direct call does its share of the upkeep before it answers: snapshot, archive, collection. And whoever
+            # lost every race for a commit, against others who are as busy, tries again a moment later.
+            or self.loop.time() - max(claim.landed_at, life.failed_at.get(claim.batch[0], 0.0)) < SETTLED_S / 2
         )
 
     def _check_done(self) -> None:

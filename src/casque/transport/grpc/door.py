@@ -13,6 +13,7 @@ from casque.clock import Clock, Random
 from casque.errors import CasqueError, InvalidInputError, LimitReachedError, NoLeaderError
 from casque.service import Host, QueueService, RingHost
 from casque.telemetry import logger
+from casque.transport import audit
 from casque.transport.border import Admit, Wrapper, principal_of
 from casque.transport.grpc.packets import DequeueCall
 from casque.transport.quotas import Bytes, Connections, Places, Rate
@@ -180,6 +181,7 @@ class Door:
             NotAuthenticatedError: this is nobody who may come in.
             NotAllowedError: somebody who may, but not to a shard, which is for other brokers.
         """
+        audit.calls_from("gRPC", context.peer())
         said = {key: value for key, value in context.invocation_metadata() or () if isinstance(value, str)}
         authorization, shard = said.get("authorization"), said.get(SHARD)
         if shard is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 
-from casque.errors import TooBusyError
+from casque.errors import LimitReachedError
 
 
 class Budget:
@@ -35,7 +35,7 @@ class Budget:
         """Wait for a share.
 
         Raises:
-            TooBusyError: there was none in time.
+            LimitReachedError: there was none in time.
         """
         if not any(other == peer for other, _, _ in self._waiting) and self.try_take(peer, share):
             return
@@ -51,7 +51,7 @@ class Budget:
             elif room.done() and not room.cancelled():
                 self.give_back(peer, share)  # it came just as nobody wanted it any more
             if isinstance(error, TimeoutError):
-                raise self.refusal() from None
+                raise self.refusal(peer) from None
             raise
 
     def give_back(self, peer: str, share: int) -> None:
@@ -63,8 +63,11 @@ class Budget:
             del self._by_peer[peer]
         self._wake()
 
-    def refusal(self) -> TooBusyError:
-        return TooBusyError(f"this broker takes no more {self.what} at a time")
+    def refusal(self, peer: str) -> LimitReachedError:
+        """What to say to this one, who got none."""
+        if self._by_peer.get(peer, 0) and self._by_peer[peer] * 2 > self._most_per_peer:
+            return LimitReachedError(f"{self.what} of one address, by --http-limit", self._most_per_peer)
+        return LimitReachedError(f"{self.what} of all callers, by --http-limit", self._most)
 
     def _has_room(self, peer: str, share: int) -> bool:
         return self._taken + share <= self._most and self._by_peer.get(peer, 0) + share <= self._most_per_peer

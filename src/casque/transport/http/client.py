@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import datetime
 from typing import Any, Literal, Self, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
@@ -187,7 +187,8 @@ class HttpService:
         """The caller left while these claims were on their way to it: nobody would work on the jobs."""
         if status == 200:
             for job in _decoded(body, Jobs).jobs:
-                await self.give_back(job.id, token=job.token)
+                with suppress(CasqueError):  # one that cannot go back does not keep the others
+                    await self.give_back(job.id, token=job.token)
 
     async def ack(
         self, job_id: str, *, token: int | None = None, result: bytes | None = None, request_id: str | None = None

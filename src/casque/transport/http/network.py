@@ -88,7 +88,7 @@ class Connection(H11Protocol):
         super().connection_made(transport)
         peer = self.client[0] if self.client else ""
         if not self.places.try_take(peer, 1):
-            self.refuse(self.places.refusal())
+            self.refuse(self.places.refusal(peer))
             return
         self._peer = peer
         self._watch()

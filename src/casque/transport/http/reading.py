@@ -75,7 +75,7 @@ class Room:
         self._taken = 0
 
     async def take(self, size: int, *, patience_s: float) -> None:
-        """Raises TooBusyError if there is no room in time."""
+        """Raises LimitReachedError if there is no room in time."""
         await self._budget.take(self._peer, size, patience_s=patience_s)
         self._taken += size
 
@@ -90,7 +90,7 @@ async def _read(request: Request, most: int, limits: HttpLimits, room: Room) -> 
     still sending when the connection closes would never see why. One that asked first is told at once.
 
     Raises:
-        TooBusyError: other bodies take up all the room, and did not leave any in time.
+        LimitReachedError: other bodies take up all the room, and did not leave any in time.
     """
     text = request.headers.get("content-length", "")
     declared = int(text) if text.isascii() and text.isdecimal() else None

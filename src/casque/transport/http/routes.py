@@ -380,7 +380,6 @@ COMMON: tuple[type[CasqueError], ...] = (
     errors.QueueLedError,
     errors.LimitReachedError,
     errors.NoLeaderError,
-    errors.TooBusyError,
     errors.QueueClosedError,
     errors.CASConflictError,
     errors.StorageError,

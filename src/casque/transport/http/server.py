@@ -19,11 +19,12 @@ from starlette.routing import Route as Served
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from casque.clock import Clock, Random, SystemClock, system_random
-from casque.errors import CasqueError, InvalidInputError, NotAuthenticatedError, TooBusyError, UnknownOutcomeError
+from casque.errors import CasqueError, InvalidInputError, LimitReachedError, NotAuthenticatedError, UnknownOutcomeError
 from casque.service import Host, Stats
 from casque.settings import QueueSettings
 from casque.telemetry import logger
 from casque.telemetry.metrics import CONTENT_TYPE, Metrics
+from casque.transport import audit
 from casque.transport.border import Admit, admit
 from casque.transport.http import streams
 from casque.transport.http.answering import Streamed, Told, answer, refusal, unless_gone
@@ -54,7 +55,9 @@ log = logger("transport.http")
 EVERYBODY = admit(None)
 DEFAULTS = QueueSettings(max_attempts=25)
 DEFAULT_LIMITS = HttpLimits()
-TOO_SLOW = "the reader of this stream was too slow: go on from the last event that came"
+TOO_SLOW = "bytes waiting for a slow reader, who may go on from the last event that came"
+UNSENT = 64 * 1024
+"""About so many bytes wait for a reader before the feed waits for it too."""
 
 
 class HttpServer:
@@ -208,6 +211,8 @@ class HttpServer:
 
         async def checked(scope: Scope, receive: Receive, send: Send) -> None:
             if (problem := rules.problem_with(scope)) is not None:
+                audit.calls_from("HTTP", scope["client"][0] if scope["client"] else "")
+                audit.refused("a web page's call", InvalidInputError(problem))
                 # The body is not read: this connection is of no use any more.
                 refused = refusal(InvalidInputError(problem), path="", status=403, headers={"Connection": "close"})
                 await refused(scope, receive, send)
@@ -241,6 +246,7 @@ class HttpServer:
 
     async def _answered(self, request: Request, route: Route) -> Response:
         room = Room(self._bodies, _peer(request))
+        audit.calls_from("HTTP", _peer(request))
         try:
             response = await self._carried_out(request, route, room)
         except RefusedError as refused:
@@ -278,7 +284,7 @@ class HttpServer:
         peer = _peer(request)
         if not self._streams.try_take(peer, 1):
             await pieces.aclose()
-            raise self._streams.refusal()
+            raise self._streams.refusal(peer)
         try:
             first = await unless_gone(request, _first(pieces))
         except BaseException:
@@ -287,7 +293,7 @@ class HttpServer:
             raise
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"} if media == EVENTS else {}
         if media == EVENTS:
-            request.state.connection.last_words = streams.failure(TooBusyError(TOO_SLOW))
+            request.state.connection.last_words = streams.failure(LimitReachedError(TOO_SLOW, UNSENT))
         return Streamed(_all(first, pieces), media, headers, ended=lambda: self._streams.give_back(peer, 1))
 
     async def _call(self, request: Request, route: Route, room: Room) -> Call:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -14,7 +15,7 @@ from msgspec import UNSET, UnsetType
 
 from casque import checks
 from casque.clock import Clock, Random, new_id
-from casque.errors import InvalidInputError, JobNotFoundError, UnknownOutcomeError
+from casque.errors import CasqueError, InvalidInputError, JobNotFoundError, UnknownOutcomeError
 from casque.service import Lease, Outcome, QueueService, Stats
 from casque.settings import QueueSettings, milliseconds
 from casque.transport.errors import to_wire
@@ -183,7 +184,8 @@ class Verbs:
         """Nobody heard of these claims: the jobs go back, so that others need not wait for the leases to run out."""
         if call.request_id is None:  # whoever repeats the request gets them
             for job in claimed.jobs:
-                await call.service.give_back(job.id, token=job.token)
+                with suppress(CasqueError):  # one that cannot go back does not keep the others
+                    await call.service.give_back(job.id, token=job.token)
 
     async def ack(self, call: Call) -> Done:
         asked: AckRequest = call.body

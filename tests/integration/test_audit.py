@@ -1,0 +1,124 @@
+"""Who changed what, and who was refused, is in the log: over gRPC and over HTTP, with names and never with secrets."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from casque import JobNotFoundError, NotAllowedError, NotAuthenticatedError, Queue
+from casque.app import BrokerServer, ServeOptions
+from casque.cli.main import app
+from casque.testing.clock import ManualClock
+from casque.transport import audit
+from casque.transport.access import TokenBook
+from casque.transport.listening import Address
+
+BOTH = pytest.mark.parametrize("wire", ["gRPC", "HTTP"])
+
+
+class Broker:
+    def __init__(self, server: BrokerServer, tokens: dict[str, str]) -> None:
+        self._server = server
+        self.tokens = tokens
+
+    def open(self, wire: str, token: str) -> Queue[bytes]:
+        if wire == "gRPC":
+            return Queue.open(f"grpc://{self._server.address}", token=token)
+        return Queue.open(f"http://127.0.0.1:{self._server.http_port}", token=token)
+
+
+@pytest.fixture
+async def broker(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> AsyncIterator[Broker]:
+    file = str(tmp_path / "tokens.json")
+    tokens = {}
+    for scope in ("admin", "read"):
+        made = CliRunner().invoke(app, ["token", "new", "--file", file, "--name", f"the {scope}", "--scope", scope])
+        tokens[scope] = made.stdout.strip()
+    listen = Address.parse("127.0.0.1:0")
+    server = BrokerServer(ServeOptions(url="memory://", listen=listen, http=listen, tokens=TokenBook(file)))
+    await server.start()
+    caplog.set_level(logging.INFO, "casque.audit")
+    audit._flood._seen = 0
+    yield Broker(server, tokens)
+    await server.stop()
+    for token in tokens.values():
+        assert token.rpartition("_")[2] not in caplog.text
+
+
+def written(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.name == "casque.audit"]
+
+
+@BOTH
+async def test_every_administrative_call_says_who_made_it(
+    broker: Broker, caplog: pytest.LogCaptureFixture, wire: str
+) -> None:
+    async with broker.open(wire, broker.tokens["admin"]) as queue:
+        await queue.pause("send")
+        await queue.resume("send")
+        await queue.set_zone("acme", weight=2.0)
+        job = await queue.enqueue("send", b"", zone="acme")
+        await queue.cancel(job.id)
+        with pytest.raises(JobNotFoundError):
+            await queue.retry("a\x1b[2J\nFORGED")
+        await queue.purge()
+        await queue.set_schedule("nightly", "@daily", ("send", b""))
+        await queue.pause_schedule("nightly")
+        await queue.drop_schedule("nightly")
+        await queue.enqueue("send", b"", zone="acme")
+        lease = await queue.lease_zone("acme")
+        assert lease is not None
+        await queue.release_zone(lease)
+
+    lines = written(caplog)
+    verbs = [line.partition("(")[0] for line in lines]
+    assert verbs == [
+        "set_gate", "set_gate", "set_zone", "cancel", "retry", "purge", "set_schedule", "pause_schedule",
+        "drop_schedule", "release_zone",
+    ]  # fmt: skip
+    for line in lines:
+        assert "by 'the admin' (token " in line
+        assert "127.0.0.1" in line
+        assert f"over {wire}: " in line
+        assert line.isprintable()
+    assert "gate='paused', entrypoint='send'" in lines[0]
+    assert lines[3].startswith(f"cancel(job_id={job.id!r}) ")
+    assert lines[3].endswith(": done")
+    assert "refused, job " in lines[4]
+
+
+@BOTH
+async def test_a_refusal_says_who_was_refused(broker: Broker, caplog: pytest.LogCaptureFixture, wire: str) -> None:
+    async with broker.open(wire, broker.tokens["read"]) as queue:
+        with pytest.raises(NotAllowedError):
+            await queue.purge()
+        with pytest.raises(NotAllowedError):
+            await queue.enqueue("send", b"")
+    wrong = broker.tokens["admin"][:-1] + ("0" if broker.tokens["admin"][-1] != "0" else "1")
+    async with broker.open(wire, wrong) as queue:
+        with pytest.raises(NotAuthenticatedError):
+            await queue.stats()
+
+    lines = written(caplog)
+    assert [line.partition(" by ")[0] for line in lines[:2]] == ["purge", "enqueue"]
+    assert all("'the read' (token " in line and ": refused, " in line for line in lines[:2])
+    assert all(line.startswith("a call by unknown from ") and "127.0.0.1" in line for line in lines[2:])
+    assert len(lines) > 2
+
+
+async def test_one_who_is_refused_without_end_does_not_fill_the_log(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock: Any = ManualClock()
+    monkeypatch.setattr(audit, "_flood", audit.Flood(clock))
+    for _ in range(1_000):
+        audit.refused("a call", NotAuthenticatedError("no"))
+    assert len(written(caplog)) == audit.FEW
+    await clock.advance(60)
+    audit.refused("a call", NotAuthenticatedError("no"))
+    assert written(caplog)[-2] == f"{1_000 - audit.FEW} more refusals were not written down"

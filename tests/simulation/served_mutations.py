@@ -1,0 +1,197 @@
+"""Mistakes in sessions, in connections and in brokers of a ring, each made for the length of a test."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from casque.app import ring as joint
+from casque.errors import BrokerUnreachableError, CasqueError, UnknownOutcomeError
+from casque.ring import admitter, building
+from casque.ring.admissions import Batch, Share
+from casque.ring.admitter import Admitter
+from casque.ring.broker import RingBroker
+from casque.ring.members import Members
+from casque.ring.shards import OwnShard, Shard
+from casque.ring.walker import Asked, Walker
+from casque.service import QueueService, ShardService
+from casque.transport.grpc import packets, session
+from casque.transport.grpc.line import Line
+from casque.transport.grpc.packets import AckCall, Answer, Done, EnqueueCall
+from casque.transport.grpc.session import Session
+from casque.types import Admission, Gates, JobRecord
+
+
+def request_ids_lost_on_the_wire(patch: pytest.MonkeyPatch) -> None:
+    async def enqueue(service: QueueService, c: EnqueueCall) -> Answer:
+        return packets.added(c.number, c.specs, await service.enqueue(c.specs))
+
+    patch.setitem(session._VERBS, EnqueueCall, enqueue)
+
+
+def tokens_lost_on_the_wire(patch: pytest.MonkeyPatch) -> None:
+    async def ack(service: QueueService, c: AckCall) -> Answer:
+        await service.ack(c.job_id, result=c.result, request_id=c.request_id)
+        return Done(c.number)
+
+    patch.setitem(session._VERBS, AckCall, ack)
+
+
+def answered_before_it_was_asked_of_the_queue(patch: pytest.MonkeyPatch) -> None:
+    """An ack is passed on, and nobody waits for what comes of it."""
+    passed_on: set[asyncio.Future[None]] = set()
+
+    async def ack(service: QueueService, c: AckCall) -> Answer:
+        passed_on.add(
+            asyncio.ensure_future(service.ack(c.job_id, token=c.token, result=c.result, request_id=c.request_id))
+        )
+        return Done(c.number)
+
+    patch.setitem(session._VERBS, AckCall, ack)
+
+
+def cancelled_calls_answered_as_done(patch: pytest.MonkeyPatch) -> None:
+    """Whatever cancels a call, its session takes it for its caller, who has left."""
+    serve = Session._serve
+
+    async def trusting(self: Session, service: QueueService, call: Any) -> None:
+        verb = self._verb(call)
+
+        async def ended(service: Any, call: Any) -> Answer:
+            try:
+                return await verb(service, call)
+            except asyncio.CancelledError:
+                if self._over:
+                    raise
+                return Done(call.number)
+
+        patched = Session._verb
+        try:
+            self._verb = lambda _call: ended  # type: ignore[method-assign,assignment]
+            await serve(self, service, call)
+        finally:
+            self._verb = patched.__get__(self)  # type: ignore[method-assign]
+
+    patch.setattr(Session, "_serve", trusting)
+
+
+def calls_lost_with_their_connection_called_failed(patch: pytest.MonkeyPatch) -> None:
+    def perhaps_done(self: Line, ending: CasqueError | None) -> CasqueError:
+        return BrokerUnreachableError(self._address, str(ending))
+
+    patch.setattr(Line, "_perhaps_done", perhaps_done)
+
+
+# --- Brokers of a ring ---
+
+
+def calls_served_by_whatever_shard_is_led(patch: pytest.MonkeyPatch) -> None:
+    shard = RingBroker.shard
+
+    def any_shard(self: RingBroker, token: int) -> ShardService:
+        led = self.led()
+        return shard(self, led[0] if led and token not in led else token)
+
+    patch.setattr(RingBroker, "shard", any_shard)
+
+
+def dead_brokers_keep_their_shards(patch: pytest.MonkeyPatch) -> None:
+    """Whoever was seen once lives for ever."""
+    patch.setattr(Members, "alive", lambda self: {name: seen.member for name, seen in self._seen.items()})
+    patch.setattr(Members, "is_gone", lambda self, member_id: False)
+    patch.setattr(RingBroker, "_step_in", lambda self, led_by_others: None)
+
+
+def shards_in_another_place_left_to_nobody(patch: pytest.MonkeyPatch) -> None:
+    """A broker leads what it knew of when it started."""
+    share = RingBroker._share
+
+    def as_ever(self: RingBroker) -> None:
+        self._shards = self.__dict__.setdefault("known_at_first", self._shards)
+        share(self)
+
+    patch.setattr(RingBroker, "_share", as_ever)
+
+
+def leaders_remembered_for_ever(patch: pytest.MonkeyPatch) -> None:
+    """A broker asks itself for a shard that it led once."""
+
+    async def find(self: Any) -> str:
+        if self._token in self._broker.led():
+            self.once = True
+        if getattr(self, "once", False):
+            return str(self._address)
+        return await found(self)
+
+    found = joint._Finder.find
+    patch.setattr(joint._Finder, "find", find)
+
+
+def claims_given_back_behind_their_caller(patch: pytest.MonkeyPatch) -> None:
+    """The leader died over a claim: whoever repeats the request may have been given it meanwhile."""
+
+    async def at_once(self: Walker, shard: Shard, asked: Asked, limit: int) -> list[JobRecord]:
+        try:
+            return await shard.at_once(lambda one: self._at(shard, asked, limit, of=one))
+        except UnknownOutcomeError:
+            if asked.request_id is not None and shard.away:
+                self._do_behind(recover(self, shard, asked, asked.request_id))
+            raise
+
+    async def recover(self: Walker, shard: Shard, asked: Asked, request_id: str) -> None:
+        try:
+            if await shard.answered(request_id):
+                await self._shards.give_back(await self._at(shard, asked, asked.limit))
+        except CasqueError:
+            pass
+
+    patch.setattr(Walker, "_at_once", at_once)
+
+
+def shards_of_a_larger_ring_led_by_nobody(patch: pytest.MonkeyPatch) -> None:
+    found = building._found
+
+    async def hasty(shard: Shard) -> int:
+        assert isinstance(shard, OwnShard)
+        return await found(shard)
+
+    patch.setattr(building, "_found", hasty)
+
+
+def gates_not_copied_to_shards_that_are_added(patch: pytest.MonkeyPatch) -> None:
+    rules = building._rules
+    patch.setattr(building, "_rules", lambda state: (Gates(), rules(state)[1]))
+
+
+# --- Admissions on rings ---
+
+
+def batches_done_before_all_shards_have_theirs(patch: pytest.MonkeyPatch) -> None:
+    async def together(calls: Any) -> list[Any]:
+        answers = await asyncio.gather(*calls, return_exceptions=True)
+        return [Admission(0, 0) if isinstance(one, BaseException) else one for one in answers]
+
+    patch.setattr(admitter, "together", together)
+
+
+def shares_named_anew_by_everybody(patch: pytest.MonkeyPatch) -> None:
+    """So that a shard takes them twice."""
+    named: dict[str, int] = {}
+
+    def name(self: Batch, share: Share) -> str:
+        named[self.source] = named.get(self.source, 0) + 1
+        return f"{self.source}#{share.number + named[self.source]}"
+
+    patch.setattr(Batch, "name", name)
+
+
+def parts_deleted_while_their_batch_is_under_way(patch: pytest.MonkeyPatch) -> None:
+    complete = Admitter._complete
+
+    async def hasty(self: Admitter, found: Any, skip_known: bool, **columns: Any) -> Any:
+        await self._books._blobs.drop([part.key for part in found.batch.parts])
+        return await complete(self, found, skip_known, **columns)
+
+    patch.setattr(Admitter, "_complete", hasty)

@@ -1,0 +1,147 @@
+"""Mistakes with leases of zones and with large payloads, each made for the length of a test."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+import pytest
+
+from casque.codec.log import View
+from casque.engine.blobs import Blobs
+from casque.engine.embedded import EmbeddedService
+from casque.engine.zone_watch import ZoneWatch
+from casque.errors import UnknownOutcomeError
+from casque.journal import archive, document
+from casque.journal.log import archiver
+from casque.state import Enqueue, ReleaseZone, State
+from casque.state.commands import LeaseZone
+from casque.state.events import ZoneLeased
+from casque.state.fair import FairIndex
+from casque.state.ring import Places
+from casque.storage.port import Store
+from casque.types import Finished, JobRecord, JobSpec, ZoneLease
+
+
+def leased_zones_served_to_everybody(patch: pytest.MonkeyPatch) -> None:
+    waits = FairIndex._waits
+
+    def generous(self: FairIndex, zone: str, now_ms: int, *, holds: bool = False) -> bool:
+        return waits(self, zone, now_ms, holds=True)
+
+    patch.setattr(FairIndex, "_waits", generous)
+
+
+def zone_leases_kept_for_ever(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(ZoneWatch, "due", lambda self, now_ms, state: [])
+
+
+def zone_leases_cut_short(patch: pytest.MonkeyPatch) -> None:
+    note = ZoneWatch.note
+
+    def hasty(self: ZoneWatch, zones: Iterable[str], state: State, now_ms: int) -> None:
+        note(self, zones, state, now_ms - 700)
+
+    patch.setattr(ZoneWatch, "note", hasty)
+
+
+def zones_leased_twice(patch: pytest.MonkeyPatch) -> None:
+    """Whoever asks is given the zone, also if somebody has it."""
+
+    def lease_zone(self: State, c: LeaseZone, now_ms: int) -> ZoneLease | None:
+        if c.zone not in self.zone_jobs:
+            return None
+        self._happen(ZoneLeased(c.zone, self.counters.tokens + 1, c.lease_ms, c.worker), now_ms)
+        return self.zone_leases[c.zone]
+
+    patch.setattr(State, "_lease_zone", lease_zone)
+
+
+def tokens_of_zones_not_compared(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(State, "_has_zone", lambda self, zone, token: zone in self.zone_leases)
+
+
+def releases_answered_and_not_carried_out(patch: pytest.MonkeyPatch) -> None:
+    def release(self: State, c: ReleaseZone, now_ms: int) -> None:
+        """It runs out some day."""
+
+    patch.setattr(State, "_release_zone", release)
+
+
+def snapshots_forget_leases_of_zones(patch: pytest.MonkeyPatch) -> None:
+    of = View.of
+
+    def forgetful(state: State, tip: Any) -> View:
+        return msgspec.structs.replace(of(state, tip), zone_leases=[])
+
+    patch.setattr(View, "of", staticmethod(forgetful))
+
+
+def zones_that_are_leased_and_empty_count_as_gone(patch: pytest.MonkeyPatch) -> None:
+    def holds(self: Places, name: str, *, is_zone: bool) -> bool:
+        return name in (self.zones if is_zone else self.keys)
+
+    patch.setattr(Places, "holds", holds)
+
+
+# --- Large payloads ---
+
+
+def payloads_dropped_when_the_outcome_is_unknown(patch: pytest.MonkeyPatch) -> None:
+    enqueue_large = EmbeddedService._enqueue_large
+
+    async def hasty(
+        self: EmbeddedService, blobs: Blobs, specs: Sequence[JobSpec], request_id: str | None, generation: int
+    ) -> Sequence[JobRecord]:
+        execute = self._executor.execute
+        named: list[JobSpec] = []
+
+        async def noted(command: Any) -> Any:
+            if isinstance(command, Enqueue):
+                named.extend(command.specs)
+            return await execute(command)
+
+        self._executor.execute = noted  # type: ignore[method-assign]
+        try:
+            return await enqueue_large(self, blobs, specs, request_id, generation)
+        except UnknownOutcomeError:
+            await blobs.drop(spec.blob for spec in named)
+            raise
+        finally:
+            self._executor.execute = execute  # type: ignore[method-assign]
+
+    patch.setattr(EmbeddedService, "_enqueue_large", hasty)
+
+
+def payloads_of_dead_jobs_dropped(patch: pytest.MonkeyPatch) -> None:
+    """They are archived like others, and may be given fresh attempts."""
+    write = archive.write_range
+
+    async def thorough(store: Store, patience: Any, range_: Any, finished: Sequence[Finished]) -> None:
+        await write(store, patience, range_, finished)
+        for one in archive._between(finished, range_):
+            if one.job.spec.blob is not None:
+                await store.delete(one.job.spec.blob)
+
+    for module in (document, archiver, archive):
+        patch.setattr(module, "write_range", thorough, raising=False)
+
+
+def payloads_written_after_their_jobs(patch: pytest.MonkeyPatch) -> None:
+    put = Blobs.put
+
+    async def later(self: Blobs, specs: Sequence[JobSpec]) -> tuple[JobSpec, ...]:
+        create = self._create
+        written: list[tuple[str, bytes]] = []
+
+        async def note(key: str, body: bytes) -> None:
+            written.append((key, body))
+
+        self._create = note  # type: ignore[method-assign]
+        try:
+            return await put(self, specs)
+        finally:
+            self._create = create  # type: ignore[method-assign]
+
+    patch.setattr(Blobs, "put", later)
