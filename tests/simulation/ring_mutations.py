@@ -2,30 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterable
 
-import msgspec
 import pytest
 
 from casque.codec.ring import RingHead
-from casque.errors import CasqueError, ZoneMovedError
-from casque.ring import admitter, building, forgetting, service
-from casque.ring.admissions import Found
-from casque.ring.admitter import Admitter
+from casque.errors import ZoneMovedError
+from casque.ring import building, service
 from casque.ring.building import Builder
 from casque.ring.enqueuer import Enqueuer
-from casque.ring.forgetting import Forgetting
-from casque.ring.leaser import Leaser
-from casque.ring.local import LocalShard
 from casque.ring.service import RingService
 from casque.ring.shards import Shard
 from casque.ring.walker import Asked, Walker
-from casque.service import Known, QueueService
+from casque.service import QueueService
 from casque.state import Enqueue, State
 from casque.state.fair import FairIndex, FifoLine
 from casque.state.ring import Places, RingView, home, is_home
-from casque.testing.world.layout import RING
 from casque.types import PLAIN_RULES, JobRecord, JobSpec, JobState
 
 
@@ -120,12 +112,6 @@ def old_sizes_forgotten_without_telling_the_shards(patch: pytest.MonkeyPatch) ->
         return state.places.misplaced(RingView(head.generation, head.size, shard.token), len(state.jobs)) > 0
 
     patch.setattr(Builder, "_misplaced", misplaced)
-
-
-def old_sizes_forgotten_while_requests_may_be_repeated(patch: pytest.MonkeyPatch) -> None:
-    hurried = RING.hurried
-    assert isinstance(hurried, dict)
-    patch.setitem(hurried, "casque.ring.forgetting.SETTLED_MS", 0)
 
 
 # --- Zones of any queue ---
@@ -232,18 +218,6 @@ def running_jobs_of_a_fifo_zone_not_counted_by_its_limit(patch: pytest.MonkeyPat
 # --- What trials broke, and is mended ---
 
 
-def leases_of_zones_not_counted_by_those_who_admit(patch: pytest.MonkeyPatch) -> None:
-    """A shard says of a leased zone without jobs that it is not there."""
-    known = LocalShard.known
-
-    async def forgetful(self: LocalShard, job_ids: Sequence[str] = (), **about: Any) -> Known:
-        told = await known(self, job_ids, **about)
-        jobs = set(await self._executor.look(lambda state, _now_ms: (*state.zone_jobs, *state.places.keys)))
-        return msgspec.structs.replace(told, places=frozenset([one for one in told.places if one[1] in jobs]))
-
-    patch.setattr(LocalShard, "known", forgetful)
-
-
 def leases_of_zones_not_counted_by_those_who_add(patch: pytest.MonkeyPatch) -> None:
     """A shard without jobs of a leased zone takes none, and another one makes the zone."""
 
@@ -251,36 +225,3 @@ def leases_of_zones_not_counted_by_those_who_add(patch: pytest.MonkeyPatch) -> N
         return name in self.zones if is_zone else name in self.keys
 
     patch.setattr(Places, "holds", holds)
-
-
-def refusals_of_admissions_not_written_down(patch: pytest.MonkeyPatch) -> None:
-    """Whoever finds a reason to refuse a batch says so, whoever else is at it."""
-
-    async def refuse(self: Admitter, source: str, batch: int, found: Found | None, error: CasqueError) -> bool:
-        return True
-
-    patch.setattr(Admitter, "_refuse", refuse)
-
-
-def failures_of_begun_batches_believed(patch: pytest.MonkeyPatch) -> None:
-    """A batch that some shards have is said to have failed with what the others said."""
-    patch.setattr(admitter, "_failed", lambda _batch, error, _admitted=None: error)
-
-
-def repeated_leases_of_zones_looked_for_in_all_homes(patch: pytest.MonkeyPatch) -> None:
-    """A home that has answered the request before has no lease for it any more, and the next one is asked."""
-
-    async def homes(self: Leaser, zone: str, request_id: str | None) -> list[Shard]:
-        return await self._shards.several(self._shards.recent().homes(zone))
-
-    patch.setattr(Leaser, "_homes", homes)
-
-
-def old_sizes_forgotten_by_wall_clocks(patch: pytest.MonkeyPatch) -> None:
-    """The time that one machine wrote is compared with the clock of another."""
-
-    def is_time(self: Forgetting, head: RingHead) -> bool:
-        cleared = head.cleared_at
-        return isinstance(cleared, int) and self._clock.wall_ms() - cleared >= forgetting.SETTLED_MS
-
-    patch.setattr(Forgetting, "is_time", is_time)

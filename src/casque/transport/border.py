@@ -353,7 +353,7 @@ class Border:
             book.current(self.principal)
         except NotAuthenticatedError:
             for job in claimed:
-                with suppress(CasqueError):  # one that cannot go back does not keep the others
+                with suppress(CasqueError):  # then its lease runs out
                     await self.service.give_back(job.spec.id, token=job.token)
             raise
 

@@ -177,7 +177,7 @@ class Crew:
         rng, world = self._rng, self._world
         while await self._pause(0.8):
             zone = rng.choice(TENANTS)
-            if world.known.jobs and rng.random() < 0.3:
+            if world.known.jobs and not world.layout.led and rng.random() < 0.3:  # looks are no requests to a leader
                 with suppress(CasqueError):
                     await peep(self._life, zone, rng.choice(world.known.jobs[-REMEMBERED:]))
                 continue
