@@ -1,0 +1,249 @@
+"""Mistakes that the simulator has to find: each is made on purpose and must break the invariant that it endangers.
+
+Among them are all the rules that the log protocol marks as vital, and what earlier seeds found and is mended now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from typing import NamedTuple
+
+import pytest
+
+from casque.testing.world import BRUTAL, CALM, ROUGH, Invariant, Profile
+from casque.testing.world.layout import DOCUMENT, LED, LED_DOCUMENT, LED_RING, LOG, RING, SERVED, Layout
+from casque.testing.world.profile import DISK, Fault
+from tests.simulation import (
+    broker_mutations,
+    log_mutations,
+    mutations,
+    ring_mutations,
+    served_mutations,
+    tenant_mutations,
+    zone_mutations,
+)
+
+Mutation = Callable[[pytest.MonkeyPatch], None]
+_Row = tuple[Mutation, Layout, Profile, Invariant | None]
+
+STORMY = replace(ROUGH, name="stormy", every_s={**ROUGH.every_s, Fault.OUTAGE: 4.0})
+"""Outages long enough for callers to be told of them."""
+SLEEPY = replace(ROUGH, name="sleepy", every_s={Fault.PAUSE: 4.0, Fault.CRASH: 25.0})
+PAIR = replace(CALM, name="pair", nodes=2, every_s={Fault.PAUSE: 5.0})
+"""Two who take turns at having the queue for themselves, and oversleep."""
+NAPS = replace(PAIR, name="naps", lease_s=12.0, latency_s=(0.002, 0.02), every_s={Fault.PAUSE: 8.0})
+"""Two whose pauses are long enough for what they would write over to be collected meanwhile."""
+TRIO = replace(PAIR, name="trio", nodes=3)
+WATCHES = replace(TRIO, name="watches", skew_s=300.0, every_s={Fault.CLOCK_JUMP: 3.0})
+"""Nothing goes wrong but the clocks."""
+JUMPY = replace(ROUGH, name="jumpy", skew_s=1200.0, every_s={Fault.CLOCK_JUMP: 3.0, Fault.CRASH: 8.0})
+TAKEOVER = replace(TRIO, name="takeover", skew_s=1200.0, every_s={Fault.FAILOVER_STEP: 9.0})
+"""Whoever takes over has a clock that is a quarter of an hour ahead."""
+DEAF = replace(
+    ROUGH,
+    name="deaf",
+    writes={Fault.HIDDEN: 0.25},
+    reads={Fault.READ_FAILED: 0.5},
+    settings=replace(ROUGH.settings, storage_patience=timedelta(seconds=0.3)),
+)
+IMPATIENT = replace(
+    CALM,
+    name="impatient",
+    writes={Fault.THROTTLED: 0.5},
+    settings=replace(CALM.settings, storage_patience=timedelta(seconds=0.1)),
+)
+LIDS = replace(CALM, name="lids", every_s={Fault.SLEEP: 6.0, Fault.CLOSE: 6.0})
+"""Lids are shut over answers that are on their way, and processes come and go meanwhile."""
+LOST_LIDS = replace(LIDS, name="lost-lids", writes={Fault.AFTER: 0.1})
+DROWSY = replace(CALM, name="drowsy", writes={Fault.AFTER: 0.03}, every_s={Fault.PAUSE: 3.0})
+"""Whoever oversleeps comes with an old ring."""
+
+CLOSING = replace(CALM, name="closing", every_s={Fault.CLOSE: 1.5})
+"""Nothing goes wrong: processes stop cleanly, and start again."""
+VISITORS = replace(
+    CALM,
+    name="visitors",
+    nodes=4,
+    skew_s=600.0,
+    drift=0.05,
+    every_s={Fault.CLOSE: 2.0, Fault.CRASH: 6.0, Fault.CLOCK_JUMP: 3.0},
+)
+"""Nobody stays for the length of a lease, some die, and clocks are set all the time."""
+
+_RULES: list[_Row] = [
+    (mutations.ack_without_token_check, DOCUMENT, STORMY, Invariant.TOKENS),
+    (mutations.ack_without_token_check, LOG, STORMY, Invariant.TOKENS),
+    (mutations.settle_without_token_check, DOCUMENT, STORMY, Invariant.TOKENS),
+    (mutations.settle_without_token_check, LOG, STORMY, Invariant.TOKENS),
+    (mutations.settled_outcomes_not_remembered, LOG, CALM, Invariant.ONE_EFFECT),
+    (mutations.settled_outcomes_not_remembered, LED, TRIO, Invariant.ONE_EFFECT),
+    (mutations.one_refused_outcome_refuses_the_rest, LOG, STORMY, Invariant.ABSENT),
+    (mutations.ticks_not_undone_with_their_batch, LOG, STORMY, Invariant.TICKED),
+    (mutations.late_ticks_skipped, LOG, SLEEPY, Invariant.TICKED),
+    (mutations.late_ticks_skipped, LED, SLEEPY, Invariant.TICKED),
+    (mutations.schedules_set_by_whatever_the_clock_says, DOCUMENT, ROUGH, Invariant.CONSERVED),
+    (mutations.ticks_moved_without_a_look_at_the_schedule, LOG, CALM, Invariant.CONSERVED),
+    (mutations.tries_lost_by_the_next_claim, DOCUMENT, STORMY, Invariant.TRIES),
+    (mutations.tries_lost_by_the_next_claim, LOG, STORMY, Invariant.TRIES),
+    (mutations.claims_that_are_given_back_counted_as_tries, LOG, CALM, Invariant.TRIES),
+    (mutations.gates_not_heeded_by_whoever_claims, LOG, CALM, Invariant.GATES),
+    (mutations.gates_not_heeded_by_whoever_adds, LED, CALM, Invariant.GATES),
+    (mutations.crashes_counted_as_attempts, DOCUMENT, CALM, Invariant.COUNTED),
+    (mutations.first_write_overwrites, DOCUMENT, STORMY, Invariant.ONE_HISTORY),
+    (mutations.first_write_overwrites, LOG, STORMY, Invariant.ONE_HISTORY),
+    (mutations.request_ids_not_remembered, DOCUMENT, STORMY, Invariant.ONE_EFFECT),
+    (mutations.request_ids_not_remembered, LOG, STORMY, Invariant.ONE_EFFECT),
+    (mutations.batches_not_remembered, DOCUMENT, STORMY, Invariant.ADMITTED),
+    (mutations.only_the_last_batch_counts_as_repeated, LOG, STORMY, Invariant.ADMITTED),
+    (mutations.written_times_believed_at_once, DOCUMENT, VISITORS, Invariant.LEASE),
+    (mutations.written_times_believed_at_once, LOG, VISITORS, Invariant.LEASE),
+    (mutations.visits_that_overlap_counted_twice, LOG, VISITORS, Invariant.LEASE),
+    (mutations.leases_judged_by_wall_clocks, DOCUMENT, STORMY, Invariant.LEASE),
+    (mutations.leases_judged_by_wall_clocks, LOG, STORMY, Invariant.LEASE),
+    (mutations.unknown_taken_for_failed, DOCUMENT, STORMY, Invariant.ABSENT),
+    (mutations.own_writes_not_recognised, DOCUMENT, STORMY, Invariant.ABSENT),
+    (mutations.failed_batches_not_rolled_back, DOCUMENT, STORMY, Invariant.SAME_STATE),
+    (mutations.claims_not_given_back, DOCUMENT, STORMY, Invariant.GIVEN_BACK),
+    (mutations.answered_before_it_landed, DOCUMENT, STORMY, Invariant.DURABLE),
+    (mutations.answered_before_it_landed, LOG, STORMY, Invariant.DURABLE),
+    (mutations.writes_believed_before_they_are_synced, DOCUMENT, DISK, Invariant.CURRENT),
+    (mutations.writes_believed_before_they_are_synced, LOG, DISK, Invariant.CURRENT),
+    (mutations.writes_believed_before_they_are_synced, LED, DISK, Invariant.CURRENT),
+    (mutations.leases_never_run_out, DOCUMENT, STORMY, Invariant.LIVE),
+    (mutations.priorities_ignored, DOCUMENT, STORMY, Invariant.ORDER),
+    (mutations.heartbeats_not_written, DOCUMENT, STORMY, Invariant.SAME_STATE),
+    (ring_mutations.fifo_zones_that_go_on_after_a_failure, LOG, CALM, Invariant.FIFO),
+    (ring_mutations.fifo_zones_that_go_on_after_a_failure, LED, TRIO, Invariant.FIFO),
+    (ring_mutations.fifo_zones_that_several_work_on, DOCUMENT, CALM, Invariant.FIFO),
+    (ring_mutations.running_jobs_of_a_zone_not_counted, LOG, STORMY, Invariant.ZONES),
+    (ring_mutations.paused_zones_served, LED, CALM, Invariant.ZONES),
+    (tenant_mutations.tenants_share_their_ids, LOG, CALM, Invariant.TENANTS),
+    (tenant_mutations.tenants_share_their_keys, LED, CALM, Invariant.TENANTS),
+    (tenant_mutations.tenants_find_what_they_can_name, DOCUMENT, CALM, Invariant.TENANTS),
+    (tenant_mutations.tenants_watch_whatever_is_added, LOG, CALM, Invariant.TENANTS),
+    (mutations.forgotten_batches_taken_for_lost, LOG, LIDS, None),
+    (mutations.forgotten_batches_taken_for_lost, DOCUMENT, LOST_LIDS, Invariant.ABSENT),
+    (mutations.forgotten_writers_not_accounted_for, LOG, LIDS, None),
+    (log_mutations.snapshots_forget_that_writers_were_forgotten, LOG, LIDS, Invariant.REPLAY),
+    (mutations.requests_forgotten_by_whoever_comes_new, LOG, STORMY, Invariant.ONE_EFFECT),
+    (mutations.repeated_requests_not_compared, LOG, CALM, Invariant.DURABLE),
+    (mutations.repeated_requests_not_compared, LED, TRIO, Invariant.DURABLE),
+    (mutations.repeated_requests_not_compared, DOCUMENT, CALM, Invariant.DURABLE),
+    (log_mutations.replicas_forget_requests_each_by_itself, LOG, CALM, Invariant.REPLAY),
+    (ring_mutations.running_jobs_of_a_fifo_zone_not_counted_by_its_limit, LOG, CALM, Invariant.CLAIMABLE),
+    (ring_mutations.running_jobs_of_a_fifo_zone_not_counted_by_its_limit, LED, TRIO, Invariant.CLAIMABLE),
+    (log_mutations.wins_not_confirmed, LOG, PAIR, Invariant.SAME_STATE),
+    (log_mutations.second_body_for_a_tried_slot, LOG, SLEEPY, Invariant.ABSENT),
+    (log_mutations.deleted_before_the_floor_is_raised, LOG, SLEEPY, Invariant.KEPT),
+    (log_mutations.fences_collected, LOG, SLEEPY, Invariant.KEPT),
+    (log_mutations.floor_at_the_newest_snapshot, LOG, SLEEPY, Invariant.KEPT),
+    (log_mutations.head_read_before_the_tail, LOG, SLEEPY, Invariant.EPOCHS),
+    (log_mutations.log_probed_before_the_head_is_claimed, LOG, SLEEPY, Invariant.EPOCHS),
+    (log_mutations.no_fence_after_a_change_of_epoch, LOG, NAPS, Invariant.SAME_STATE),
+    (log_mutations.snapshots_forget_request_ids, LOG, SLEEPY, Invariant.REPLAY),
+    (log_mutations.snapshots_forget_gates, LOG, SLEEPY, Invariant.REPLAY),
+    (log_mutations.snapshots_forget_admissions, LOG, SLEEPY, Invariant.REPLAY),
+    (log_mutations.fence_taken_for_an_ordinary_commit, LOG, PAIR, Invariant.EPOCHS),
+    (log_mutations.fence_before_the_head_is_flipped, LOG, PAIR, Invariant.EPOCHS),
+    (log_mutations.head_collected, LOG, SLEEPY, Invariant.KEPT),
+    (log_mutations.snapshots_published_into_another_epoch, LOG, PAIR, Invariant.EPOCHS),
+    (log_mutations.follower_that_never_looks_at_the_floor, LOG, PAIR, Invariant.CURRENT),
+    (log_mutations.archived_before_it_is_committed, LOG, STORMY, Invariant.ARCHIVED),
+    (log_mutations.archived_without_claiming_the_range, LOG, STORMY, Invariant.ARCHIVED),
+    (log_mutations.another_range_than_the_one_that_was_begun, LOG, STORMY, Invariant.ARCHIVED),
+    (log_mutations.called_archived_before_it_is_written, LOG, STORMY, Invariant.ARCHIVED),
+    (log_mutations.floor_past_what_is_archived, LOG, STORMY, Invariant.ARCHIVED),
+    (log_mutations.snapshots_forget_what_is_yet_to_be_archived, LOG, STORMY, Invariant.ARCHIVED),
+    (log_mutations.archived_before_it_is_committed, LED, SLEEPY, Invariant.ARCHIVED),
+    (log_mutations.archived_without_claiming_the_range, LED, SLEEPY, Invariant.ARCHIVED),
+    (log_mutations.another_range_than_the_one_that_was_begun, LED, SLEEPY, Invariant.ARCHIVED),
+    (mutations.document_archived_without_claiming_the_range, DOCUMENT, STORMY, Invariant.ARCHIVED),
+    (mutations.document_removes_first_and_archives_then, DOCUMENT, STORMY, Invariant.ARCHIVED),
+    (mutations.document_archives_what_is_not_committed, DOCUMENT, STORMY, Invariant.ARCHIVED),
+    (mutations.request_ids_not_remembered, LED, SLEEPY, Invariant.ONE_EFFECT),
+    (broker_mutations.cut_off_calls_answered_as_done, LED_RING, CLOSING, Invariant.DURABLE),
+    (mutations.leases_judged_by_wall_clocks, LED, SLEEPY, Invariant.LEASE),
+    (log_mutations.log_probed_before_the_head_is_claimed, LED, SLEEPY, Invariant.EPOCHS),
+    (log_mutations.deposed_leader_goes_on, LED, SLEEPY, Invariant.EPOCHS),
+    (log_mutations.leader_without_a_fence, LED, TRIO, Invariant.SAME_STATE),
+    (log_mutations.deleted_before_the_floor_is_raised, LED, SLEEPY, Invariant.KEPT),
+    (log_mutations.fences_collected, LED, SLEEPY, Invariant.KEPT),
+    (broker_mutations.healthy_leader_evicted, LED, TRIO, Invariant.HEALTHY),
+    (broker_mutations.healthy_leader_evicted, LED_DOCUMENT, TRIO, Invariant.HEALTHY),
+    (broker_mutations.takeover_by_wall_clock, LED_DOCUMENT, WATCHES, Invariant.HEALTHY),
+    (broker_mutations.registers_again_on_conflict, LED, TRIO, Invariant.HEALTHY),
+    (broker_mutations.registers_again_on_conflict, LED_DOCUMENT, TRIO, Invariant.HEALTHY),
+    (broker_mutations.deposed_document_leader_goes_on, LED_DOCUMENT, TRIO, Invariant.EPOCHS),
+]
+
+_MENDED: list[_Row] = [
+    (mutations.claims_of_a_repeated_request_given_back, DOCUMENT, STORMY, Invariant.TOKENS),
+    (mutations.answer_lost_to_a_cancellation, DOCUMENT, CALM, Invariant.GIVEN_BACK),
+    (mutations.failed_give_back_forgotten, DOCUMENT, IMPATIENT, Invariant.GIVEN_BACK),
+    (mutations.direct_claims_not_given_back, DOCUMENT, STORMY, Invariant.GIVEN_BACK),
+    (mutations.loss_believed_without_reading, DOCUMENT, DEAF, Invariant.ABSENT),
+    (mutations.requests_forgotten_by_a_fast_clock, DOCUMENT, JUMPY, Invariant.ONE_EFFECT),
+    (mutations.upkeep_that_fails_fails_the_call, LOG, IMPATIENT, Invariant.ABSENT),
+]
+
+_RINGS: list[_Row] = [
+    (ring_mutations.home_compared_without_the_generation, RING, DROWSY, Invariant.ONE_PLACE),
+    (ring_mutations.zones_made_for_callers_with_an_old_ring, RING, DROWSY, Invariant.ONE_PLACE),
+    (ring_mutations.old_homes_not_asked, RING, DROWSY, Invariant.ONE_PLACE),
+    (ring_mutations.zones_whose_last_job_is_running_count_as_gone, RING, DROWSY, Invariant.ONE_PLACE),
+    (ring_mutations.zones_with_dead_jobs_alone_count_as_gone, RING, DROWSY, Invariant.ONE_PLACE),
+    (ring_mutations.request_ids_not_looked_for_in_old_homes, RING, CALM, Invariant.ONE_EFFECT),
+    (ring_mutations.old_sizes_forgotten_while_zones_are_there, RING, CALM, Invariant.REACHED),
+    (ring_mutations.old_sizes_forgotten_without_telling_the_shards, RING, DROWSY, Invariant.REACHED),
+    (ring_mutations.rules_not_copied_to_shards_that_are_added, RING, DROWSY, Invariant.ZONES),
+    (ring_mutations.rules_copied_over_newer_ones, RING, CALM, Invariant.ZONES),
+    (ring_mutations.repeated_dequeues_claim_anew_when_theirs_are_settled, RING, DROWSY, Invariant.ONE_EFFECT),
+    (ring_mutations.set_in_the_first_shard_and_called_failed, RING, STORMY, Invariant.DURABLE),
+    (ring_mutations.leases_of_zones_not_counted_by_those_who_add, RING, CALM, Invariant.ONE_PLACE),
+]
+
+CUT_OFF = replace(CALM, name="cut off", cuts=0.06, every_s={})
+"""Nothing goes wrong but connections."""
+
+_SERVICES: list[_Row] = [
+    (served_mutations.request_ids_lost_on_the_wire, SERVED, CUT_OFF, Invariant.ABSENT),
+    (served_mutations.tokens_lost_on_the_wire, SERVED, CALM, Invariant.TOKENS),
+    (served_mutations.answered_before_it_was_asked_of_the_queue, SERVED, CALM, Invariant.DURABLE),
+    (served_mutations.calls_lost_with_their_connection_called_failed, SERVED, BRUTAL, Invariant.ABSENT),
+    (served_mutations.calls_served_by_whatever_shard_is_led, LED_RING, CALM, Invariant.EXPECTED),
+    (served_mutations.dead_brokers_keep_their_shards, LED_RING, ROUGH, Invariant.LIVE),
+    (served_mutations.shards_in_another_place_left_to_nobody, LED_RING, CALM, Invariant.LIVE),
+    (served_mutations.shards_of_a_larger_ring_led_by_nobody, LED_RING, CALM, Invariant.EXPECTED),
+    (served_mutations.gates_not_copied_to_shards_that_are_added, RING, CALM, Invariant.GATES),
+    (served_mutations.batches_done_before_all_shards_have_theirs, RING, ROUGH, Invariant.ADMITTED),
+    (served_mutations.parts_deleted_while_their_batch_is_under_way, RING, CALM, Invariant.KEPT),
+    (zone_mutations.leased_zones_served_to_everybody, LOG, CALM, Invariant.CLAIMABLE),
+    (zone_mutations.zone_leases_kept_for_ever, LOG, CALM, Invariant.LIVE),
+    (zone_mutations.zone_leases_cut_short, LOG, CALM, Invariant.LEASE),
+    (zone_mutations.zones_leased_twice, DOCUMENT, CALM, Invariant.LEASE),
+    (zone_mutations.tokens_of_zones_not_compared, LOG, CALM, Invariant.LEASE),
+    (zone_mutations.releases_answered_and_not_carried_out, LOG, CALM, Invariant.DURABLE),
+    (zone_mutations.snapshots_forget_leases_of_zones, LOG, CALM, Invariant.REPLAY),
+    (zone_mutations.payloads_of_dead_jobs_dropped, LOG, ROUGH, Invariant.PAYLOADS),
+    (zone_mutations.payloads_written_after_their_jobs, LOG, CALM, Invariant.PAYLOADS),
+]
+"""Sessions, connections, brokers of rings, leases of zones and large payloads."""
+
+
+class Mistake(NamedTuple):
+    """One of them, and where it is looked for."""
+
+    mutation: Mutation
+    layout: Layout
+    weather: Profile
+    invariant: Invariant | None
+    """None: what it does shows in several ways, and any of them will do."""
+
+    @property
+    def name(self) -> str:
+        return f"{self.mutation.__name__} {self.layout.name} {self.weather.name}"
+
+
+MISTAKES = [Mistake(*row) for row in (*_RULES, *_MENDED, *_RINGS, *_SERVICES)]
