@@ -12,7 +12,6 @@ from casque.ring import admitter, building
 from casque.ring.admitter import Admitter
 from casque.ring.broker import RingBroker
 from casque.ring.members import Members
-from casque.ring.shards import OwnShard, Shard
 from casque.service import QueueService, ShardService
 from casque.transport.grpc import packets, session
 from casque.transport.grpc.line import Line
@@ -84,16 +83,6 @@ def shards_in_another_place_left_to_nobody(patch: pytest.MonkeyPatch) -> None:
         share(self)
 
     patch.setattr(RingBroker, "_share", as_ever)
-
-
-def shards_of_a_larger_ring_led_by_nobody(patch: pytest.MonkeyPatch) -> None:
-    found = building._found
-
-    async def hasty(shard: Shard) -> int:
-        assert isinstance(shard, OwnShard)
-        return await found(shard)
-
-    patch.setattr(building, "_found", hasty)
 
 
 def gates_not_copied_to_shards_that_are_added(patch: pytest.MonkeyPatch) -> None:

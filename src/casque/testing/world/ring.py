@@ -163,7 +163,8 @@ class RingSteps:
     def _batch_changed(self, key: str, body: bytes) -> None:
         h, batch, before = self._history, msgspec.json.decode(body, type=Batch), self._batches.get(key)
         self._batches[key] = batch
-        if batch.refused >= 0 and batch.refused != (-1 if before is None else before.refused):
+        # The book stays as it was, and names what was refused: also if that was refused before.
+        if batch.refused >= 0 and batch.done and (before is None or (before.batch, before.done) == (batch.batch, True)):
             self._batch_refused(batch, before)
             return
         request = h.requests[batch.batch]
