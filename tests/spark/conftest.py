@@ -12,6 +12,7 @@ pytest.importorskip("pyspark", reason='needs pip install "casque[spark]"')
 
 from pyspark.sql import SparkSession
 
+from casque.codec.head import FORMAT
 from casque.codec.ring import RingHead, encode_ring
 from casque.spark import pipeline
 from casque.spark.report import Report, build
@@ -90,7 +91,8 @@ def ring_warehouse(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
     at = tmp_path_factory.mktemp("known-ring")
     ring, warehouse = f"file://{at}/ring", f"file://{at}/warehouse"
     shards = [asyncio.run(write_known_history(f"{ring}/shards/{n:04d}", seed=5 + n)) for n in range(2)]
-    (at / "ring" / "queue.json").write_bytes(encode_ring(RingHead(queue_id="of two", sizes=(2,), shards=2)))
+    head = RingHead(format=FORMAT, queue_id="of two", sizes=(2,), shards=2)
+    (at / "ring" / "queue.json").write_bytes(encode_ring(head))
     pipeline.run(spark, ring, warehouse)
     return Made(of_ring(shards), ring, warehouse)
 

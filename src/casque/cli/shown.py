@@ -16,7 +16,7 @@ from casque.cli.terminal import Terminal
 from casque.client.job import Job
 from casque.clock import SystemClock
 from casque.engine.embedded import state_at
-from casque.printable import printable
+from casque.printable import printable, printable_lines
 from casque.types import Ending, JobState, from_ms
 
 TEXT_MAX = 60
@@ -145,11 +145,18 @@ def print_table(columns: Sequence[tuple[str, Callable[[Any], str | Text]]], rows
         wraps = name in WRAPPED
         table.add_column(name, no_wrap=not wraps, overflow="fold", min_width=WRAPPED_MIN if wraps else None)
     for row in filled:
-        # As Text: what looks like markup in a payload or an error is shown as it is.
-        table.add_row(*(cell if isinstance(cell := row[at], Text) else Text(printable(cell)) for at in wanted))
+        table.add_row(*(_cell(columns[at][0], row[at], is_first=at == wanted[0]) for at in wanted))
     needed = console.measure(table, options=console.options.update(max_width=WIDE))
     console.width = max(console.width, needed.minimum if console.is_terminal else needed.maximum)
     console.print(table)
+
+
+def _cell(name: str, value: str | Text, *, is_first: bool) -> Text:
+    """As Text: what looks like markup in a payload or an error is shown as it is. A traceback keeps its lines, which
+    cannot pretend to be rows: they stand below other columns."""
+    if isinstance(value, Text):
+        return value
+    return Text(printable_lines(value) if name in WRAPPED and not is_first else printable(value))
 
 
 @contextmanager

@@ -317,6 +317,8 @@ def encode_head(head: LogHead) -> bytes:
     fields = msgspec.structs.asdict(head)
     if head.archiving is None:
         del fields["archiving"]
+    if head.owner is not None and head.owner.place is None:
+        fields["owner"] = {name: value for name, value in msgspec.structs.asdict(head.owner).items() if name != "place"}
     return msgspec.json.format(_encode(fields), indent=2) + b"\n"
 
 
