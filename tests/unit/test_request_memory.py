@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from msgspec.structs import replace
@@ -31,7 +31,9 @@ from casque.state import (
     Settle,
     SetZone,
     State,
+    fingerprints,
 )
+from casque.state.commands import Repeatable
 from casque.storage.memory import MemoryStore
 from casque.storage.port import Stored
 from casque.testing.clock import ManualClock
@@ -206,3 +208,7 @@ def test_an_id_that_an_older_release_remembered_is_answered_as_before() -> None:
     state.requests["r"] = replace(state.requests["r"], verb="enqueue")
     [same] = state.execute(Enqueue((replace(SPEC, id="k", payload=b"other"),), "r"), now_ms=2)
     assert same == job
+
+
+def test_every_request_that_can_be_repeated_has_a_fingerprint() -> None:
+    assert set(get_args(Repeatable)) == set(fingerprints._ASKED)

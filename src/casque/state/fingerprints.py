@@ -20,6 +20,7 @@ from casque.state.commands import (
     LeaseZone,
     Nack,
     Purge,
+    RequeueStale,
     Retry,
     SetGate,
     Settle,
@@ -40,7 +41,7 @@ def _enqueue(c: Enqueue) -> object:
 
 def _settle(c: Settle) -> object:
     # Without tokens: a border gives those that are not its caller's another one, while they are there to be looked at.
-    return [(o.job_id, o.error is None, o.crashed, o.snoozed, o.cancelled) for o in c.outcomes]
+    return [(o.job_id, o.error is None, o.crashed, o.snoozed, o.cancelled, o.declined) for o in c.outcomes]
 
 
 def _on_lease(c: Ack | Nack) -> object:
@@ -60,6 +61,7 @@ _ASKED: dict[type, Callable[[Any], object]] = {
     Cancel: _on_job,
     Retry: _on_job,
     Purge: lambda c: (c.entrypoint, c.zone),
+    RequeueStale: lambda c: (c.entrypoint, c.zone),
     SetGate: lambda c: (c.gate, c.entrypoint),
     SetZone: lambda c: (c.zone, c.rules),
     LeaseZone: lambda c: c.zone,
