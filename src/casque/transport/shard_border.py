@@ -109,7 +109,7 @@ class ShardBorder(Border):
             if len(asked) > ASKED_MAX:
                 raise InvalidInputError(f"a shard is asked for at most {ASKED_MAX:,} names at once, not {len(asked):,}")
         for job_id in job_ids:
-            checks.name("job_id", job_id, checks.NAME_MAX)
+            checks.job_id(job_id)
         for is_zone, name in places:
             checks.flag("is_zone", is_zone)
             checks.name("place", name, max(checks.NAME_MAX, checks.KEY_MAX))
