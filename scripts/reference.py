@@ -1,4 +1,4 @@
-"""Writes what of the reference follows from the code: `docs/reference/python.md`, and the list of commands in `cli.md`.
+"""Writes what of the reference follows from the code: `python.md`, `coverage.md`, and the list of commands in `cli.md`.
 
 .venv/bin/python scripts/reference.py            writes the pages anew (`make reference`)
 .venv/bin/python scripts/reference.py --check    writes nothing, and names those that are not current
@@ -21,6 +21,10 @@ from typing import Any, NamedTuple
 import casque
 
 ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))  # the table of coverage is made from the tests
+
+from tests.simulation import coverage  # noqa: E402
+
 DOCS = ROOT / "docs" / "reference"
 
 PARTS = {
@@ -104,7 +108,11 @@ def pages() -> dict[Path, str]:
     before, begin, rest = cli.read_text().partition("<!-- commands: made by `make reference` -->\n")
     _, end, after = rest.partition("<!-- end of commands -->\n")
     assert end, "cli.md has lost the marks around its list of commands"
-    return {DOCS / "python.md": python_page(), cli: before + begin + command_list() + end + after}
+    return {
+        DOCS / "python.md": python_page(),
+        DOCS / "coverage.md": coverage.page(),
+        cli: before + begin + command_list() + end + after,
+    }
 
 
 # --- Commands ---
