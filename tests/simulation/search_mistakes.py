@@ -9,19 +9,19 @@ from __future__ import annotations
 import argparse
 import multiprocessing
 import resource
-import signal
 import sys
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Iterator, Sequence
+from itertools import count
+from multiprocessing.connection import Connection
 from pathlib import Path
-from types import FrameType
 
 import msgspec
 import pytest
 
-from casque.clock import SystemClock
 from casque.testing.world import simulate
 from tests.simulation.mistakes import MISTAKES, Mistake
 
+FORK = multiprocessing.get_context("fork")
 FILE = Path(__file__).with_name("first_seeds.json")
 MEMORY_MAX = 4 << 30
 
@@ -37,56 +37,60 @@ def is_found(mistake: Mistake, seed: int) -> bool:
     return not report.passed and mistake.invariant in (None, report.violated)
 
 
-class _TooLongError(Exception):
-    pass
-
-
-def search(number: int, begin: int, seconds: int) -> int | None:
-    """The first seed from `begin` on that finds this mistake; None if there is none in so many seconds."""
-
-    def too_long(_number: int, _frame: FrameType | None) -> None:
-        raise _TooLongError
-
+def search(mistake: Mistake, begin: int, answer: Connection) -> None:
+    """Look for the first seed from `begin` on that finds this mistake; in a process of its own, which may be ended."""
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_MAX, MEMORY_MAX))
-    signal.signal(signal.SIGALRM, too_long)
-    signal.alarm(seconds)
-    mistake = MISTAKES[number]
-    try:
-        with pytest.MonkeyPatch.context() as patch:
-            mistake.mutation(patch)
-            for seed in range(begin, begin + 10_000):
-                if is_found(mistake, seed):
-                    return seed
-    except (_TooLongError, MemoryError):
-        pass
-    finally:
-        signal.alarm(0)
-    return None
+    with pytest.MonkeyPatch.context() as patch:
+        mistake.mutation(patch)
+        answer.send(next(seed for seed in count(begin) if is_found(mistake, seed)))
+
+
+class Search:
+    """One that is under way."""
+
+    def __init__(self, mistake: Mistake, begin: int) -> None:
+        self.mistake = mistake
+        self._answer, theirs = FORK.Pipe(duplex=False)
+        self._process = FORK.Process(target=search, args=(mistake, begin, theirs))
+        self._process.start()
+        theirs.close()
+
+    def result(self, seconds: float) -> int | None:
+        """The seed; None if there is none in so many seconds, or the process ran out of memory."""
+        try:
+            found: int | None = self._answer.recv() if self._answer.poll(seconds) else None
+        except EOFError:
+            found = None
+        self._process.kill()
+        self._process.join()
+        return found
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=int, default=40, help="how long to look for each")
+    parser.add_argument("--seconds", type=float, default=40, help="how long to look for each")
     parser.add_argument("--only", default="", help="only those whose name holds this")
-    parser.add_argument("--jobs", type=int, default=multiprocessing.cpu_count())
+    parser.add_argument("--missing", action="store_true", help="only those that have no seed yet")
+    parser.add_argument("--jobs", type=int, default=FORK.cpu_count())
     args = parser.parse_args()
     known = first_seeds() if FILE.exists() else {}
-    clock = SystemClock()
-    wanted = [number for number, mistake in enumerate(MISTAKES) if args.only in mistake.name]
-    with ProcessPoolExecutor(args.jobs, mp_context=multiprocessing.get_context("spawn"), max_tasks_per_child=4) as pool:
-        began_ms = clock.monotonic_ms()
-        begins = [known.get(MISTAKES[number].name, 1) for number in wanted]
-        results = pool.map(search, wanted, begins, [args.seconds] * len(wanted))
-        for number, seed in zip(wanted, results, strict=True):
-            name = MISTAKES[number].name
+    wanted = [one for one in MISTAKES if args.only in one.name and not (args.missing and one.name in known)]
+    for several in batched(wanted, args.jobs):
+        for under_way in [Search(mistake, known.get(mistake.name, 1)) for mistake in several]:
+            name = under_way.mistake.name
+            seed = under_way.result(args.seconds)
             known.pop(name, None)
             if seed is not None:
                 known[name] = seed
-            print(f"{(clock.monotonic_ms() - began_ms) / 1000:6.0f} s  {name}: {seed}", flush=True)
-            names = [mistake.name for mistake in MISTAKES]
-            kept = {name: known[name] for name in names if name in known}
-            FILE.write_bytes(msgspec.json.format(msgspec.json.encode(kept), indent=2) + b"\n")
+            print(f"{name}: {seed}", flush=True)
+        kept = {one.name: known[one.name] for one in MISTAKES if one.name in known}
+        FILE.write_bytes(msgspec.json.format(msgspec.json.encode(kept), indent=2) + b"\n")
     return 0
+
+
+def batched(mistakes: Sequence[Mistake], size: int) -> Iterator[Sequence[Mistake]]:
+    for at in range(0, len(mistakes), size):
+        yield mistakes[at : at + size]
 
 
 if __name__ == "__main__":
