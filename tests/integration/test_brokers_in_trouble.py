@@ -267,7 +267,8 @@ def test_garbage_in_queue_json_at_the_start_ends_it_with_what_to_do(tmp_path: Pa
     with serving(tmp_path.as_uri(), *FREE) as broker:
         out, error = broker.process.communicate()
         assert (broker.process.returncode, out) == (1, "")
-        assert "the queue is damaged: queue.json: this is not a queue" in error
+        assert "the queue is damaged: queue.json: " in error
+        assert "is not a queue that casque or jqueue wrote" in error
         assert "restore the object from a backup" in error
     assert (tmp_path / "queue.json").read_bytes() == b"garbage"
 

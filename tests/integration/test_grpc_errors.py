@@ -25,6 +25,7 @@ from casque.transport.grpc import casque_v1_pb2 as pb
 EXAMPLES: list[CasqueError] = [
     errors.InvalidInputError("priority must be a whole number"),
     errors.InvalidPayloadError("send", "it has no address"),
+    errors.NotUnderstoodError("send", "it has an argument that is not known"),
     errors.JobNotFoundError("job-1 / 任务"),
     errors.LeaseLostError("job-1", 2**62),
     errors.LeaseLostError("job-1"),
@@ -51,6 +52,8 @@ EXAMPLES: list[CasqueError] = [
     errors.StoreAccessError("refused", PermissionError(13, "denied")),
     errors.UnsafeStoreError("unsafe"),
     errors.QueueLedError("10.0.0.7:7700"),
+    errors.QueueCopiedError("10.0.0.7:7700"),
+    errors.QueueCopiedError(None),
     errors.QueueLedError(),
     errors.NotAuthenticatedError("no token"),
     errors.NotAllowedError("produce", "enqueue"),
