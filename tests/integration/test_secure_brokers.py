@@ -181,11 +181,12 @@ async def test_two_tenants_who_give_a_request_the_same_id_are_both_served(wire: 
             for name, token in shops.items():
                 async with client(token) as service:
                     [job] = await service.enqueue([JobSpec(name, "mail", b"", zone=name)], request_id="order-17")
-                    assert job.id == name
+                    assert job.id == f"{name}::{name}"
         async with client(shops["acme"]) as service:
             with pytest.raises(InvalidInputError, match="request_id 'order-17' was used before"):
                 await service.enqueue([JobSpec("other", "mail", b"other", zone="acme")], request_id="order-17")
-    assert [await host.service().find(name) is not None for name in ("acme", "zeta", "other")] == [True, True, False]
+    ids = ("acme::acme", "zeta::zeta", "acme::other")
+    assert [await host.service().find(job_id) is not None for job_id in ids] == [True, True, False]
 
 
 def test_the_table_has_every_verb() -> None:
