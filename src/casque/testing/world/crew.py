@@ -385,6 +385,7 @@ class Crew:
                 for request in history.requests[-REMEMBERED:]
                 if request.verb is Verb.ENQUEUE
                 and request.request_id in history.remembered
+                and request.request_id not in history.scoped
                 and not request.borrowed
                 and history.remembers(request)
             ]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NoReturn, TypeAlias
 
 from casque.codec.log import Segment
 from casque.state import State
+from casque.state.request_ids import shown_id
 from casque.testing.world.asked import Request, Verb
 from casque.testing.world.invariants import Invariant, Violation
 from casque.testing.world.limits import KEPT_S, REQUESTS_MAX
@@ -125,6 +126,8 @@ class History:
         self.remembered: dict[str, tuple[int, float]] = {}
         """Which of all requests that were remembered it was, and when, by its id."""
         self._remembered = 0
+        self.scoped: set[str] = set()
+        """Requests that a tenant made."""
         self._renewed: set[str] = set()
         self.requeues: list[Request] = []
         self.resizes: list[Request] = of.resizes if of else []
@@ -210,8 +213,11 @@ class History:
         """Where workers look for jobs, and have looked all the time."""
         return [self]
 
-    def remember(self, request_id: str) -> None:
-        """It has landed with its answer."""
+    def remember(self, stored_id: str) -> None:
+        """It has landed with its answer. Tenants' ids are stored with the name of their tenant."""
+        request_id = shown_id(stored_id)
+        if request_id != stored_id:
+            self.scoped.add(request_id)
         again = request_id in self.remembered and self.forgetful
         self.demand(
             not (again and self._promised(request_id)),
