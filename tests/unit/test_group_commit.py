@@ -562,7 +562,8 @@ async def test_a_unique_key_gives_the_unfinished_job_and_is_free_again_afterward
         (b"{", "not a queue"),
         (b'"text"', "not a queue"),
         (b'{"version": 1, "jobs": [{"id": 5}]}', "not a queue"),
-        (b'{"format": 99, "version": 1, "jobs": []}', "newer casque"),
+        (b'{"format": 99, "layout": "document", "queue_id": "q", "version": 1, "jobs": []}', "newer casque"),
+        (b'{"format": 99, "version": 1, "jobs": []}', "is not a queue"),
         (b'{"format": 1, "layout": "scroll", "queue_id": "q"}', "layout"),
         (
             b'{"format": 1, "layout": "document", "queue_id": "q", "version": 3, "counters": {"enqueued": 4}}',
