@@ -109,6 +109,16 @@ def test_or_never(story: Story) -> None:
     assert story.problems() == []
 
 
+def test_a_claim_that_is_over_may_be_given_back_without_effect(story: Story) -> None:
+    story.enqueue(0, 10, "a")
+    story.dequeue(20, 30, "a", 1)
+    story.dequeue(2_000, 2_010, "a", 2)
+    story.call("ack", 2_020, 2_030, job="a", token=2)
+    story.call("give_back", 3_000, 3_010, job="a", token=1)
+    story.done("a", 2)
+    assert story.problems() == []
+
+
 def test_a_job_that_was_only_ever_seen_counts_as_added_by_the_call_that_asked_for_it(story: Story) -> None:
     story.call("enqueue", 0, None, wishes=[Wish("tag a")])
     story.dequeue(20, 30, "a", 1)
@@ -259,6 +269,14 @@ def stale_read(story: Story) -> None:
     story.call("read", 60, 70, job="b", claims=[Claim("b", "tag b", 0, "waiting")])
 
 
+def given_back_and_done(story: Story) -> None:
+    story.enqueue(0, 10, "b")
+    story.dequeue(20, 30, "b", 1)
+    story.call("give_back", 40, 50, job="b", token=1)
+    story.call("ack", 60, 70, job="b", token=1)
+    story.done("b", 1)
+
+
 def cancelled_and_done(story: Story) -> None:
     story.enqueue(0, 10, "b")
     story.dequeue(20, 30, "b", 1)
@@ -295,6 +313,7 @@ def cancelled_and_done(story: Story) -> None:
         (vanished_to_a_reader, "no order explains job b"),
         (stale_read, "no order explains job b"),
         (cancelled_and_done, "no order explains job b"),
+        (given_back_and_done, "no order explains job b"),
     ],
     ids=lambda value: value.__name__ if callable(value) else "",
 )

@@ -369,7 +369,7 @@ class Queue(LeaseVerbs, Generic[T]):
 
     async def give_back(self, jobs: Sequence[Job[T] | Lease]) -> list[CasqueError | None]:
         """Claimed, and not worked on: they are waiting again, and it does not count as an attempt. Each has an answer
-        of its own, None if it went back."""
+        of its own, None if it went back or was no longer this caller's."""
         leases = [(job.job_id, job.token) if isinstance(job, Lease) else (job.id, job.token) for job in jobs]
         returning = (self._service.give_back(job_id, token=checks.lease_token(token)) for job_id, token in leases)
         answers = await asyncio.gather(*returning, return_exceptions=True)

@@ -92,8 +92,9 @@ def _after(now: Machine, step: Step) -> Iterator[Machine]:
         case "nack" if held:
             yield Machine(WAITING, now.token)
             yield Machine(DEAD, now.token)
-        case "give_back" if held:
-            yield Machine(WAITING, now.token)
+        case "give_back":
+            # Of a claim that is over it is a success that changes nothing.
+            yield Machine(WAITING, now.token) if held else now
         case "heartbeat" if held:
             yield now
         case "cancel" if unfinished:
