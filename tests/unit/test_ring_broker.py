@@ -418,6 +418,39 @@ async def test_a_shard_that_its_broker_does_not_lead_is_led_by_the_next_in_line(
         assert token in fleet.brokers["a"].led()
 
 
+async def test_two_that_both_want_an_idle_shard_do_not_depose_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with a_fleet(4, "a", "b") as fleet:
+        await fleet.passes(10)
+        stuck = fleet.brokers["b"]
+        token = stuck.led()[0]
+        with monkeypatch.context() as until_it_can:
+            until_it_can.setattr(stuck, "_take", lambda _token: None)
+            stuck._seats[token].seat.stop()
+            await fleet.passes(5 * LEASE_S)
+        assert token in fleet.brokers["a"].led()
+
+        epochs = set()
+        for _ in range(20):
+            await fleet.passes(LEASE_S)
+            assert fleet.whole()
+            epochs.add(fleet.brokers["a"]._seats[token].seat.standing().epoch)
+
+        assert token in stuck._seats  # it stands by
+        assert len(epochs) == 1
+
+
+async def test_the_next_in_line_leaves_the_shard_to_its_broker_if_that_one_leads_it() -> None:
+    async with a_fleet(4, "a", "b") as fleet:
+        await fleet.passes(10)
+        a, b = fleet.brokers["a"], fleet.brokers["b"]
+        token = b.led()[0]
+        a._instead.add(token)  # as if the other had seemed not to lead it
+        await fleet.passes(2 * LEASE_S)
+
+        assert token in b.led()
+        assert token not in a._seats
+
+
 async def test_whoever_opens_a_shard_without_a_broker_hears_who_leads_it() -> None:
     async with a_fleet(2, "a") as fleet:
         async with Queue.open(fleet.store, clock=fleet.clock) as queue:

@@ -118,6 +118,7 @@ class _Joint:
             shared=Shared(
                 id=self._members.id,
                 gone=self._members.is_gone,
+                lives=partial(self._members.leads, token),
                 idle=timedelta(seconds=self._settings.lease.total_seconds() * IDLE_LEASES),
                 serving=serving,
                 check=lambda state: checked(token, state.ring),

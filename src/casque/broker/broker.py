@@ -39,9 +39,11 @@ class Shared(msgspec.Struct, frozen=True, kw_only=True):
     """Of the broker: the same in all shards."""
     gone: Callable[[str], bool]
     """Which brokers have been silent for a lease."""
+    lives: Callable[[str], bool]
+    """Which brokers have not, and say that they lead this shard."""
     idle: timedelta
-    """How often a shard without commits is looked after. Nobody takes it over for silence alone before its broker is
-    silent too, or wants to give it away."""
+    """How often a shard without commits is looked after. Its silence alone is no reason to depose a broker that lives
+    and says that it leads: two that both want the shard would depose each other for ever."""
     serving: Callable[[GroupCommit, History | None], QueueService]
     check: Callable[[State], object]
     """Raises CorruptQueueError for what is no shard. A queue is made by its first broker; a shard is not."""
@@ -86,7 +88,7 @@ class Broker:
             settings=settings,
             clock=clock,
             rng=rng,
-            gone=(lambda _leader: False) if shared is None else shared.gone,
+            **({} if shared is None else {"gone": shared.gone, "lives": shared.lives}),
         )
         self._service: QueueService | None = None
         self._role = Role.STARTING

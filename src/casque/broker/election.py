@@ -55,8 +55,10 @@ class Election:
         clock: Clock,
         rng: Random,
         gone: Callable[[str], bool] = lambda _leader: False,
+        lives: Callable[[str], bool] = lambda _leader: False,
     ) -> None:
-        """`gone`: of which leaders it is known otherwise that they have been silent for a lease, by their id."""
+        """What is known of a leader otherwise, by its id. `gone`: it has been silent for a lease. `lives`: it leads and
+        shows signs of life, so that the silence of this queue is no reason to depose it."""
         self.id = name
         self.place: str | None = None
         """Of the queue that it wants to lead, if the store can tell. Set before the first attempt."""
@@ -66,6 +68,7 @@ class Election:
         self._clock = clock
         self._rng = rng
         self._gone = gone
+        self._lives = lives
         self._seen: Sighting | None = None
         self._since_ms = 0
         self.evicted = False
@@ -91,7 +94,7 @@ class Election:
             raise
         seen, leader = self._look(), self._committer.sighting().owner
         others = leader is not None and leader.id != self.id
-        if leader is not None and others and not self._is_silent() and not self._gone(leader.id):
+        if leader is not None and others and not self._may_depose(leader):
             return OtherLeader(leader)
         owner = Owner(self.id, new_nonce(self._rng), self._address, self.place)
         if await self._committer.lead(owner, lease_ms=self._lease_ms, seen=seen):
@@ -111,6 +114,9 @@ class Election:
             if before is not None and seen.owner is not None and seen.owner == before.owner:
                 self.twin = seen.owner if seen.owner.address == self._address else None
         return seen
+
+    def _may_depose(self, leader: Owner) -> bool:
+        return self._gone(leader.id) or (self._is_silent() and not self._lives(leader.id))
 
     def _is_silent(self) -> bool:
         """Whether nothing has changed for a lease, by this machine's own clock."""

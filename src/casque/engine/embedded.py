@@ -342,7 +342,7 @@ class EmbeddedService:
         if blobs and self._blobs is not None:
             # One that was given fresh attempts meanwhile was not purged.
             try:
-                await self._blobs.drop(blobs - await self._executor.look(_blobs_in))
+                await self._blobs.drop(sorted(blobs - await self._executor.look(_blobs_in)))
             except CasqueError as error:
                 log.warning("the payloads of purged jobs stay until they are swept: %s", error)
         return purged

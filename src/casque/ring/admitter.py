@@ -277,10 +277,10 @@ class Admitter:
         if len(head.sizes) > 1:
             homes = {place: head.homes(place[1]) for place in _places(columns)}
             several = {place: tokens for place, tokens in homes.items() if len(tokens) > 1}
-        asked: dict[int, set[Place]] = defaultdict(set)
+        asked: dict[int, list[Place]] = defaultdict(list)
         for place, tokens in several.items():
             for token in tokens[:-1]:
-                asked[token].add(place)
+                asked[token].append(place)
         has: dict[int, set[Place]] = {}
         for token, places in asked.items():
             # It knows the ring before it is asked: what is not there then will not come.
@@ -300,9 +300,9 @@ class Admitter:
         Raises:
             QueueDrainingError, InvalidInputError: it is no time for these jobs.
         """
-        ids = {job_id for jobs in columns for job_id in jobs.ids}
-        entrypoints = {name for jobs in columns for name in _distinct(jobs.entrypoints)}
-        zones = {zone for jobs in columns for zone in _distinct(jobs.zones) if zone is not None}
+        ids = dict.fromkeys(job_id for jobs in columns for job_id in jobs.ids)
+        entrypoints = dict.fromkeys(name for jobs in columns for name in _distinct(jobs.entrypoints))
+        zones = dict.fromkeys(zone for jobs in columns for zone in _distinct(jobs.zones) if zone is not None)
 
         places = [(True, zone) for zone in zones]
 
@@ -352,9 +352,9 @@ def _place(jobs: StagedJobs, row: int) -> Place | None:
     return None if key is None else (False, key)
 
 
-def _places(columns: Iterable[StagedJobs]) -> set[Place]:
-    found = {_place(jobs, row) for jobs in columns for row in range(len(jobs))}
-    return {place for place in found if place is not None}
+def _places(columns: Iterable[StagedJobs]) -> list[Place]:
+    found = dict.fromkeys(_place(jobs, row) for jobs in columns for row in range(len(jobs)))
+    return [place for place in found if place is not None]
 
 
 async def _held(shard: Shard, places: Collection[Place]) -> AsyncGenerator[Place]:
@@ -406,8 +406,9 @@ def _numbers(assigned: list[list[int]]) -> list[int]:
     return sorted({number for some in assigned for number in some} - {NOWHERE})
 
 
-def _distinct(column: list[T] | T) -> set[T]:
-    return set(column) if isinstance(column, list) else {column}
+def _distinct(column: list[T] | T) -> Iterable[T]:
+    """In order: shards are asked in it, and the same call is to go the same way in every process."""
+    return dict.fromkeys(column) if isinstance(column, list) else (column,)
 
 
 def _check_not_refused(found: Found | None, before: Found | None, batch: int) -> None:

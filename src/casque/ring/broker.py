@@ -73,7 +73,8 @@ class RingBroker:
         self._missing: dict[int, int] = {}
         """Shards that nobody leads, and since when, by this process's clock."""
         self._instead: set[int] = set()
-        """Shards that this broker leads in somebody's place, for as long as the brokers are the same."""
+        """Shards of others that this broker leads, or tries to: as long as the brokers are the same and no other one
+        leads them."""
         self._unled: dict[int, str] = {}
         """Shards of this broker's that cannot be led, and why."""
         self._known: frozenset[str] = frozenset()
@@ -231,7 +232,9 @@ class RingBroker:
     def _step_in(self, led_by_others: Iterable[int]) -> None:
         """A broker may live and yet not manage to lead one of its shards: then the next in line tries."""
         now_ms = self._clock.monotonic_ms()
-        led = {*led_by_others, *self.led()}
+        led_there, led_here = {*led_by_others}, {*self.led()}
+        self._instead -= led_there - led_here
+        led = led_there | led_here
         self._missing = {token: self._missing.get(token, now_ms) for token in self._of_others if token not in led}
         for token, since_ms in self._missing.items():
             late = now_ms - since_ms >= MISSING_LEASES * milliseconds(self._settings.lease)

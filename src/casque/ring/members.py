@@ -157,6 +157,11 @@ class Members:
         seen = self._seen.get(member_id)
         return seen is not None and self._is_silent(seen)
 
+    def leads(self, token: int, member_id: str) -> bool:
+        """Whether it lives, and says that it leads this shard."""
+        seen = self._seen.get(member_id)
+        return seen is not None and token in seen.member.leads and not self._is_silent(seen)
+
     def _is_silent(self, seen: _Seen) -> bool:
         # One that was copied with the ring lives elsewhere, and never here.
         return seen.silent_ms >= self._lease_ms or not _is_at(seen.member, self._place)

@@ -76,7 +76,7 @@ class RingService:
         self._enqueuer = Enqueuer(shards, rng=rng)
         self._walker = Walker(shards, clock=clock, rng=rng)
         self._leaser = Leaser(shards, clock=clock, rng=rng)
-        self._late: set[asyncio.Future[None]] = set()
+        self._late: dict[asyncio.Future[None], None] = {}
         """Heartbeats that a shard has not answered in time: they may still arrive."""
 
     async def start(self) -> None:
@@ -231,7 +231,7 @@ class RingService:
         """What fails is the answer of the rows that it is for. What takes long goes on for a while."""
         for (rows, _), call in zip(calls, await in_time((one for _, one in calls), clock=self._clock), strict=True):
             if not call.done():
-                self._late.add(call)
+                self._late[call] = None
                 self._clock.call_later(STRAGGLING_S, call.cancel)
                 call.add_done_callback(self._heard_late)
                 continue
@@ -243,7 +243,7 @@ class RingService:
                     answers[row] = error
 
     def _heard_late(self, call: asyncio.Future[None]) -> None:
-        self._late.discard(call)
+        self._late.pop(call, None)
         if not call.cancelled():
             call.exception()
 
