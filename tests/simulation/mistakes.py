@@ -214,6 +214,7 @@ _SERVICES: list[_Row] = [
     (served_mutations.calls_lost_with_their_connection_called_failed, SERVED, BRUTAL, Invariant.ABSENT),
     (served_mutations.calls_served_by_whatever_shard_is_led, LED_RING, CALM, Invariant.EXPECTED),
     (served_mutations.dead_brokers_keep_their_shards, LED_RING, ROUGH, Invariant.LIVE),
+    (served_mutations.idle_shards_taken_from_brokers_that_live, LED_RING, DISK, Invariant.LIVE),
     (served_mutations.shards_in_another_place_left_to_nobody, LED_RING, CALM, Invariant.LIVE),
     (served_mutations.gates_not_copied_to_shards_that_are_added, RING, CALM, Invariant.GATES),
     (served_mutations.batches_done_before_all_shards_have_theirs, RING, ROUGH, Invariant.ADMITTED),

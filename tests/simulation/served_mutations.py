@@ -67,6 +67,21 @@ def calls_served_by_whatever_shard_is_led(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(RingBroker, "shard", any_shard)
 
 
+def idle_shards_taken_from_brokers_that_live(patch: pytest.MonkeyPatch) -> None:
+    """A shard that nothing happens in counts as silent, though its broker lives and says that it leads it."""
+    patch.setattr(Members, "leads", lambda _self, _token, _member_id: False)
+    patch.setattr(RingBroker, "_step_in", _stays(RingBroker._step_in))
+
+
+def _stays(step_in: Any) -> Any:
+    def stays(self: RingBroker, led_by_others: Any) -> None:
+        before = set(self._instead)
+        step_in(self, led_by_others)
+        self._instead |= before
+
+    return stays
+
+
 def dead_brokers_keep_their_shards(patch: pytest.MonkeyPatch) -> None:
     """Whoever was seen once lives for ever."""
     patch.setattr(Members, "alive", lambda self: {name: seen.member for name, seen in self._seen.items()})
