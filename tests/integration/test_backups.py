@@ -212,10 +212,21 @@ async def test_nothing_is_copied_over_something_and_nothing_from_nowhere(tmp_pat
 
     with pytest.raises(InvalidInputError, match="is in the way"):
         await backup_queue(url, target)
-    with pytest.raises(InvalidInputError, match="is in the way"):
+    with pytest.raises(InvalidInputError, match="the same place"):
         await clone_queue(url, url)
 
     assert [path.name for path in (tmp_path / "target").iterdir()] == ["notes.txt"]
+
+
+async def test_a_queue_is_not_copied_into_itself_or_around_itself(tmp_path: Path) -> None:
+    async with Queue.open((tmp_path / "outer" / "q").as_uri()) as queue:
+        await queue.enqueue("send", b"1")
+    url = (tmp_path / "outer" / "q").as_uri()
+    for target in (f"{url}/", f"{url}/backup", (tmp_path / "outer").as_uri()):
+        with pytest.raises(InvalidInputError, match=r"same place|inside each other"):
+            await backup_queue(url, target)
+    assert not (tmp_path / "outer" / "q" / "backup").exists()
+    assert (await backup_queue(url, f"{url}-backup")).jobs == 1
 
 
 @pytest.mark.parametrize("kind", ["log", "ring"])

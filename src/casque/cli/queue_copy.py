@@ -14,7 +14,6 @@ from casque.cli.running import EXIT_INTERRUPTED, Json, clear_ends
 from casque.cli.store_options import parse_options
 from casque.cli.terminal import Terminal, print_json
 from casque.client.copying import backup_queue, clone_queue, restore_queue
-from casque.errors import InvalidInputError
 from casque.journal.copying import Copied
 
 EXAMPLES_BACKUP = """
@@ -97,8 +96,6 @@ def _run(
             "options": parse_options(option or []) or None,
             "target_options": parse_options(target_option or []) or None,
         }
-        if source.rstrip("/") == target.rstrip("/"):
-            raise InvalidInputError("source and target are the same place")
         with Bar(*columns, console=console, transient=True, disable=json or not console.is_terminal) as bar:
             task = bar.add_task("starting", total=None)
 

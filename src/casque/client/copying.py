@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from casque.client.opening import as_store
 from casque.clock import SystemClock, system_random
+from casque.errors import InvalidInputError
 from casque.journal.copying import LIFT, Copied, Copier, Progress
 from casque.journal.verify import Verifier
 from casque.settings import QueueSettings
@@ -35,7 +36,7 @@ async def clone_queue(
     1
 
     Raises:
-        InvalidInputError: there is no queue at `source`, or something at `target`.
+        InvalidInputError: there is no queue at `source`, or something at `target`, or one is inside the other.
         CorruptQueueError: the source is damaged.
         StorageError: a store failed. What is at the target then is no queue.
     """
@@ -99,6 +100,7 @@ async def _copy(
     *,
     lift: int = 0,
 ) -> Copied:
+    _check_apart(source, target)
     one, other = as_store(source, options), as_store(target, target_options)
     try:
         return await Copier(
@@ -113,3 +115,14 @@ async def _copy(
     finally:
         await one.close()
         await other.close()
+
+
+def _check_apart(source: str, target: str) -> None:
+    one, other = (url.rstrip("/") + "/" for url in (source, target))
+    if one == other:
+        raise InvalidInputError("source and target are the same place")
+    if one.startswith(other) or other.startswith(one):
+        raise InvalidInputError(
+            "source and target lie inside each other: who lists or removes one would meet the other. Name a place "
+            "beside the queue"
+        )
