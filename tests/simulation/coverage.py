@@ -121,21 +121,10 @@ def table() -> dict[tuple[str, str], Cell]:
     }
 
 
-_NO_MISTAKE = "the simulator checks it in these worlds, but no mistake is made there on purpose"
 _NO_SHARDS = "there are no shards"
 _NOT_SIMULATED = "unit and integration tests alone"
 
 GAPS: dict[tuple[str, str], str] = {
-    ("One order of commits", "gRPC"): _NO_MISTAKE,
-    ("One order of commits", "ring"): _NO_MISTAKE,
-    ("One order of commits", "ring brokers"): _NO_MISTAKE,
-    ("At least once, and every state change once", "ring"): _NO_MISTAKE,
-    ("One live lease per job", "ring"): _NO_MISTAKE,
-    ("Time affects liveness, never safety", "ring"): _NO_MISTAKE,
-    ("Leases are recovered without a call", "ring"): _NO_MISTAKE,
-    ("A failover loses nothing and repeats nothing", "ring"): "no broker leads there",
-    ("One job for each tick", "document"): _NO_MISTAKE,
-    ("One job for each tick", "ring"): _NO_MISTAKE,
     ("A zone is in one shard", "document"): _NO_SHARDS,
     ("A zone is in one shard", "log"): _NO_SHARDS,
     ("A zone is in one shard", "brokers"): _NO_SHARDS,

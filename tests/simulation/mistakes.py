@@ -207,6 +207,23 @@ _RINGS: list[_Row] = [
 CUT_OFF = replace(CALM, name="cut off", cuts=0.06, every_s={})
 """Nothing goes wrong but connections."""
 
+_EVERYWHERE: list[_Row] = [
+    (mutations.first_write_overwrites, RING, STORMY, Invariant.ONE_HISTORY),
+    (mutations.first_write_overwrites, SERVED, STORMY, Invariant.ONE_HISTORY),
+    (mutations.first_write_overwrites, LED_RING, STORMY, Invariant.ONE_HISTORY),
+    (mutations.failed_batches_not_rolled_back, RING, STORMY, Invariant.SAME_STATE),
+    (mutations.failed_batches_not_rolled_back, LED_RING, STORMY, Invariant.SAME_STATE),
+    (mutations.tries_lost_by_the_next_claim, RING, STORMY, Invariant.TRIES),
+    (mutations.leases_judged_by_wall_clocks, RING, STORMY, Invariant.LEASE),
+    (mutations.leases_judged_by_wall_clocks, LED_RING, STORMY, Invariant.LEASE),
+    (mutations.leases_never_run_out, RING, STORMY, Invariant.LIVE),
+    (mutations.late_ticks_skipped, RING, SLEEPY, Invariant.TICKED),
+    (mutations.late_ticks_skipped, LED_RING, SLEEPY, Invariant.TICKED),
+    (mutations.late_ticks_skipped, DOCUMENT, SLEEPY, Invariant.TICKED),
+    (mutations.request_ids_not_remembered, LED_RING, STORMY, Invariant.ONE_EFFECT),
+]
+"""What a plain queue must not do, done in the shards of rings and behind brokers."""
+
 _SERVICES: list[_Row] = [
     (served_mutations.request_ids_lost_on_the_wire, SERVED, CUT_OFF, Invariant.ABSENT),
     (served_mutations.tokens_lost_on_the_wire, SERVED, CALM, Invariant.TOKENS),
@@ -246,4 +263,4 @@ class Mistake(NamedTuple):
         return f"{self.mutation.__name__} {self.layout.name} {self.weather.name}"
 
 
-MISTAKES = [Mistake(*row) for row in (*_RULES, *_MENDED, *_RINGS, *_SERVICES)]
+MISTAKES = [Mistake(*row) for row in (*_RULES, *_MENDED, *_RINGS, *_SERVICES, *_EVERYWHERE)]
