@@ -34,7 +34,7 @@ class Wish(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Claim(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One job in the answer of an enqueue, a dequeue or a read."""
+    """One job in the answer of an enqueue, a dequeue or a read. `tag` is empty where only its id is known any more."""
 
     job: str
     tag: str

@@ -70,6 +70,8 @@ def _seen(calls: Iterable[Call], final: Iterable[Claim]) -> Iterator[Claim]:
 
 def _note_tag(found: Register, claim: Claim) -> None:
     job = found.job(claim.job)
+    if not claim.tag:
+        return  # only its id was shown
     if job.tag is not None and job.tag != claim.tag:
         found.problems.append(f"job {claim.job} was seen with two payloads: {job.tag} and {claim.tag}")
     job.tag = claim.tag
