@@ -66,9 +66,10 @@ def test_a_job_may_die_and_be_retried_and_stay_dead(story: Story) -> None:
         (EventKind.DIED, "c", {"token": 4}),
         (EventKind.REVIVED, "c", {}),
         (EventKind.CLAIMED, "c", {"token": 5}),
+        (EventKind.WATCHED, "c", {"token": 5}),
         (EventKind.DIED, "c", {"token": 5}),
     ]
-    story.archive += [archived("c", 12, 4, JobState.DEAD), archived("c", 15, 5, JobState.DEAD)]
+    story.archive += [archived("c", 12, 4, JobState.DEAD), archived("c", 16, 5, JobState.DEAD)]
     story.dead = ["c"]
     assert story.problems() == []
 

@@ -86,7 +86,7 @@ class Chronicle:
         if not life.held or token != life.token:
             held = f"its claim is {life.token}" if life.held else "nobody holds it"
             self._wrong(event, f"with token {token}, but {held}")
-        if event.kind in (EventKind.BEATEN, EventKind.ADVANCED):
+        if event.kind in (EventKind.BEATEN, EventKind.ADVANCED, EventKind.WATCHED):
             return
         life.held = False
         if event.kind is EventKind.ACKED:
