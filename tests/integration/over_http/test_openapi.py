@@ -122,6 +122,9 @@ def as_program(case: Any) -> None:
         headers["Idempotency-Key"] = f"request-{next(KEYS)}"  # one key for two different requests is refused
     if re.fullmatch(r"[0-9]{1,19}(\.[0-9]{1,19})?", str(headers.get("Last-Event-ID", ""))):
         headers["Last-Event-ID"] = "0.0"  # a position in the future is refused
+    for name in ("name", "entrypoint"):
+        if isinstance(query.get(name), bool | int | float):
+            query[name] = ""  # in a query a number is text, and one text is a list of one: meant to be wrong, it is not
     if str(query.get("from_position", "")).isdecimal() and int(query["from_position"]) < 2**63:
         query["from_position"] = 0
 
