@@ -1849,8 +1849,9 @@ def position_of(one: Finished | Named) -> int:
 
 
 def _asked(spec: JobSpec, job_id: str) -> JobSpec:
-    """A job that is over, as it is asked for again. Where its payload lay this time says nothing about it."""
-    return msgspec.structs.replace(spec, id=job_id, blob=None, blob_bytes=0)
+    """A job that is over, as it is asked for again. Where its payload lies this time says nothing about it; its size
+    says that whoever asks has it."""
+    return msgspec.structs.replace(spec, id=job_id, blob=None)
 
 
 def _holder(spec: JobSpec, job_id: str) -> JobSpec:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -47,6 +48,12 @@ SHARDS = 4
 SHARDS_MAX = 6
 """A ring is resized to anything up to this."""
 SCHEDULE = "every-minute"
+TRACEBACK = b"Traceback (most recent call last)"
+CUT_OFF = re.compile(
+    rb"Traceback \(most recent call last\):\n.*aio/server\.pyx.*_schedule_rpc_coro\n"
+    rb"asyncio\.exceptions\.CancelledError\n"
+)
+"""What gRPC prints when a caller is killed in the very moment in which its broker ends: it does not wait for it."""
 
 
 class Way(StrEnum):
@@ -425,7 +432,8 @@ def _unfinished(stats: Stats) -> bool:
 
 def _stumbled(member: Member) -> bool:
     """An exception that nobody expected, although the process went on."""
-    return member.said.exists() and b"Traceback (most recent call last)" in member.said.read_bytes()
+    said = member.said.read_bytes() if member.said.exists() else b""
+    return TRACEBACK in CUT_OFF.sub(b"", said)
 
 
 async def _ask(broker: BrokerMember) -> tuple[str | None, bool]:
