@@ -67,6 +67,7 @@ async def test_one_order_explains_every_call_whichever_process_is_killed_or_stop
     assert not report.problems
     assert report.jobs > 200
     assert report.calls > report.jobs
+    assert {"admit", "cancel", "gate", "lease_zone", "retry"} <= report.succeeded.keys()
     if way is Way.BROKERS:
         assert report.leaders_hit > 0
         assert report.leaderships > 1

@@ -185,7 +185,8 @@ def test_every_request_is_answered_or_refused(server: Server, caplog: Any, piece
     with caplog.at_level(logging.WARNING):
         wire = server.play(pieces)
 
-    assert not caplog.records, caplog.text
+    # Who was refused is written down; anything else that is worth a warning is a bug.
+    assert not [record for record in caplog.records if record.name != "casque.audit"], caplog.text
     for status in statuses(wire.written):
         assert status in FINE, (status, wire.written)
 

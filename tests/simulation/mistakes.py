@@ -131,6 +131,8 @@ _RULES: list[_Row] = [
     (mutations.repeated_requests_not_compared, LOG, CALM, Invariant.DURABLE),
     (mutations.repeated_requests_not_compared, LED, TRIO, Invariant.DURABLE),
     (mutations.repeated_requests_not_compared, DOCUMENT, CALM, Invariant.DURABLE),
+    (mutations.holders_of_keys_shown_as_asked_for, LOG, ROUGH, Invariant.PAYLOADS),
+    (mutations.jobs_beside_large_ones_shown_as_asked_for, DOCUMENT, CALM, Invariant.PAYLOADS),
     (log_mutations.replicas_forget_requests_each_by_itself, LOG, CALM, Invariant.REPLAY),
     (ring_mutations.running_jobs_of_a_fifo_zone_not_counted_by_its_limit, LOG, CALM, Invariant.CLAIMABLE),
     (ring_mutations.running_jobs_of_a_fifo_zone_not_counted_by_its_limit, LED, TRIO, Invariant.CLAIMABLE),

@@ -285,6 +285,35 @@ async def test_a_repeated_request_has_one_payload(layout: str) -> None:
 
 
 @BOTH
+async def test_beside_a_large_job_the_holder_of_a_key_is_shown_as_it_is(layout: str) -> None:
+    async with opened(MemoryStore(), layout) as q:
+        holder = await q.enqueue("mail", b"first", key="k", priority=3)
+
+        large, found = await q.enqueue_many([NewJob("send", LARGE), NewJob("send", b"second", key="k")])
+
+        assert large.payload == LARGE
+        assert (found.id, found.payload, found.entrypoint, found.priority) == (holder.id, b"first", "mail", 3)
+
+
+@BOTH
+@pytest.mark.parametrize("payload", [LARGE, b"second"], ids=["large", "small"])
+async def test_a_repeated_request_does_not_show_the_former_holder_of_its_key_with_its_own_payload(
+    layout: str, payload: bytes
+) -> None:
+    jobs = [NewJob("send", LARGE), NewJob("send", payload, key="k")]
+    async with opened(MemoryStore(), layout) as q:
+        holder = await q.enqueue("send", b"first", key="k")
+        large, _ = await q.enqueue_many(jobs, request_id="r1")
+        await q.cancel(holder.id)
+        await q.cancel(large.id)
+
+        again, found = await q.enqueue_many(jobs, request_id="r1")
+
+        assert (again.id, again.payload) == (large.id, LARGE)
+        assert (found.id, found.payload) == (holder.id, b"")
+
+
+@BOTH
 async def test_after_an_unknown_outcome_the_repeated_request_finds_the_payload(layout: str) -> None:
     store = MemoryStore()
     target = "log/" if layout == "log" else "queue.json"

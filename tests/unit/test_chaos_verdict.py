@@ -36,12 +36,13 @@ class Story:
             (EventKind.ACKED, "b", {"token": 3}),
         ]
         self.archive = [archived("a", 8, 1), archived("b", 9, 3)]
+        self.dead: list[str] = []
 
     def problems(self) -> list[str]:
         chronicle = Chronicle()
         for number, (kind, job, fields) in enumerate(self.events, start=1):
             chronicle.take(QueueEvent(number, 0, NOW, kind, job, fields))
-        return judge(chronicle, self.archive)
+        return judge(chronicle, self.archive, self.dead)
 
 
 def archived(job: str, position: int, token: int, state: JobState = JobState.DONE) -> ArchivedJob:
@@ -58,12 +59,35 @@ def test_nothing_is_held_against_a_run_that_went_well(story: Story) -> None:
     assert story.problems() == []
 
 
+def test_a_job_may_die_and_be_retried_and_stay_dead(story: Story) -> None:
+    story.events += [
+        (EventKind.ADDED, "c", {"payload": b"payload c"}),
+        (EventKind.CLAIMED, "c", {"token": 4}),
+        (EventKind.DIED, "c", {"token": 4}),
+        (EventKind.REVIVED, "c", {}),
+        (EventKind.CLAIMED, "c", {"token": 5}),
+        (EventKind.WATCHED, "c", {"token": 5}),
+        (EventKind.DIED, "c", {"token": 5}),
+    ]
+    story.archive += [archived("c", 12, 4, JobState.DEAD), archived("c", 16, 5, JobState.DEAD)]
+    story.dead = ["c"]
+    assert story.problems() == []
+
+
 def archived_twice(story: Story) -> None:
     story.archive.append(archived("a", 8, 1))
 
 
-def dead(story: Story) -> None:
+def archived_as_dead(story: Story) -> None:
     story.archive[0] = archived("a", 8, 1, JobState.DEAD)
+
+
+def one_death_archived_twice(story: Story) -> None:
+    story.archive += [archived("a", 8, 1, JobState.DEAD)] * 2
+
+
+def not_over(story: Story) -> None:
+    story.archive[0] = archived("a", 8, 1, JobState.RUNNING)
 
 
 def not_archived(story: Story) -> None:
@@ -98,6 +122,19 @@ def died(story: Story) -> None:
     story.events[8] = (EventKind.DIED, "b", {"token": 3})
 
 
+def claimed_while_dead(story: Story) -> None:
+    died(story)
+    story.events.append((EventKind.CLAIMED, "b", {"token": 4}))
+
+
+def revived_while_alive(story: Story) -> None:
+    story.events.insert(3, (EventKind.REVIVED, "b", {}))
+
+
+def dead_in_the_queue_alone(story: Story) -> None:
+    story.dead = ["a"]
+
+
 def never_added(story: Story) -> None:
     del story.events[1]
 
@@ -110,7 +147,10 @@ def elsewhere(story: Story) -> None:
     ("mistake", "says"),
     [
         (archived_twice, "in the archive more than once: a"),
-        (dead, "finished, but neither done nor cancelled: a"),
+        (archived_as_dead, "in the log, and not in the archive: a"),
+        (archived_as_dead, "log and archive differ about deaths: a at 8"),
+        (one_death_archived_twice, "one death archived twice: a at 8"),
+        (not_over, "in the archive, and not over: a: running"),
         (not_archived, "in the log, and not in the archive: c"),
         (not_archived, "in the log, and not finished: c"),
         (added_twice, "added a, was added before"),
@@ -119,7 +159,10 @@ def elsewhere(story: Story) -> None:
         (finished_twice, "acked a, was finished at position 8"),
         (token_went_back, "has token 2 already, and 1 is no later one"),
         (cancelled_and_acked, "acked a, was finished at position 8"),
-        (died, "died b, which nobody asked for"),
+        (died, "dead in the log, and not in the queue: b"),
+        (claimed_while_dead, "claimed b, is dead"),
+        (revived_while_alive, "revived b, is not dead"),
+        (dead_in_the_queue_alone, "dead in the queue, and not in the log: a"),
         (never_added, "claimed b, was never added"),
         (elsewhere, "log and archive differ: b"),
     ],

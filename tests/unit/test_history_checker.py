@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -38,11 +39,23 @@ class Story:
         claims: Sequence[Claim] = (),
         granted: int = 0,
         request: str | None = None,
+        **more: Any,
     ) -> None:
         name = f"p/{len(self.calls)}"
-        asked = Asked(name, verb, began_ms, tuple(wishes), job, token, zone, LEASE_MS, request)
+        asked = Asked(name, verb, began_ms, tuple(wishes), job, token, zone, LEASE_MS, request, **more)
         answered = None if ended_ms is None else Answered(name, ended_ms, outcome, tuple(claims), granted)
         self.calls.append(Call(asked, answered))
+
+    def admit(self, began_ms: int, ended_ms: int | None, *jobs: str, added: int = -1, repeated: bool = False) -> None:
+        """An attempt at batch 1 of one source."""
+        name = f"p/{len(self.calls)}"
+        wishes = tuple(Wish(f"tag {job}") for job in jobs)
+        asked = Asked(name, "admit", began_ms, wishes, request="nightly 1", whole=True)
+        answer = Answered(name, ended_ms or 0, Outcome.OK, repeated=repeated, jobs=len(jobs) if added < 0 else added)
+        self.calls.append(Call(asked, answer if ended_ms is not None else None))
+
+    def gate(self, began_ms: int, ended_ms: int | None, gate: str, request: str | None = None) -> None:
+        self.call("gate", began_ms, ended_ms, entrypoint="send", gate=gate, request=request)
 
     def enqueue(self, began_ms: int, ended_ms: int | None, job: str, **kinds: object) -> None:
         wish = Wish(f"tag {job}", **kinds)  # type: ignore[arg-type]
@@ -129,6 +142,295 @@ def test_a_job_that_was_only_ever_seen_counts_as_added_by_the_call_that_asked_fo
 def test_a_tick_needs_no_caller(story: Story) -> None:
     story.final.append(Claim("n-1", "tick nightly 1", 0, "waiting"))
     assert story.problems() == []
+
+
+def test_a_batch_that_is_repeated_is_admitted_once(story: Story) -> None:
+    story.admit(0, None, "a", "b")
+    story.admit(20, 30, "a", "b", repeated=True)
+    story.dequeue(40, 50, "a", 1)
+    story.call("ack", 60, 70, job="a", token=1)
+    story.admit(80, 90, "a", "b", repeated=True)
+    story.done("a", 1)
+    story.left("b")
+    assert story.problems() == []
+
+
+def test_a_batch_that_nobody_heard_of_again_is_there_or_is_not(story: Story) -> None:
+    story.admit(0, None, "a", "b")
+    assert story.problems() == []
+    story.left("a")
+    story.left("b")
+    assert story.problems() == []
+
+
+def died(story: Story, job: str = "b") -> None:
+    """A job with one attempt, which failed."""
+    story.enqueue(0, 10, job, once=True)
+    story.dequeue(20, 30, job, 1)
+    story.call("nack", 40, 50, job=job, token=1)
+
+
+def test_a_dead_job_runs_again_when_it_is_retried(story: Story) -> None:
+    died(story)
+    story.call("cancel", 55, 58, Outcome.REFUSED, job="b")
+    story.call("retry", 60, 70, job="b", request="r")
+    story.call("retry", 80, 90, job="b", request="r")
+    story.dequeue(100, 110, "b", 2)
+    story.call("retry", 112, 118, Outcome.REFUSED, job="b")
+    story.call("give_back", 120, 130, job="b", token=2)
+    story.dequeue(140, 150, "b", 3)
+    story.call("ack", 160, 170, job="b", token=3)
+    story.done("b", 3)
+    assert story.problems() == []
+
+
+def test_a_job_with_one_attempt_dies_with_a_lease_that_runs_out(story: Story) -> None:
+    story.enqueue(0, 10, "b", once=True)
+    story.dequeue(20, 30, "b", 1)
+    story.call("ack", 2_000, 2_010, Outcome.REFUSED, job="b", token=1)
+    story.call("read", 2_020, 2_030, job="b", claims=[Claim("b", "tag b", 1, "dead")])
+    story.call("retry", 2_040, 2_050, job="b")
+    story.left("b")
+    assert story.problems() == []
+
+
+def test_a_claim_that_never_arrived_may_have_been_given_back(story: Story) -> None:
+    story.enqueue(0, 10, "b", once=True)
+    story.call("dequeue", 20, None)
+    story.call("read", 30, 40, job="b", claims=[Claim("b", "tag b", 1, "running")])
+    story.dequeue(50, 60, "b", 2)
+    story.call("ack", 70, 80, job="b", token=2)
+    story.done("b", 2)
+    assert story.problems() == []
+
+
+def test_a_gate_is_judged_only_where_it_certainly_was_closed(story: Story) -> None:
+    story.enqueue(0, 10, "b", entrypoint="send")
+    story.gate(100, 200, "paused")
+    story.dequeue(150, 250, "b", 1)  # perhaps before it was closed
+    story.call("nack", 260, 270, job="b", token=1)
+    story.gate(300, 400, "open")
+    story.dequeue(280, 310, "b", 2)  # perhaps when it was open again
+    story.call("nack", 410, 420, job="b", token=2)
+    story.gate(500, 510, "paused", request="p")
+    story.gate(520, None, "open", request="o")
+    story.dequeue(700, 710, "b", 3)  # who knows what became of the call that opens it
+    story.call("ack", 720, 730, job="b", token=3)
+    story.done("b", 3)
+    assert story.problems() == []
+
+
+def test_what_drains_is_still_claimed_and_what_is_paused_is_still_added(story: Story) -> None:
+    story.gate(0, 10, "paused")
+    story.enqueue(20, 30, "b", entrypoint="send")
+    story.gate(40, 50, "draining")
+    story.dequeue(60, 70, "b", 1)
+    story.call("ack", 80, 90, job="b", token=1)
+    story.done("b", 1)
+    assert story.problems() == []
+
+
+def test_a_dequeue_that_is_repeated_answers_what_it_still_holds(story: Story) -> None:
+    story.enqueue(0, 10, "b")
+    story.enqueue(0, 10, "c")
+    both = [Claim("b", "tag b", 1), Claim("c", "tag c", 2)]
+    story.call("dequeue", 20, None, request="d")
+    story.call("dequeue", 30, 40, claims=both, request="d")
+    story.call("ack", 50, 60, job="b", token=1)
+    story.call("dequeue", 70, 80, claims=both[1:], request="d")
+    story.done("b", 1)
+    story.left("c")
+    assert story.problems() == []
+
+
+def test_an_ack_that_was_refused_when_it_was_repeated_never_acted(story: Story) -> None:
+    story.enqueue(0, 10, "b")
+    story.dequeue(20, 30, "b", 1)
+    story.call("ack", 40, None, job="b", token=1, request="k")
+    story.call("ack", 2_000, 2_010, Outcome.REFUSED, job="b", token=1, request="k")
+    story.left("b")
+    assert story.problems() == []
+
+
+def test_a_resize_changes_nothing_about_jobs_keys_and_zones(story: Story) -> None:
+    story.enqueue(0, 10, "b", key="k")
+    story.call("resize", 20, 30, shards=8)
+    story.call("enqueue", 40, 50, wishes=[Wish("tag c", key="k")], claims=[Claim("b", "tag b")])
+    story.dequeue(60, 70, "b", 1)
+    story.call("resize", 80, None, shards=2)
+    story.call("ack", 90, 100, job="b", token=1)
+    story.done("b", 1)
+    assert story.problems() == []
+
+
+def admitted_twice(story: Story) -> None:
+    story.admit(0, 10, "b")
+    story.admit(20, 30, "b")
+    story.left("b")
+
+
+def admitted_again_after_its_end(story: Story) -> None:
+    story.admit(0, 10, "b")
+    story.dequeue(20, 30, "b", 1)
+    story.call("ack", 40, 50, job="b", token=1)
+    story.done("b", 1)
+    story.admit(60, 70, "b", repeated=True)
+    story.left("b")
+
+
+def staged_and_admitted_under_new_ids(story: Story) -> None:
+    story.admit(0, 10, "b")
+    story.left("b")
+    story.final.append(Claim("b2", "tag b", 0, "waiting"))
+
+
+def admission_lost(story: Story) -> None:
+    story.admit(0, None, "b")
+    story.admit(20, 30, "b", repeated=True)
+
+
+def admitted_in_part(story: Story) -> None:
+    story.admit(0, None, "b", "c")
+    story.left("b")
+
+
+def admitted_fewer_than_asked(story: Story) -> None:
+    story.admit(0, 10, "b", "c", added=1)
+    story.left("b")
+    story.left("c")
+
+
+def enqueued_in_part(story: Story) -> None:
+    story.call("enqueue", 0, None, wishes=[Wish("tag b"), Wish("tag c")], whole=True)
+    story.left("c")
+
+
+def admission_refused_and_there(story: Story) -> None:
+    story.call("admit", 0, 10, Outcome.REFUSED, wishes=[Wish("tag b")], request="nightly 1")
+    story.left("b")
+
+
+def ran_twice_after_one_retry(story: Story) -> None:
+    died(story)
+    story.call("retry", 60, 70, job="b")
+    story.dequeue(80, 90, "b", 2)
+    story.call("nack", 100, 110, job="b", token=2)
+    story.dequeue(120, 130, "b", 3)
+    story.left("b", "dead")
+
+
+def retry_carried_out_twice(story: Story) -> None:
+    died(story)
+    story.call("retry", 60, 70, job="b", request="r")
+    story.dequeue(80, 90, "b", 2)
+    story.call("nack", 100, 110, job="b", token=2)
+    story.call("retry", 120, 130, job="b", request="r")
+    story.dequeue(140, 150, "b", 3)
+    story.left("b", "dead")
+
+
+def ran_without_a_retry(story: Story) -> None:
+    died(story)
+    story.dequeue(60, 70, "b", 2)
+    story.left("b", "dead")
+
+
+def ran_again_after_its_lease_without_a_retry(story: Story) -> None:
+    story.enqueue(0, 10, "b", once=True)
+    story.dequeue(20, 30, "b", 1)
+    story.dequeue(2_000, 2_010, "b", 2)
+    story.left("b", "dead")
+
+
+def retry_lost(story: Story) -> None:
+    died(story)
+    story.call("retry", 60, 70, job="b")
+    story.call("read", 80, 90, job="b", claims=[Claim("b", "tag b", 1, "waiting")])
+    story.call("retry", 100, 110, Outcome.REFUSED, job="b")
+    story.call("cancel", 120, 130, job="b")
+    story.left("b", "dead")
+
+
+def retry_refused_although_dead(story: Story) -> None:
+    died(story)
+    story.call("retry", 60, 70, Outcome.REFUSED, job="b")
+    story.left("b", "dead")
+
+
+def cancelled_although_dead(story: Story) -> None:
+    died(story)
+    story.call("cancel", 60, 70, job="b")
+    story.left("b", "cancelled")
+
+
+def claimed_while_paused(story: Story) -> None:
+    story.enqueue(0, 10, "b", entrypoint="send")
+    story.gate(20, 30, "paused")
+    story.dequeue(40, 50, "b", 1)
+    story.gate(60, 70, "open")
+    story.left("b")
+
+
+def claimed_before_an_older_pause_was_lifted(story: Story) -> None:
+    story.gate(0, 10, "open")
+    story.enqueue(0, 10, "b", entrypoint="send")
+    story.gate(20, None, "paused", request="p")
+    story.gate(100, 110, "paused", request="p")
+    story.dequeue(120, 130, "b", 1)
+    story.left("b")
+
+
+def added_while_draining(story: Story) -> None:
+    story.gate(20, 30, "draining")
+    story.enqueue(40, 50, "b", entrypoint="send")
+    story.left("b")
+
+
+def acted_and_refused_when_repeated(story: Story) -> None:
+    story.enqueue(0, 10, "b")
+    story.dequeue(20, 30, "b", 1)
+    story.call("ack", 40, None, job="b", token=1, request="k")
+    story.call("ack", 60, 70, Outcome.REFUSED, job="b", token=1, request="k")
+    story.done("b", 1)
+
+
+def claimed_anew_when_repeated(story: Story) -> None:
+    for job, token in (("b", 1), ("c", 2)):
+        story.enqueue(0, 10, job)
+        story.call("dequeue", 20 * token, 20 * token + 10, claims=[Claim(job, f"tag {job}", token)], request="d")
+        story.left(job)
+
+
+def lost_by_a_resize(story: Story) -> None:
+    story.enqueue(0, 10, "b")
+    story.call("resize", 20, 30, shards=2)
+    story.call("read", 40, 50, job="b")
+    story.left("b")
+
+
+def in_two_shards_after_a_resize(story: Story) -> None:
+    story.enqueue(0, 10, "b")
+    story.call("resize", 20, 30, shards=8)
+    story.left("b")
+    story.left("b")
+
+
+def key_twice_across_a_resize(story: Story) -> None:
+    story.enqueue(0, 10, "b", key="k")
+    story.call("resize", 12, 18, shards=8)
+    story.enqueue(20, 30, "c", key="k")
+    story.left("b")
+    story.left("c")
+
+
+def zone_in_two_shards(story: Story) -> None:
+    story.enqueue(0, 10, "b", zone="z", fifo=True)
+    story.call("resize", 12, 18, shards=8)
+    story.enqueue(20, 30, "c", zone="z", fifo=True)
+    story.dequeue(40, 50, "b", 1)
+    story.dequeue(60, 70, "c", 1)
+    story.left("b")
+    story.left("c")
 
 
 def lost(story: Story) -> None:
@@ -314,6 +616,30 @@ def cancelled_and_done(story: Story) -> None:
         (stale_read, "no order explains job b"),
         (cancelled_and_done, "no order explains job b"),
         (given_back_and_done, "no order explains job b"),
+        (admitted_twice, "batch nightly 1 was admitted 2 times"),
+        (admitted_again_after_its_end, "job b is there twice in the end"),
+        (staged_and_admitted_under_new_ids, "tag b is there 2 times: b, b2"),
+        (admission_lost, "tag b was acknowledged and is nowhere in the end"),
+        (admitted_in_part, "1 of 2 jobs of one admit are there, tag c is not"),
+        (admitted_fewer_than_asked, "batch nightly 1 has 2 jobs, and 1 were admitted"),
+        (enqueued_in_part, "1 of 2 jobs of one enqueue are there, tag b is not"),
+        (admission_refused_and_there, "tag b is there although its admit was refused"),
+        (ran_twice_after_one_retry, "no order explains job b"),
+        (retry_carried_out_twice, "no order explains job b"),
+        (ran_without_a_retry, "no order explains job b"),
+        (ran_again_after_its_lease_without_a_retry, "no order explains job b"),
+        (retry_lost, "no order explains job b"),
+        (retry_refused_although_dead, "no order explains job b"),
+        (cancelled_although_dead, "no order explains job b"),
+        (claimed_while_paused, "'send' was paused since 30, and b was claimed with token 1"),
+        (claimed_before_an_older_pause_was_lifted, "'send' was paused since 110, and b was claimed with token 1"),
+        (added_while_draining, "'send' was draining since 30, and b was added"),
+        (acted_and_refused_when_repeated, "no order explains job b"),
+        (claimed_anew_when_repeated, "request d claimed once more"),
+        (lost_by_a_resize, "no order explains job b"),
+        (in_two_shards_after_a_resize, "job b is there twice in the end"),
+        (key_twice_across_a_resize, "key 'k' held twice"),
+        (zone_in_two_shards, "FIFO zone 'z': b token 1 and c token 1 at once"),
     ],
     ids=lambda value: value.__name__ if callable(value) else "",
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager
@@ -16,6 +17,7 @@ from tests.acceptance.test_ring_processes import overlaps
 from casque import NewJob, Queue
 from casque.client.opening import Parts
 from casque.client.queue import DEFAULTS
+from casque.clock import yield_once
 from casque.codec.head import KEY
 from casque.codec.ring import SHARDS_MAX, RingHead, decode_ring, encode_ring
 from casque.errors import (
@@ -32,7 +34,7 @@ from casque.errors import (
 )
 from casque.ring.forgetting import SETTLED_MS
 from casque.ring.numbers import inner
-from casque.ring.shards import worst
+from casque.ring.shards import in_time, worst
 from casque.service import EventKind, Lease, Outcome
 from casque.state import Ack, AdoptRing, Dequeue, Enqueue, RingView, SetSchedule, State, Tick
 from casque.state.ring import home
@@ -993,3 +995,25 @@ async def test_states_survive_snapshots_with_the_ring_they_know() -> None:
     assert state.ring == RingView(1, 2, home("acme", 2))
     assert state.places.zones == {"acme": 600}
     assert {job.state for job in state.jobs.values()} == {JobState.READY}
+
+
+async def test_a_caller_who_leaves_while_shards_are_asked_leaves_no_traceback_behind() -> None:
+    complaints: list[dict[str, Any]] = []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _loop, context: complaints.append(context))
+    asked = asyncio.Event()
+
+    async def hangs() -> None:
+        asked.set()
+        await asyncio.Event().wait()
+
+    waiting = asyncio.create_task(in_time([hangs()], clock=ManualClock()))
+    await asked.wait()
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+    del waiting
+    for _ in range(5):
+        await yield_once()
+    gc.collect()
+
+    assert complaints == []

@@ -136,11 +136,10 @@ class EmbeddedService:
             raise
         taken = {job.spec.blob for job in added}
         await blobs.drop(spec.blob for spec in put if spec.blob not in taken)
-        # A job that is over by now, asked for again, has no number.
         return await self._filled_if_possible(
             [
                 msgspec.structs.replace(job, spec=msgspec.structs.replace(asked, id=job.spec.id))
-                if job.spec.blob == named.blob or not job.sequence
+                if _is_what_was_put(job, named)
                 else job
                 for job, asked, named in zip(added, specs, put, strict=True)
             ]
@@ -527,6 +526,14 @@ def _since_ms(name: str, state: State, now_ms: int) -> int:
 def _ends(outcome: Outcome) -> bool:
     """Whether the job has left the queue with it."""
     return outcome.cancelled or (outcome.error is None and outcome.plain)
+
+
+def _is_what_was_put(job: JobRecord, named: JobSpec) -> bool:
+    """Whether the payload of this job is the one that was put for it: it was added, or it was added when the request
+    came before and is over, and then it has no number. Another job may hold the unique key, large or small."""
+    if named.blob is None:
+        return False
+    return job.spec.blob == named.blob or (not job.sequence and job.spec.blob_bytes == named.blob_bytes)
 
 
 def _any_blob(records: Sequence[JobRecord]) -> bool:

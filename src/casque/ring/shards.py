@@ -279,11 +279,18 @@ async def in_time(
         both: tuple[asyncio.Future[Any], ...] = (everything, limit)
         await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
     except asyncio.CancelledError:
+        everything.add_done_callback(_passed_over)
         everything.cancel()
         raise
     finally:
         limit.cancel()
     return asked
+
+
+def _passed_over(ended: asyncio.Future[Any]) -> None:
+    """Nobody waits for its end any more. asyncio would write a traceback of one that is not looked at."""
+    if not ended.cancelled():
+        ended.exception()
 
 
 def worst(failures: Sequence[BaseException]) -> BaseException:

@@ -122,6 +122,8 @@ READY, DELAYED, RUNNING, DEAD = JobState.READY, JobState.DELAYED, JobState.RUNNI
 DONE, CANCELLED = JobState.DONE, JobState.CANCELLED
 
 NEVER_MS = 2**62
+NEW, HELD = 0, -1
+"""In the remembered answer of an enqueue, where others have a token: the job was added, or it held the unique key."""
 LEASE_RAN_OUT = "the lease ran out: its worker stopped sending heartbeats"
 
 
@@ -686,7 +688,8 @@ class State:
             else [self._add(spec, now_ms) for spec in c.specs]
         )
         if c.request_id is not None:
-            self._remember(c, "enqueue", now_ms, jobs=tuple([(job.spec.id, 0) for job in added]))
+            jobs = [(job.spec.id, NEW if job.spec is spec else HELD) for job, spec in zip(added, c.specs, strict=True)]
+            self._remember(c, "enqueue", now_ms, jobs=tuple(jobs))
         return added
 
     def _check_new(self, specs: tuple[JobSpec, ...]) -> None:
@@ -831,10 +834,12 @@ class State:
             raise InvalidInputError(
                 f"request_id {shown_id(c.request_id)!r} was used before, to enqueue {len(seen.jobs)} jobs"
             )
-        # A job that has been finished since is shown as it was asked for: the caller needs its id.
+        # A job that has been finished since is shown as it was asked for: the caller needs its id. One that held the
+        # unique key is another's job: its payload is not known any more, and it is not this caller's.
         return tuple(
-            self.jobs.get(job_id) or JobRecord(_asked(spec, job_id), 0, seen.at_ms, READY, now_ms)
-            for spec, (job_id, _) in zip(c.specs, seen.jobs, strict=True)
+            self.jobs.get(job_id)
+            or JobRecord(_holder(spec, job_id) if what == HELD else _asked(spec, job_id), 0, seen.at_ms, READY, now_ms)
+            for spec, (job_id, what) in zip(c.specs, seen.jobs, strict=True)
         )
 
     def _dequeue(self, c: Dequeue, now_ms: int) -> list[JobRecord]:
@@ -1844,8 +1849,14 @@ def position_of(one: Finished | Named) -> int:
 
 
 def _asked(spec: JobSpec, job_id: str) -> JobSpec:
-    """A job that is over, as it is asked for again. Where its payload lay this time says nothing about it."""
-    return msgspec.structs.replace(spec, id=job_id, blob=None, blob_bytes=0)
+    """A job that is over, as it is asked for again. Where its payload lies this time says nothing about it; its size
+    says that whoever asks has it."""
+    return msgspec.structs.replace(spec, id=job_id, blob=None)
+
+
+def _holder(spec: JobSpec, job_id: str) -> JobSpec:
+    """The job that held the key of this one, and is over: all that is still known of it."""
+    return JobSpec(job_id, spec.entrypoint, b"", key=spec.key, zone=spec.zone)
 
 
 def _claimed(job: JobRecord, token: int, worker: str | None, lease_ms: int, at_ms: int) -> JobRecord:

@@ -243,6 +243,29 @@ class ServiceSuite:
         assert again == first
         assert await service.stats() == before
 
+    async def test_an_enqueue_that_is_repeated_after_its_job_has_ended_shows_what_was_asked_for(
+        self, service: QueueService, other: QueueService
+    ) -> None:
+        [first] = await service.enqueue([a_job(b"1", key="k")], request_id="same")
+        await service.cancel(first.id)
+
+        [again] = await other.enqueue([a_job(b"1", key="k")], request_id="same")
+
+        assert (again.id, again.spec.payload) == (first.id, b"1")
+
+    async def test_an_enqueue_that_is_repeated_does_not_show_the_job_that_held_its_key_with_its_own_payload(
+        self, service: QueueService, other: QueueService
+    ) -> None:
+        [holder] = await service.enqueue([a_job(b"1", key="k")])
+        [shown] = await service.enqueue([a_job(b"2", key="k")], request_id="same")
+        await service.cancel(holder.id)
+
+        [again] = await other.enqueue([a_job(b"2", key="k")], request_id="same")
+
+        assert (shown.id, shown.spec.payload) == (holder.id, b"1")
+        assert (again.id, again.spec.payload, again.spec.key) == (holder.id, b"", "k")
+        assert (await service.stats()).totals.enqueued == 1
+
     async def test_a_dequeue_that_is_repeated_gives_the_same_claims(
         self, service: QueueService, other: QueueService
     ) -> None:

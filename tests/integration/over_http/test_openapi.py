@@ -106,6 +106,8 @@ def as_program(case: Any) -> None:
         for job in case.body if isinstance(case.body, list) else [case.body]:
             if isinstance(job, dict) and is_name(job.get("id")):
                 job["id"] = f"job {next(KEYS)}"  # two jobs of one id are refused
+            if isinstance(job, dict) and job.get("fifo") is True:
+                lines_up(job)
     if isinstance(case.body, dict) and are_parts(case.body.get("parts")):
         case.body["parts"] = [msgspec.structs.asdict(PARTS[0])]
         if isinstance(case.body.get("skip_known", True), bool):
@@ -120,8 +122,19 @@ def as_program(case: Any) -> None:
         headers["Idempotency-Key"] = f"request-{next(KEYS)}"  # one key for two different requests is refused
     if re.fullmatch(r"[0-9]{1,19}(\.[0-9]{1,19})?", str(headers.get("Last-Event-ID", ""))):
         headers["Last-Event-ID"] = "0.0"  # a position in the future is refused
+    for name in ("name", "entrypoint"):
+        if isinstance(query.get(name), bool | int | float):
+            query[name] = ""  # in a query a number is text, and one text is a list of one: meant to be wrong, it is not
     if str(query.get("from_position", "")).isdecimal() and int(query["from_position"]) < 2**63:
         query["from_position"] = 0
+
+
+def lines_up(job: dict[str, Any]) -> None:
+    """A job of a FIFO zone has a zone, which is FIFO for all its jobs, and no time of its own."""
+    if is_name(job.get("zone")) and "delay" not in job and "run_at" not in job:
+        job["zone"] = f"line {next(KEYS)}"
+    else:
+        job["fifo"] = False
 
 
 def are_parts(value: Any) -> bool:

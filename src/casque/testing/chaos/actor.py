@@ -1,4 +1,4 @@
-"""What producers, workers and operators have in common: how they start, what they are to do, and how they end."""
+"""What all callers have in common: how they start, what they are to do, and how they end."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import msgspec
 from casque.client.queue import Queue
 from casque.clock import Random
 from casque.journal.log import pace
-from casque.testing.chaos.caller import Caller
+from casque.testing.chaos.caller import Caller, Place
 from casque.testing.chaos.shifted_clock import shift_clock
 from casque.testing.history import Outcome, Recorder
 from casque.testing.history.recorder import read_record
@@ -36,6 +36,8 @@ class Orders(msgspec.Struct, frozen=True):
     """Of the store, or the addresses of the brokers."""
     via: str | None
     """`broker`: the store says who leads. None: the queue is in this process, or `url` names brokers."""
+    store: str
+    """Where the objects of the queue are."""
     options: dict[str, str] = {}
     settings: dict[str, float] = {}
     """Of a queue in this process, in seconds."""
@@ -44,6 +46,10 @@ class Orders(msgspec.Struct, frozen=True):
     per_second: float = 10.0
     """Jobs, for each lane of a producer."""
     job_lease_s: float = 2.0
+    stages: bool = True
+    """Whether producers admit staged jobs, which only the log layout can."""
+    shards_max: int = 0
+    """Of a ring that is resized; 0 for a queue that is none."""
     earlier: str | None = None
     """The record of the process that was here before, if it was killed or left."""
 
@@ -76,7 +82,8 @@ def run(lane: Lane) -> None:
 async def _run(orders: Orders, lane: Lane) -> None:
     stopping = stop_asked()
     queue = open_queue(orders.url, orders.via, orders.options, worker=orders.name, settings=orders.settings)
-    caller = Caller(queue, Recorder(Path(orders.record)))
+    place = Place(orders.store, orders.options, whole=not orders.shards_max)
+    caller = Caller(queue, Recorder(Path(orders.record)), place)
     async with queue:
         if orders.earlier is not None:
             await _ask_again(caller, Path(orders.earlier))
@@ -90,9 +97,10 @@ async def _run(orders: Orders, lane: Lane) -> None:
 
 async def _ask_again(caller: Caller, earlier: Path) -> None:
     """A careful caller that was killed asks again for what it never heard of, under the same request id."""
-    for call in read_record(earlier):
-        if call.verb == "enqueue" and call.asked.request is not None and call.outcome is Outcome.UNKNOWN:
-            await caller.enqueue(call.asked.wishes, request=call.asked.request)
+    calls = [call for call in read_record(earlier) if call.asked.request is not None]
+    answered = {call.asked.request for call in calls if call.outcome in (Outcome.OK, Outcome.REFUSED)}
+    for call in {call.asked.request: call for call in calls if call.asked.request not in answered}.values():
+        await caller.again(call.asked)
 
 
 async def _until(stopping: asyncio.Event, lane: Lane, caller: Caller, orders: Orders, rng: Random, name: str) -> None:

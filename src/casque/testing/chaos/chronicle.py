@@ -22,6 +22,10 @@ class Life(msgspec.Struct):
     """Whether that claim still holds."""
     finished: int | None = None
     """The position that finished it."""
+    dead: bool = False
+    """It may be retried, and until then nothing else happens to it."""
+    deaths: list[int] = []
+    """The positions at which it died."""
 
 
 class Chronicle:
@@ -64,6 +68,11 @@ class Chronicle:
 
     def _go_on(self, life: Life, event: QueueEvent) -> None:
         token = event.fields.get("token")
+        if life.dead is not (event.kind is EventKind.REVIVED):
+            self._wrong(event, "is dead" if life.dead else "is not dead")
+        if event.kind is EventKind.REVIVED:
+            life.dead = False
+            return
         if event.kind is EventKind.CANCELLED:
             life.held, life.finished = False, event.position
             return
@@ -77,11 +86,14 @@ class Chronicle:
         if not life.held or token != life.token:
             held = f"its claim is {life.token}" if life.held else "nobody holds it"
             self._wrong(event, f"with token {token}, but {held}")
-        if event.kind in (EventKind.BEATEN, EventKind.ADVANCED):
+        if event.kind in (EventKind.BEATEN, EventKind.ADVANCED, EventKind.WATCHED):
             return
         life.held = False
         if event.kind is EventKind.ACKED:
             life.finished = event.position
+        elif event.kind is EventKind.DIED:
+            life.dead = True
+            life.deaths.append(event.position)
         elif event.kind not in (EventKind.NACKED, EventKind.RETURNED, EventKind.EXPIRED):
             self._wrong(event, "which nobody asked for")
 

@@ -72,6 +72,8 @@ def show(report: Report, console: Console) -> None:
     table.add_row("at rest", f"{report.calm_s:.1f} s after the last fault")
     events = ", ".join(f"{count:,} {kind}" for kind, count in sorted(report.events.items()))
     table.add_row("events", events or "none: there is no single log to follow")
+    done = ", ".join(f"{count:,} {verb}" for verb, count in sorted(report.succeeded.items()))
+    table.add_row("succeeded", done)
     refusals = ", ".join(f"{count:,} x {what}" for what, count in sorted(report.refused.items()))
     table.add_row("refused", refusals or "nothing")
     console.print(table)

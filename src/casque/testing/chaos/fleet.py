@@ -29,6 +29,7 @@ class Kind(StrEnum):
     WORKER = "worker"
     PRODUCER = "producer"
     OPERATOR = "operator"
+    STEWARD = "steward"
 
 
 class Health(StrEnum):
@@ -164,7 +165,7 @@ class BrokerMember(Member):
 
 
 class ActorMember(Member):
-    """A producer, a worker or an operator."""
+    """A producer, a worker, an operator or a steward."""
 
     def __init__(self, kind: Kind, orders: Orders, folder: Path) -> None:
         super().__init__(kind, orders.name, folder)
@@ -205,6 +206,11 @@ class Fleet:
     def actors(self) -> list[Member]:
         """Everyone who calls."""
         return [member for member in self.members if member.kind is not Kind.BROKER]
+
+    @property
+    def managers(self) -> list[Member]:
+        """Those who neither produce nor work."""
+        return [*self.of(Kind.OPERATOR), *self.of(Kind.STEWARD)]
 
     @property
     def brokers(self) -> list[BrokerMember]:

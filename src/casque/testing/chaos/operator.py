@@ -15,12 +15,13 @@ _CLOCK = SystemClock()
 
 async def operate(caller: Caller, orders: Orders, rng: Random, name: str) -> None:
     """A job of its own, looked at a few times while others may claim and finish it, and perhaps cancelled."""
-    await caller.enqueue([Wish(name)])
+    await caller.enqueue([Wish(name, once=rng.random() < 0.3)])
+    if caller.known and rng.random() < CANCELS:
+        job = rng.choice(caller.known[-3:])
+        await caller.insist(lambda: caller.cancel(job, request=f"{name} cancel"))
     for _ in range(LOOKS):
         if caller.known:
             await caller.find(rng.choice(caller.known[-5:]))
-    if caller.known and rng.random() < CANCELS:
-        await caller.cancel(rng.choice(caller.known[-3:]))
     await _CLOCK.sleep(1 / orders.per_second)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -22,7 +23,7 @@ from casque.settings import QueueSettings
 from casque.storage.port import Store, Stored
 from casque.storage.url import open_store
 from casque.testing.chaos.actor import Orders, open_queue
-from casque.testing.chaos.caller import ATTEMPTS, ENTRYPOINT, claim_of
+from casque.testing.chaos.caller import ATTEMPTS, ENTRYPOINT, GATED, claim_of
 from casque.testing.chaos.chronicle import Chronicle
 from casque.testing.chaos.fleet import ActorMember, BrokerMember, Fleet, Health, Kind, Member, serve_arguments
 from casque.testing.chaos.ledger import Ledger
@@ -30,7 +31,9 @@ from casque.testing.chaos.shifted_clock import RANGE_S
 from casque.testing.chaos.tormentor import Tormentor
 from casque.testing.chaos.verdict import judge
 from casque.testing.history import Recorder, check
+from casque.testing.history.call import Claim
 from casque.transport.grpc.client import GrpcService
+from casque.types import JobState
 
 _CLOCK = SystemClock()
 RETENTION_S = 60.0
@@ -42,7 +45,15 @@ TICK_S = 0.25
 LANES = 6
 """Callers at the same time in each producer and worker."""
 SHARDS = 4
+SHARDS_MAX = 6
+"""A ring is resized to anything up to this."""
 SCHEDULE = "every-minute"
+TRACEBACK = b"Traceback (most recent call last)"
+CUT_OFF = re.compile(
+    rb"Traceback \(most recent call last\):\n.*aio/server\.pyx.*_schedule_rpc_coro\n"
+    rb"asyncio\.exceptions\.CancelledError\n"
+)
+"""What gRPC prints when a caller is killed in the very moment in which its broker ends: it does not wait for it."""
 
 
 class Way(StrEnum):
@@ -124,6 +135,7 @@ class Report:
     longest_silence_s: float = 0.0
     longest_call_s: float = 0.0
     refused: dict[str, int] = field(default_factory=dict)
+    succeeded: dict[str, int] = field(default_factory=dict)
     events: dict[str, int] = field(default_factory=dict)
     calls: int = 0
     unknown: int = 0
@@ -208,7 +220,7 @@ class Chaos:
     async def _come_to_rest(self) -> None:
         """No more faults, no more jobs: what is there has to be finished."""
         began_ms = _CLOCK.monotonic_ms()
-        callers = [*self.fleet.of(Kind.PRODUCER), *self.fleet.of(Kind.OPERATOR)]
+        callers = [*self.fleet.of(Kind.PRODUCER), *self.fleet.managers]
         for caller in callers:
             caller.ask_to_leave()
         for caller in callers:
@@ -216,6 +228,7 @@ class Chaos:
         self.ledger.read_on()
         async with self._queue() as queue:
             await queue.drop_schedule(SCHEDULE)
+            await queue.resume(GATED)
             for member in self.fleet.members:
                 if member not in callers:
                     member.settle_clock()
@@ -274,8 +287,13 @@ class Chaos:
             await self.chronicle.follow(events)
         self.ledger.read_on()
         archive: list[ArchivedJob] = [job async for job in queue.archive()]
-        report.problems += judge(self.chronicle if plan.has_history else None, archive)
-        await self._check_the_record(store, archive)
+        async with Queue.open(store) as opened:
+            left = await opened.jobs()
+        dead = [job.id for job in left if job.state is JobState.DEAD]
+        report.problems += judge(self.chronicle if plan.has_history else None, archive, dead)
+        # A death is archived, and its job goes on being in the queue.
+        over = [job for job in archive if job.state is not JobState.DEAD]
+        self._check_the_record([*map(claim_of, left), *map(claim_of, over)])
         report.problems += self.tormentor.problems
         report.problems += [f"{m.name} stumbled: {m.last_words()}" for m in self.fleet.members if _stumbled(m)]
         if plan.way is not Way.RING:
@@ -290,13 +308,12 @@ class Chaos:
         report.longest_silence_s = self.ledger.longest_silence_ms / 1000
         report.longest_call_s = self.ledger.longest_call_ms / 1000
         report.refused = dict(self.ledger.errors)
+        report.succeeded = dict(self.ledger.succeeded)
         report.events = {kind.value: count for kind, count in self.chronicle.kinds.items()}
 
-    async def _check_the_record(self, store: Store, archive: Sequence[ArchivedJob]) -> None:
+    def _check_the_record(self, final: Sequence[Claim]) -> None:
         """Hold what callers were answered against what a fresh reader finds, by the record alone."""
-        async with Queue.open(store) as queue:
-            left = [claim_of(job) for job in await queue.jobs()]
-        verdict = check(self.ledger.calls(), [*left, *(claim_of(job) for job in archive)], ended_ms=Recorder.now_ms())
+        verdict = check(self.ledger.calls(), final, ended_ms=Recorder.now_ms())
         self.report.problems += verdict.problems
         self.report.problems += [f"job {job} is too tangled to decide" for job in verdict.undecided]
         self.report.calls, self.report.unknown = verdict.calls, verdict.unknown
@@ -364,11 +381,14 @@ def _members(plan: Plan) -> list[Member]:
             seed=str(plan.seed),
             url=url,
             via=via,
+            store=plan.url,
             options=dict(plan.options),
             settings=_settings(plan),
-            lanes=1 if kind is Kind.OPERATOR else LANES,
+            lanes=_lanes(plan, kind),
             per_second=plan.rate / plan.producers / LANES,
             job_lease_s=plan.job_lease_s,
+            stages=plan.layout == "log",
+            shards_max=SHARDS_MAX if plan.way is Way.RING else 0,
         )
         return ActorMember(kind, orders, plan.folder)
 
@@ -377,11 +397,18 @@ def _members(plan: Plan) -> list[Member]:
         *(actor(Kind.WORKER, number) for number in range(plan.workers)),
         *(actor(Kind.PRODUCER, number) for number in range(plan.producers)),
         actor(Kind.OPERATOR, 0),
+        actor(Kind.STEWARD, 0),
     ]
     if plan.clocks:
         for member in members:
             member.clock_s = rng.randint(-RANGE_S, RANGE_S)
     return members
+
+
+def _lanes(plan: Plan, kind: Kind) -> int:
+    if kind is Kind.STEWARD:
+        return 3 if plan.way is Way.RING else 2
+    return 1 if kind is Kind.OPERATOR else LANES
 
 
 def _brokers(plan: Plan) -> list[BrokerMember]:
@@ -405,7 +432,8 @@ def _unfinished(stats: Stats) -> bool:
 
 def _stumbled(member: Member) -> bool:
     """An exception that nobody expected, although the process went on."""
-    return member.said.exists() and b"Traceback (most recent call last)" in member.said.read_bytes()
+    said = member.said.read_bytes() if member.said.exists() else b""
+    return TRACEBACK in CUT_OFF.sub(b"", said)
 
 
 async def _ask(broker: BrokerMember) -> tuple[str | None, bool]:

@@ -15,6 +15,8 @@ _CLOCK = SystemClock()
 BROKERS_SHARE = 0.6
 LEADER_SHARE = 0.6
 PRODUCERS_SHARE = 0.25
+MANAGERS_SHARE = 0.1
+"""Of operators and stewards: one of each is all there is."""
 REMEMBERED = 8
 
 
@@ -31,11 +33,13 @@ FAULTS = {
     Kind.BROKER: (Fault.KILL, Fault.KILL, Fault.STOP, Fault.STOP, Fault.LEAVE, Fault.LEAVE, Fault.CLOCK),
     Kind.WORKER: (Fault.KILL, Fault.KILL, Fault.STOP, Fault.LEAVE, Fault.CLOCK),
     Kind.PRODUCER: (Fault.KILL, Fault.STOP, Fault.LEAVE),
+    Kind.OPERATOR: (Fault.KILL, Fault.KILL, Fault.STOP, Fault.LEAVE),
+    Kind.STEWARD: (Fault.KILL, Fault.KILL, Fault.STOP, Fault.LEAVE),
 }
 
 
 class Tormentor:
-    """Hits a broker, a worker or a producer every now and then. One of each kind at least is always left alone: what
+    """Hits a process every now and then. At least one broker, one worker and one producer are always left alone: what
     is to be proved is that work goes on there."""
 
     def __init__(
@@ -64,6 +68,9 @@ class Tormentor:
                 group.create_task(self._hit(victim, fault, self._rng.random()))
 
     def _choose(self) -> Member:
+        managers = [one for one in self._fleet.managers if one.health is Health.UP]
+        if managers and self._rng.random() < MANAGERS_SHARE:
+            return self._rng.choice(managers)
         brokers = [broker for broker in self._fleet.brokers if broker.health is Health.UP]
         workers = [worker for worker in self._fleet.of(Kind.WORKER) if worker.health is Health.UP]
         producers = [producer for producer in self._fleet.of(Kind.PRODUCER) if producer.health is Health.UP]

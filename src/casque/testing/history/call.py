@@ -22,16 +22,19 @@ class Outcome(StrEnum):
 
 
 class Wish(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A job that an enqueue asks for. `tag` is its payload, and no two wishes share one."""
+    """A job that an enqueue or an admission asks for. `tag` is its payload, and no two wishes share one."""
 
     tag: str
     key: str | None = None
     zone: str | None = None
     fifo: bool = False
+    entrypoint: str = ""
+    once: bool = False
+    """It has one attempt: when that fails it is dead, until it is retried."""
 
 
 class Claim(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One job in the answer of an enqueue, a dequeue or a read."""
+    """One job in the answer of an enqueue, a dequeue or a read. `tag` is empty where only its id is known any more."""
 
     job: str
     tag: str
@@ -52,7 +55,14 @@ class Asked(msgspec.Struct, frozen=True, omit_defaults=True):
     zone: str | None = None
     lease_ms: int = 0
     request: str | None = None
-    """Calls with the same request id are attempts at one thing."""
+    """Calls with the same request id are attempts at one thing. For an admission: its source and batch."""
+    whole: bool = False
+    """Whether its wishes come true together or not at all."""
+    entrypoint: str | None = None
+    gate: str | None = None
+    """What the gate of the entrypoint is to be: open, paused (nothing is claimed) or draining (nothing is added)."""
+    shards: int = 0
+    """How many a ring is to have."""
 
 
 class Answered(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -64,6 +74,10 @@ class Answered(msgspec.Struct, frozen=True, omit_defaults=True):
     claims: tuple[Claim, ...] = ()
     token: int = 0
     error: str | None = None
+    repeated: bool = False
+    """Of an admission: it says that this batch was admitted before."""
+    jobs: int = 0
+    """Of an admission: how many it says that it added."""
 
 
 class Call(msgspec.Struct, frozen=True):

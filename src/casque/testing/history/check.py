@@ -6,7 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from casque.testing.history.attempts import disagreements, merge
+from casque.testing.history.batches import admitted_once, whole_or_absent
 from casque.testing.history.call import Call, Claim
+from casque.testing.history.gates import gates_kept
 from casque.testing.history.jobs import JobCalls, register
 from casque.testing.history.linear import TooManyOrders, fits
 from casque.testing.history.rules import fifo_kept, keys_unique, leases_exclusive, zone_leases_exclusive
@@ -41,13 +43,16 @@ def check(calls: Sequence[Call], final: Sequence[Claim], *, ended_ms: int) -> Ve
     _take(verdict, keys_unique(found.jobs))
     _take(verdict, fifo_kept(found.jobs))
     _take(verdict, zone_leases_exclusive(whole))
+    _take(verdict, gates_kept(whole, found.jobs))
+    _take(verdict, admitted_once(calls))
+    _take(verdict, whole_or_absent(found))
     _take(verdict, (_explained(job) for job in found.jobs.values() if not _is_linear(job, verdict)))
     return verdict
 
 
 def _is_linear(job: JobCalls, verdict: Verdict) -> bool:
     try:
-        return fits(job.steps)
+        return fits(job.steps, once=job.wish is not None and job.wish.once)
     except TooManyOrders:
         verdict.undecided.append(job.id)
         return True

@@ -22,7 +22,7 @@ class JobCalls:
     tag: str | None = None
     wish: Wish | None = None
     added: Call | None = None
-    """The enqueue that made it, if its caller learned its id or its tag shows it."""
+    """The enqueue or admission that made it, if its caller learned its id or its tag shows it."""
     calls: list[Call] = field(default_factory=list)
     """Those that name it."""
     claimed: dict[int, tuple[Call, int]] = field(default_factory=dict)
@@ -70,6 +70,8 @@ def _seen(calls: Iterable[Call], final: Iterable[Claim]) -> Iterator[Claim]:
 
 def _note_tag(found: Register, claim: Claim) -> None:
     job = found.job(claim.job)
+    if not claim.tag:
+        return  # only its id was shown
     if job.tag is not None and job.tag != claim.tag:
         found.problems.append(f"job {claim.job} was seen with two payloads: {job.tag} and {claim.tag}")
     job.tag = claim.tag
@@ -117,7 +119,7 @@ def _settle_additions(found: Register) -> None:
         if len(ids) > 1:
             found.problems.append(f"{tag} is there {len(ids)} times: {', '.join(sorted(ids))}; {call}")
         if not call.may_have_acted:
-            found.problems.append(f"{tag} is there although its enqueue was {call.outcome.value}: {call}")
+            found.problems.append(f"{tag} is there although its {call.verb} was {call.outcome.value}: {call}")
         for job_id in ids:
             job = found.job(job_id)
             job.wish, job.added = wish, call
@@ -135,10 +137,11 @@ def _note_final(found: Register, final: Iterable[Claim], ended_ms: int) -> None:
         job.died = claim.state == DEAD
         job.steps.append(Step("read", ended_ms, ended_ms, Outcome.OK, claim.token, claim.state, why="what was left"))
     for tag, (_, call) in found.wishes.items():
-        answered = {claim.tag for claim in call.claims}
+        # An admission names no jobs: its success is about all of them.
+        answered = {tag} if call.verb == "admit" else {claim.tag for claim in call.claims}
         if call.is_ok and tag in answered and not found.ids[tag] & last.keys():
             found.problems.append(f"{tag} was acknowledged and is nowhere in the end: {call}")
 
 
 def _step(call: Call, verb: str, token: int = 0, seen: str = "") -> Step:
-    return Step(verb, call.began_ms, call.ended_ms, call.outcome, token, seen, str(call))
+    return Step(verb, call.began_ms, call.ended_ms, call.outcome, token, seen, str(call), call.asked.request)

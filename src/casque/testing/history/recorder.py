@@ -52,11 +52,28 @@ class Recorder:
         zone: str | None = None,
         lease_ms: int = 0,
         request: str | None = None,
+        whole: bool = False,
+        entrypoint: str | None = None,
+        gate: str | None = None,
+        shards: int = 0,
     ) -> Asked:
         """A call starts now."""
         self._calls += 1
-        call = f"{self._name}/{self._calls}"
-        asked = Asked(call, verb, self.now_ms(), tuple(wishes), job, token, zone, lease_ms, request)
+        asked = Asked(
+            f"{self._name}/{self._calls}",
+            verb,
+            self.now_ms(),
+            tuple(wishes),
+            job,
+            token,
+            zone,
+            lease_ms,
+            request,
+            whole,
+            entrypoint,
+            gate,
+            shards,
+        )
         self._write(_Line(asked=asked))
         return asked
 
@@ -68,9 +85,12 @@ class Recorder:
         claims: Sequence[Claim] = (),
         token: int = 0,
         error: str | None = None,
+        repeated: bool = False,
+        jobs: int = 0,
     ) -> None:
         """It ended just now."""
-        self._write(_Line(answered=Answered(asked.call, self.now_ms(), outcome, tuple(claims), token, error)))
+        answered = Answered(asked.call, self.now_ms(), outcome, tuple(claims), token, error, repeated, jobs)
+        self._write(_Line(answered=answered))
 
     def _write(self, line: _Line) -> None:
         os.write(self._fd, _encoder.encode(line) + b"\n")

@@ -51,8 +51,8 @@ def lease_spans(job: JobCalls) -> Iterator[Span]:
 
 def life_span(job: JobCalls) -> Span | None:
     """From the moment it was certainly there to the first moment at which it may have been finished. None for a job
-    that died: no call says when."""
-    if job.added is None or job.died:
+    that died, or may have: no call says when."""
+    if job.added is None or job.died or (job.wish is not None and job.wish.once):
         return None
     ended_ms = min((call.began_ms for call in job.calls if call.verb in ENDS and call.may_have_acted), default=None)
     return Span(job.added.ended_ms, FOREVER_MS if ended_ms is None else ended_ms, job.id)

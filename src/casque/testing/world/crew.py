@@ -733,16 +733,22 @@ class Crew:
             return None
 
     def _check_payloads(self, request: Request, answer: Any) -> None:
-        """Whoever claims a job gets to know what it is to do."""
-        history = self._world.history
+        """Whoever claims a job gets to know what it is to do, and no job is shown with the payload of another."""
         for job in answer if request.verb is Verb.DEQUEUE else ():
-            expected = history.payloads.get(job.id)
-            with self._world.watching():
-                history.demand(
-                    expected is None or job.payload == expected,
-                    Invariant.PAYLOADS,
-                    lambda: f"{request} got job {job.id[:8]} with {job.payload!r}, and it was {expected!r}",  # noqa: B023
-                )
+            self._check_payload(request, job.id, job.payload)
+        for job in answer if request.verb is Verb.ENQUEUE else ():
+            # That of a job that held a unique key, and is over, is not known any more. A large one may be gone by now.
+            if isinstance(job, Job) and job.record.spec.payload and job.record.spec.blob is None:
+                self._check_payload(request, job.id, job.record.spec.payload)
+
+    def _check_payload(self, request: Request, job_id: str, payload: bytes) -> None:
+        expected = self._world.history.payloads.get(job_id)
+        with self._world.watching():
+            self._world.history.demand(
+                expected is None or payload == expected,
+                Invariant.PAYLOADS,
+                lambda: f"{request} got job {job_id[:8]} with {payload!r}, and it was {expected!r}",
+            )
 
     async def call(self, request: Request, through: Through | None = None) -> Any:
         """Send it through one of this process's queues, and note what came back."""
