@@ -27,6 +27,7 @@ from casque.types import (
     JobState,
     PeekedZone,
     Progress,
+    Reach,
     Schedule,
     ScheduleSpec,
     StagedPart,
@@ -467,6 +468,15 @@ class Known(msgspec.Struct, frozen=True, array_like=True):
     """What the batch of a source came to, if it was admitted, or a later one."""
 
 
+class ScopedService(QueueService, Protocol):
+    """A queue that can be asked on behalf of a caller who may not name every job."""
+
+    def within(self, reach: Reach) -> QueueService:
+        """The same queue for such a caller: what names a job or a schedule beyond its reach finds none. That is judged
+        where the call is carried out, so that a name cannot change its owner in between."""
+        ...
+
+
 class ShardService(QueueService, Protocol):
     """One shard of a ring: a queue, and what the ring asks it besides. Its numbers and tokens are its own."""
 
@@ -478,6 +488,10 @@ class ShardService(QueueService, Protocol):
         Raises:
             ZoneMovedError: they belong elsewhere, or the caller's ring is an old one; nothing was done.
         """
+        ...
+
+    def within(self, reach: Reach) -> ShardService:
+        """As `ScopedService`."""
         ...
 
     async def adopt(self, generation: int, size: int) -> int:

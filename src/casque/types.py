@@ -56,6 +56,36 @@ class JobSpec(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """Its zone hands out its jobs strictly in enqueue order, one at a time."""
 
 
+class Reach(msgspec.Struct, frozen=True):
+    """Which jobs a caller may name. For one who may not, a job is not there.
+
+    >>> reach = Reach(entrypoints=("mail.*", "fax"))
+    >>> reach.covers("mail.welcome", None), reach.covers("mailing", None), reach.covers("fax", "acme")
+    (True, False, True)
+    """
+
+    entrypoints: tuple[str, ...] | None = None
+    """Names, or `prefix.*` for all that begin with `prefix.`. None: all."""
+    zones: frozenset[str] | None = None
+    """None: all, and jobs without a zone too, which are not within any zones."""
+    schedules_max: int | None = None
+    """How many schedules may have such jobs."""
+
+    def has(self, job: JobSpec) -> bool:
+        return self.covers(job.entrypoint, job.zone)
+
+    def covers(self, entrypoint: str, zone: str | None) -> bool:
+        return self.covers_zone(zone) and self.covers_entrypoint(entrypoint)
+
+    def covers_zone(self, zone: str | None) -> bool:
+        return self.zones is None or zone in self.zones
+
+    def covers_entrypoint(self, entrypoint: str) -> bool:
+        if self.entrypoints is None or entrypoint in self.entrypoints:
+            return True
+        return any(own.endswith(".*") and entrypoint.startswith(own[:-1]) for own in self.entrypoints)
+
+
 TRIES_MAX = 50
 """So many attempts that came to nothing are kept with a job, the latest ones."""
 

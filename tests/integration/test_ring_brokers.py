@@ -16,6 +16,7 @@ from tests.integration.shell import casque
 
 from casque import (
     InvalidInputError,
+    JobNotFoundError,
     NotAllowedError,
     NotAuthenticatedError,
     Queue,
@@ -30,15 +31,16 @@ from casque.client.staging import StagedJobs, Stager
 from casque.clock import SystemClock
 from casque.errors import RingError
 from casque.ring.broker import RingBroker
-from casque.service import EventKind
+from casque.service import EventKind, Lease, Outcome
 from casque.state.ring import home
 from casque.transport import tokenfile
 from casque.transport.access import TokenBook
+from casque.transport.grpc.client import GrpcService
 from casque.transport.grpc.credentials import ClientTls
 from casque.transport.grpc.peer import GrpcShard
 from casque.transport.scopes import Scope
 from casque.transport.tls import TlsFiles
-from casque.types import Gate, JobSpec, StagedPart, ZoneRules
+from casque.types import Gate, JobRecord, JobSpec, JobState, StagedPart, ZoneRules
 
 pytestmark = pytest.mark.asyncio
 
@@ -115,6 +117,65 @@ async def test_brokers_of_a_ring_show_each_other_a_token_and_a_certificate(tmp_p
                 await stranger.adopt(99, 1)
             await stranger.close()
     finally:
+        await one.stop()
+        await other.stop()
+
+
+async def test_a_limited_token_acts_on_its_own_jobs_in_every_shard_and_on_no_others(tmp_path: Path) -> None:
+    """Whichever broker leads the shard: it is the one that carries a call out that judges whose job it is."""
+    place, file = (tmp_path / "queue").as_uri(), tmp_path / "tokens.json"
+    await a_ring(place)
+    tokens = {
+        name: tokenfile.add(file, name=name, scopes=[scope], created=NOW, zones=zones)
+        for name, scope, zones in (
+            ("peer", Scope.PEER, None),
+            ("office", Scope.ADMIN, None),
+            ("tenant", Scope.ADMIN, [f"z{n}" for n in range(8)]),
+        )
+    }
+    options = ServeOptions(
+        url=place, listen=FREE, tokens=TokenBook(file), broker=SOON, peers=Peers(token=tokens["peer"])
+    )
+    one, other = BrokerServer(options), BrokerServer(options)
+    await one.start()
+    await other.start()
+    tenant, office = (GrpcService(one.address, token=tokens[name]) for name in ("tenant", "office"))
+    try:
+        await shared(one, other)
+        # Zones in every shard, so that half of them are led by the other broker.
+        mine = [job.id for n in range(8) for job in await tenant.enqueue([JobSpec(f"m{n}", "send", b"", zone=f"z{n}")])]
+        theirs = [f"t{n}" for n in range(8)]
+        for n, job_id in enumerate(theirs):
+            await office.enqueue([JobSpec(job_id, "send", b"", zone=f"other{n}")])
+        claimed = {job.id: job.token for job in await office.dequeue(entrypoints=None, limit=16)}
+        assert sorted(claimed) == sorted([*mine, *theirs])
+
+        for job_id in theirs:
+            token = claimed[job_id]
+            for refused in (
+                tenant.ack(job_id, token=token),
+                tenant.ack(job_id),
+                tenant.nack(job_id, token=token),
+                tenant.heartbeat(job_id, token=token),
+                tenant.cancel(job_id),
+                tenant.retry(job_id),
+            ):
+                with pytest.raises(JobNotFoundError):
+                    await refused
+            await tenant.give_back(job_id, token=token)
+        outcomes = [Outcome(job_id, token) for job_id, token in claimed.items()]
+        beaten = await tenant.heartbeats([Lease(job_id, token) for job_id, token in claimed.items()])
+        assert {one.id for one in beaten if isinstance(one, JobRecord)} == set(mine)
+        settled = zip(claimed, await tenant.settle(outcomes), strict=True)
+        assert {job_id: type(answer) for job_id, answer in settled} == {
+            job_id: type(None) if job_id in mine else JobNotFoundError for job_id in claimed
+        }
+
+        left = await office.jobs()
+        assert {(job.id, job.state) for job in left} == {(job_id, JobState.RUNNING) for job_id in theirs}
+    finally:
+        await tenant.close()
+        await office.close()
         await one.stop()
         await other.stop()
 

@@ -746,9 +746,9 @@ async def test_the_request_id_of_somebody_else_is_another_request(queue: QueueSe
     assert claimed.spec.entrypoint == "mail.a"
     for _ in range(2):
         [added] = await border.enqueue([JobSpec("y", "mail.a", b"mine")], request_id="order-17")
-        assert (added.id, added.spec.payload) == ("y", b"mine")
-    assert await queue.find("x") is not None
-    assert await queue.find("y") is not None
+        assert (added.id, added.spec.payload) == ("mail.a:~y", b"mine")
+    assert await queue.find("fax:~x") is not None
+    assert await queue.find("mail.a:~y") is not None
 
 
 async def test_a_caller_cannot_say_the_request_id_of_another(queue: QueueService) -> None:
@@ -772,9 +772,14 @@ async def test_every_request_id_that_passes_the_border_is_its_caller_s(verb: str
     assert [arguments["request_id"] for name, arguments in queue.asked if name == verb] == ["r"]
 
 
-async def test_the_unique_key_of_somebody_else_gives_their_job_s_id_and_nothing_more(queue: QueueService) -> None:
-    [added] = await Border(queue, limited("mail.a")).enqueue([JobSpec("y", "mail.a", b"mine", key="fax")])
-    assert (added.id, added.spec.entrypoint, added.spec.payload) == ("fax waiting", "mail.a", b"mine")
+async def test_the_unique_key_of_somebody_else_is_another_key(queue: QueueService) -> None:
+    border = Border(queue, limited("mail.a"))
+    for name in ("y", "z"):
+        [added] = await border.enqueue([JobSpec(name, "mail.a", b"mine", key="fax")])
+        assert (added.id, added.spec.key, added.spec.payload) == ("mail.a:~y", "fax", b"mine")
+    stored = await queue.find("mail.a:~y")
+    assert stored is not None
+    assert stored.spec.key == "mail.a:~fax"
 
 
 @pytest.mark.parametrize(
@@ -803,12 +808,13 @@ async def test_schedules_of_others_are_as_good_as_not_there(queue: QueueService)
     assert [one.name for one in await border.schedules()] == ["other"]
     with pytest.raises(NotAllowedError, match="mail"):
         await border.set_schedule(msgspec.structs.replace(NIGHTLY, name="third"))
-    with pytest.raises(ScheduleNotFoundError):
-        await border.set_schedule(msgspec.structs.replace(other, name="nightly"))
     for verb in (border.drop_schedule, partial(border.pause_schedule, paused=True)):
         with pytest.raises(ScheduleNotFoundError):
             await verb("nightly")
-    await border.drop_schedule("other")
+    await border.set_schedule(msgspec.structs.replace(other, name="nightly"))
+    assert sorted(one.name for one in await border.schedules()) == ["nightly", "other"]
+    for name in ("other", "nightly"):
+        await border.drop_schedule(name)
     assert [one.spec for one in await queue.schedules()] == [NIGHTLY]
 
 

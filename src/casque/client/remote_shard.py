@@ -9,7 +9,7 @@ from casque.client.remote import ASKED_AGAIN, RemoteQueue, RemoteService
 from casque.errors import CasqueError, NoLeaderError, UnknownOutcomeError
 from casque.ring.shards import Shard
 from casque.service import Known, Place, QueueService, ShardService
-from casque.types import Admission, Gate, JobRecord, JobSpec, StagedPart, ZoneRules
+from casque.types import Admission, Gate, JobRecord, JobSpec, Reach, StagedPart, ZoneRules
 
 R = TypeVar("R")
 
@@ -41,6 +41,9 @@ class RemoteShard(RemoteQueue):
         if isinstance(added, UnknownOutcomeError):
             raise added
         return added
+
+    def within(self, reach: Reach) -> RemoteShard:
+        return _RemoteWithin(self, reach)
 
     async def adopt(self, generation: int, size: int) -> int:
         return await self._ask(lambda broker: cast(ShardService, broker).adopt(generation, size))
@@ -129,6 +132,19 @@ class RemoteShard(RemoteQueue):
     def _gone(self, error: CasqueError) -> CasqueError:
         self._away_until_ms = self._clock.monotonic_ms() + AWAY_MS
         return error
+
+
+class _RemoteWithin(RemoteShard):
+    """The same shard through the same connections, for a caller who may name only some of its jobs."""
+
+    def __init__(self, shard: RemoteShard, reach: Reach) -> None:
+        self._shard = shard
+        self._reach = reach
+        self._rng = shard._rng  # noqa: SLF001  another view of the same shard
+
+    async def _ask(self, call: Callable[[QueueService], Awaitable[R]]) -> R:
+        scoped = self._shard._ask  # noqa: SLF001  another view of the same shard
+        return await scoped(lambda broker: call(cast(ShardService, broker).within(self._reach)))
 
 
 class LedShard(Shard):

@@ -253,7 +253,7 @@ def decode_segment(body: bytes, *, queue_id: str, position: int, prev: str) -> S
         CorruptQueueError: it is cut, changed, another queue's, or does not follow what stands before it.
     """
     key = segment_key(position)
-    if body[-_CRC_BYTES:] != b',"crc":"%08x"}\n' % zlib.crc32(body[:-_CRC_BYTES]):
+    if body[-_CRC_BYTES:] != b',"crc":"%08x"}\n' % zlib.crc32(memoryview(body)[:-_CRC_BYTES]):
         raise CorruptQueueError(key, f"its checksum does not match: it was cut short or changed. {REPAIR}")
     try:
         segment = _segment_decoder.decode(body)

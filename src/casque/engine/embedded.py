@@ -7,9 +7,10 @@ from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import suppress
+from copy import copy
 from datetime import datetime
 from functools import partial
-from typing import cast
+from typing import Self, cast
 
 import msgspec
 
@@ -67,6 +68,7 @@ from casque.types import (
     JobSpec,
     JobState,
     PeekedZone,
+    Reach,
     Schedule,
     ScheduleSpec,
     StagedPart,
@@ -108,6 +110,13 @@ class EmbeddedService:
         self._held: OrderedDict[str, str] = OrderedDict()
         """Payloads of claimed jobs, where nobody else will delete them."""
         self._returning: set[asyncio.Future[None]] = set()
+        self._reach: Reach | None = None
+
+    def within(self, reach: Reach) -> Self:
+        """The same queue, for a caller who may name only some of its jobs."""
+        scoped = copy(self)
+        scoped._reach = reach  # noqa: SLF001  a copy of this very object
+        return scoped
 
     async def enqueue(
         self, specs: Sequence[JobSpec], *, request_id: str | None = None, generation: int = 0
@@ -279,7 +288,7 @@ class EmbeddedService:
     async def ack(
         self, job_id: str, *, token: int | None = None, result: bytes | None = None, request_id: str | None = None
     ) -> None:
-        await self._executor.execute(Ack(job_id, token, request_id, result))
+        await self._executor.execute(Ack(job_id, token, request_id, result, self._reach))
         if self._held and self._blobs is not None and (key := self._held.pop(job_id, None)) is not None:
             await self._blobs.drop([key])
 
@@ -293,13 +302,13 @@ class EmbeddedService:
         error: str | None = None,
         request_id: str | None = None,
     ) -> JobRecord | None:
-        command = Nack(job_id, token, delay_ms, backoff, error, request_id)
+        command = Nack(job_id, token, delay_ms, backoff, error, request_id, self._reach)
         return cast(JobRecord | None, await self._executor.execute(command))
 
     async def settle(self, outcomes: Sequence[Outcome], *, request_id: str | None = None) -> list[CasqueError | None]:
         if not outcomes:
             return []
-        command = Settle(tuple(outcomes), request_id)
+        command = Settle(tuple(outcomes), request_id, self._reach)
         answers = cast("list[CasqueError | None]", await self._executor.execute(command))
         if self._held and self._blobs is not None:
             pairs = zip(outcomes, answers, strict=True)
@@ -308,10 +317,13 @@ class EmbeddedService:
         return answers
 
     async def heartbeat(self, job_id: str, *, token: int | None = None) -> JobRecord:
-        return cast(JobRecord, await self._executor.execute(Heartbeat(job_id, token)))
+        return cast(JobRecord, await self._executor.execute(Heartbeat(job_id, token, None, self._reach)))
 
     async def heartbeats(self, leases: Sequence[Lease]) -> list[JobRecord | CasqueError]:
-        beats = [self._executor.execute(Heartbeat(lease.job_id, lease.token, lease.progress)) for lease in leases]
+        beats = [
+            self._executor.execute(Heartbeat(lease.job_id, lease.token, lease.progress, self._reach))
+            for lease in leases
+        ]
         answers = await asyncio.gather(*beats, return_exceptions=True)
         for answer in answers:
             if isinstance(answer, BaseException) and not isinstance(answer, CasqueError):
@@ -319,18 +331,18 @@ class EmbeddedService:
         return cast("list[JobRecord | CasqueError]", answers)
 
     async def give_back(self, job_id: str, *, token: int) -> None:
-        await self._executor.execute(GiveBack(job_id, token))
+        await self._executor.execute(GiveBack(job_id, token, self._reach))
 
     async def cancel(self, job_id: str, *, request_id: str | None = None) -> None:
         blob: str | None = None
         if self._drops_blobs and self._blobs is not None and (job := await self._job(job_id)) is not None:
             blob = job.spec.blob
-        await self._executor.execute(Cancel(job_id, request_id))
+        await self._executor.execute(Cancel(job_id, request_id, self._reach))
         if blob is not None and self._blobs is not None:
             await self._blobs.drop([blob])
 
     async def retry(self, job_id: str, *, request_id: str | None = None) -> JobRecord | None:
-        return cast(JobRecord | None, await self._executor.execute(Retry(job_id, request_id)))
+        return cast(JobRecord | None, await self._executor.execute(Retry(job_id, request_id, self._reach)))
 
     async def purge(
         self, *, entrypoint: str | None = None, request_id: str | None = None, zone: str | None = None
@@ -427,7 +439,8 @@ class EmbeddedService:
         return job if job is None or job.spec.blob is None else (await self._filled([job]))[0]
 
     async def _job(self, job_id: str) -> JobRecord | None:
-        return cast(JobRecord | None, await self._executor.look(lambda state, _now: state.jobs.get(job_id)))
+        job = cast(JobRecord | None, await self._executor.look(lambda state, _now: state.jobs.get(job_id)))
+        return None if job is None or (self._reach is not None and not self._reach.has(job.spec)) else job
 
     async def jobs(
         self,
@@ -470,7 +483,7 @@ class EmbeddedService:
         while True:
             since_ms = await self._executor.look(partial(_since_ms, spec.name))
             next_ms = first_tick_ms(spec.cron, spec.tz, since_ms)
-            done = await self._executor.execute(SetSchedule(spec, next_ms))
+            done = await self._executor.execute(SetSchedule(spec, next_ms, self._reach))
             if done is not None:  # otherwise it has ticked since the look
                 return cast(Schedule, done)
 
@@ -486,12 +499,12 @@ class EmbeddedService:
         while True:
             spec, since_ms = await self._executor.look(found)
             next_ms = first_tick_ms(spec.cron, spec.tz, since_ms)
-            done = await self._executor.execute(PauseSchedule(name, paused, next_ms))
+            done = await self._executor.execute(PauseSchedule(name, paused, next_ms, self._reach))
             if done is not None:
                 return cast(Schedule, done)
 
     async def drop_schedule(self, name: str) -> None:
-        await self._executor.execute(DropSchedule(name))
+        await self._executor.execute(DropSchedule(name, self._reach))
 
     def events(self, *, from_position: int | None = None, follow: bool = True) -> AsyncGenerator[QueueEvent]:
         return self._past.events(from_position=from_position, follow=follow)

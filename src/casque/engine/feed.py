@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import AsyncGenerator
 from typing import Any
 
 import msgspec
 
 from casque.clock import Clock, Random
-from casque.codec.log import Segment
+from casque.engine.held_commits import HeldCommits, Stretch
 from casque.engine.pulse import Pulse
 from casque.journal.log.follower import Follower
 from casque.service import EventKind, QueueEvent
@@ -31,42 +30,47 @@ async def follow(
     rng: Random,
     pulse: Pulse | None = None,
     turns: asyncio.Semaphore | None = None,
+    held: HeldCommits | None = None,
 ) -> AsyncGenerator[QueueEvent]:
     """The events after a position, or from now on. With a pulse nothing is read before there is something to read.
-    `turns` are for reading: what is read is decoded at once, and many who do that together keep everybody waiting."""
+    `turns` are for reading: what is read is decoded at once, and many who do that together keep everybody waiting.
+    `held` bounds what all readers hold that are slower than their reading."""
     turns = turns or asyncio.Semaphore(1)
     follower = Follower(store, settings=settings, clock=clock, rng=rng)
     poll_min, poll_max = milliseconds(settings.poll_min), milliseconds(settings.poll_max)
     delay_ms = poll_min
     started = False
-    while True:
-        if not started and not (started := await follower.start(position)):
-            position = position or 0  # of a queue that is yet to be made nothing is to be missed
-        commits: deque[Segment] = deque()
-        if started:
-            async with turns:
-                commits.extend(await follower.read())
-        if commits:
-            delay_ms = poll_min
-            while commits:
-                for event in events_of(commits.popleft()):
-                    yield event
-            continue
-        if not for_ever:
-            return
-        if pulse is not None:
-            await pulse.after(follower.position)
-            continue
-        await clock.sleep(delay_ms * (0.5 + rng.random() / 2) / 1000)
-        delay_ms = min(delay_ms * 2, poll_max)
+    stretch = Stretch(held or HeldCommits(clock))
+    try:
+        while True:
+            if not started and not (started := await follower.start(position)):
+                position = position or 0  # of a queue that is yet to be made nothing is to be missed
+            if started:
+                async with turns:
+                    found = await stretch.fill(follower)
+                if found:
+                    delay_ms = poll_min
+                    while (event := _next_of(stretch)) is not None:
+                        yield event
+                    continue
+            if not for_ever:
+                return
+            if pulse is not None:
+                await pulse.after(follower.position)
+                continue
+            await clock.sleep(delay_ms * (0.5 + rng.random() / 2) / 1000)
+            delay_ms = min(delay_ms * 2, poll_max)
+    finally:
+        stretch.let_go()
 
 
-def events_of(commit: Segment) -> list[QueueEvent]:
-    at = from_ms(commit.at)
-    return [
-        QueueEvent(commit.position, index, at, _kind(event), subject(event), _fields(event))
-        for index, event in enumerate(commit.events)
-    ]
+def _next_of(stretch: Stretch) -> QueueEvent | None:
+    """Nothing but the event is kept while its reader takes its time."""
+    if (found := stretch.next()) is None:
+        return None
+    commit, index = found
+    event = commit.events[index]
+    return QueueEvent(commit.position, index, from_ms(commit.at), _kind(event), subject(event), _fields(event))
 
 
 def _kind(event: Event) -> EventKind:

@@ -12,6 +12,7 @@ from casque.codec.head import KEY, check_single, read_layout
 from casque.codec.stored import to_ms
 from casque.engine import feed
 from casque.engine.archived import read_archive
+from casque.engine.held_commits import HeldCommits
 from casque.engine.pulse import Pulse
 from casque.journal.patience import Patience
 from casque.service import ArchivedJob, QueueEvent
@@ -35,6 +36,7 @@ class History:
         self._clock = clock
         self._rng = rng
         self._turns = asyncio.Semaphore(READERS_AT_ONCE)
+        self._held = HeldCommits(clock)
 
     def events(self, *, from_position: int | None = None, follow: bool = True) -> AsyncGenerator[QueueEvent]:
         return feed.follow(
@@ -46,6 +48,7 @@ class History:
             rng=self._rng,
             pulse=self._pulse,
             turns=self._turns,
+            held=self._held,
         )
 
     def at_pulse(self, pulse: Pulse) -> History:

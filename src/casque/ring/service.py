@@ -6,9 +6,10 @@ import asyncio
 import heapq
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Sequence
 from contextlib import aclosing, suppress
+from copy import copy
 from datetime import datetime
 from itertools import islice
-from typing import Any, TypeVar, cast
+from typing import Any, Self, TypeVar, cast
 
 import msgspec
 
@@ -32,7 +33,7 @@ from casque.ring.leaser import Leaser
 from casque.ring.numbers import after_of, error_of, inner, lease_of, record_of
 from casque.ring.shards import Shard, Shards, cut_off, in_time, together, worst
 from casque.ring.walker import Asked, Walker
-from casque.service import ArchivedJob, Lease, Outcome, QueueEvent, QueueService, Stats
+from casque.service import ArchivedJob, Lease, Outcome, QueueEvent, QueueService, ShardService, Stats
 from casque.types import (
     ALL_OPEN,
     Admission,
@@ -43,6 +44,7 @@ from casque.types import (
     JobSpec,
     JobState,
     PeekedZone,
+    Reach,
     Schedule,
     ScheduleSpec,
     StagedPart,
@@ -78,6 +80,17 @@ class RingService:
         self._leaser = Leaser(shards, clock=clock, rng=rng)
         self._late: dict[asyncio.Future[None], None] = {}
         """Heartbeats that a shard has not answered in time: they may still arrive."""
+        self._reach: Reach | None = None
+
+    def within(self, reach: Reach) -> Self:
+        """The same ring, for a caller who may name only some of its jobs: each shard judges its own."""
+        scoped = copy(self)
+        scoped._reach = reach  # noqa: SLF001  a copy of this very object
+        return scoped
+
+    def _at(self, shard: Shard) -> ShardService:
+        """A shard, for what names a job or a schedule."""
+        return shard.service if self._reach is None else shard.service.within(self._reach)
 
     async def start(self) -> None:
         await self._shards.start()
@@ -131,7 +144,7 @@ class RingService:
             job_id,
             token,
             request_id,
-            lambda shard, own: shard.service.ack(job_id, token=own, result=result, request_id=request_id),
+            lambda shard, own: self._at(shard).ack(job_id, token=own, result=result, request_id=request_id),
         )
 
     async def nack(
@@ -150,7 +163,7 @@ class RingService:
             request_id,
             lambda shard, own: _told(
                 shard,
-                shard.service.nack(
+                self._at(shard).nack(
                     job_id, token=own, delay_ms=delay_ms, backoff=backoff, error=error, request_id=request_id
                 ),
             ),
@@ -158,7 +171,7 @@ class RingService:
 
     async def heartbeat(self, job_id: str, *, token: int | None = None) -> JobRecord:
         async def beat(shard: Shard, own: int | None) -> JobRecord:
-            return record_of(await shard.service.heartbeat(job_id, token=own), shard.token)
+            return record_of(await self._at(shard).heartbeat(job_id, token=own), shard.token)
 
         return await self._at_lease(job_id, token, None, beat)
 
@@ -171,7 +184,7 @@ class RingService:
         async def settled(number: int, rows: list[int]) -> list[CasqueError | None]:
             shard = await self._shards.shard(number)
             own = [msgspec.structs.replace(outcomes[row], token=inner(outcomes[row].token)[0]) for row in rows]
-            answers = await shard.service.settle(own, request_id=request_id)
+            answers = await self._at(shard).settle(own, request_id=request_id)
             return [None if answer is None else error_of(answer, number) for answer in answers]
 
         answers: list[CasqueError | None] = [JobNotFoundError(outcome.job_id) for outcome in outcomes]
@@ -197,13 +210,13 @@ class RingService:
         async def beaten(number: int, rows: list[int]) -> None:
             shard = await self._shards.shard(number)
             own = [msgspec.structs.replace(leases[row], token=inner(leases[row].token or 0)[0]) for row in rows]
-            for row, answer in zip(rows, await shard.service.heartbeats(own), strict=True):
+            for row, answer in zip(rows, await self._at(shard).heartbeats(own), strict=True):
                 answers[row] = _beat_of(answer, number)
 
         async def looked_for(row: int) -> None:
             lease = leases[row]
             shard, own = await self._holder(lease.job_id, None, None)
-            [answer] = await shard.service.heartbeats([msgspec.structs.replace(lease, token=own)])
+            [answer] = await self._at(shard).heartbeats([msgspec.structs.replace(lease, token=own)])
             answers[row] = _beat_of(answer, shard.token)
 
         async def looked_at_again(row: int) -> None:
@@ -250,7 +263,7 @@ class RingService:
     async def give_back(self, job_id: str, *, token: int) -> None:
         own, number = inner(token)
         if number < await self._count(number):
-            await (await self._shards.shard(number)).service.give_back(job_id, token=own)
+            await self._at(await self._shards.shard(number)).give_back(job_id, token=own)
 
     async def peek_zones(
         self,
@@ -277,11 +290,11 @@ class RingService:
 
     async def cancel(self, job_id: str, *, request_id: str | None = None) -> None:
         shard, _ = await self._holder(job_id, None, request_id)
-        await shard.service.cancel(job_id, request_id=request_id)
+        await self._at(shard).cancel(job_id, request_id=request_id)
 
     async def retry(self, job_id: str, *, request_id: str | None = None) -> JobRecord | None:
         shard, _ = await self._holder(job_id, None, request_id)
-        return await _told(shard, shard.service.retry(job_id, request_id=request_id))
+        return await _told(shard, self._at(shard).retry(job_id, request_id=request_id))
 
     async def purge(
         self, *, entrypoint: str | None = None, request_id: str | None = None, zone: str | None = None
@@ -355,7 +368,7 @@ class RingService:
         await (await self._scheduler()).drop_schedule(name)
 
     async def _scheduler(self) -> QueueService:
-        return (await self._shards.shard(SCHEDULES_AT)).service
+        return self._at(await self._shards.shard(SCHEDULES_AT))
 
     # --- Looking ---
 
@@ -374,7 +387,7 @@ class RingService:
     async def find(self, job_id: str) -> JobRecord | None:
         while True:
             shards = await self._shards.every()
-            found = await asyncio.gather(*(one.service.find(job_id) for one in shards))
+            found = await asyncio.gather(*(self._at(one).find(job_id) for one in shards))
             for shard, job in zip(shards, found, strict=True):
                 if job is not None:
                     return record_of(job, shard.token)
@@ -480,7 +493,7 @@ class RingService:
                 if knows.request:
                     return shard, None
             for shard, knows in known:
-                if knows.jobs:
+                if knows.jobs and (self._reach is None or await self._at(shard).find(job_id) is not None):
                     return shard, None
             if not await self._has_grown(len(shards)):
                 raise JobNotFoundError(job_id)
@@ -505,7 +518,10 @@ class RingService:
         return {number: rows for number, rows in by_shard.items() if number < count}
 
     async def _present(self, job_ids: list[str]) -> set[str]:
-        """Which of these jobs are in the queue."""
+        """Which of these jobs are in the queue, for this caller."""
+        if self._reach is not None:
+            records = await asyncio.gather(*map(self.find, job_ids))
+            return {job.id for job in records if job is not None}
         found = await self._shards.known(await self._shards.every(), job_ids)
         return set[str]().union(*(one.jobs for one in found))
 

@@ -2,6 +2,9 @@
 
 A command with a `request_id` is remembered with its answer: asked again, it gives the same answer and has no second
 effect. A command without one costs nothing to remember; its caller can tell by other means whether it landed.
+
+A command that names a job or a schedule may say what its caller can `reach`: what is beyond it is not there for this
+command. It is judged where the command is carried out, because a name may be another's by then.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ from typing import TypeAlias
 import msgspec
 
 from casque.service import Outcome
-from casque.types import Backoff, Gate, JobSpec, Progress, ScheduleSpec, StagedPart, ZoneRules
+from casque.types import Backoff, Gate, JobSpec, Progress, Reach, ScheduleSpec, StagedPart, ZoneRules
 
 
 class Enqueue(msgspec.Struct, frozen=True, gc=False):
@@ -60,6 +63,7 @@ class Ack(msgspec.Struct, frozen=True, gc=False):
     token: int | None = None
     request_id: str | None = None
     result: bytes | None = None
+    reach: Reach | None = None
 
 
 class Nack(msgspec.Struct, frozen=True, gc=False):
@@ -74,6 +78,7 @@ class Nack(msgspec.Struct, frozen=True, gc=False):
     backoff: Backoff | None = None
     error: str | None = None
     request_id: str | None = None
+    reach: Reach | None = None
 
 
 class Settle(msgspec.Struct, frozen=True, gc=False):
@@ -81,6 +86,7 @@ class Settle(msgspec.Struct, frozen=True, gc=False):
 
     outcomes: tuple[Outcome, ...]
     request_id: str | None = None
+    reach: Reach | None = None
 
 
 class Heartbeat(msgspec.Struct, frozen=True, gc=False):
@@ -89,6 +95,7 @@ class Heartbeat(msgspec.Struct, frozen=True, gc=False):
     job_id: str
     token: int | None = None
     progress: Progress | None = None
+    reach: Reach | None = None
 
 
 class GiveBack(msgspec.Struct, frozen=True, gc=False):
@@ -96,6 +103,7 @@ class GiveBack(msgspec.Struct, frozen=True, gc=False):
 
     job_id: str
     token: int
+    reach: Reach | None = None
 
 
 class Cancel(msgspec.Struct, frozen=True, gc=False):
@@ -103,6 +111,7 @@ class Cancel(msgspec.Struct, frozen=True, gc=False):
 
     job_id: str
     request_id: str | None = None
+    reach: Reach | None = None
 
 
 class Retry(msgspec.Struct, frozen=True, gc=False):
@@ -110,6 +119,7 @@ class Retry(msgspec.Struct, frozen=True, gc=False):
 
     job_id: str
     request_id: str | None = None
+    reach: Reach | None = None
 
 
 class Purge(msgspec.Struct, frozen=True, gc=False):
@@ -230,6 +240,7 @@ class SetSchedule(msgspec.Struct, frozen=True, gc=False):
     spec: ScheduleSpec
     next_ms: int
     """The first tick after now: times are for the caller to compute."""
+    reach: Reach | None = None
 
 
 class PauseSchedule(msgspec.Struct, frozen=True, gc=False):
@@ -238,12 +249,14 @@ class PauseSchedule(msgspec.Struct, frozen=True, gc=False):
     name: str
     paused: bool
     next_ms: int
+    reach: Reach | None = None
 
 
 class DropSchedule(msgspec.Struct, frozen=True, gc=False):
     """Forget a schedule. The jobs that it has become stay."""
 
     name: str
+    reach: Reach | None = None
 
 
 class Tick(msgspec.Struct, frozen=True, gc=False):

@@ -110,6 +110,7 @@ from casque.types import (
     JobState,
     LastBatch,
     PeekedZone,
+    Reach,
     Schedule,
     Totals,
     Vigil,
@@ -889,7 +890,7 @@ class State:
     def _ack(self, c: Ack, now_ms: int) -> None:
         if self._answered(c, "ack") is not None:
             return
-        job = self._held(c.job_id, c.token)
+        job = self._held(c.job_id, c.token, c.reach)
         event = Acked(c.job_id, job.token, c.result)
         self.events.append(event)
         self._apply_acked(event, now_ms)
@@ -899,7 +900,7 @@ class State:
     def _nack(self, c: Nack, now_ms: int) -> JobRecord | None:
         if self._answered(c, "nack") is not None:
             return self.jobs.get(c.job_id)
-        job = self._held(c.job_id, c.token)
+        job = self._held(c.job_id, c.token, c.reach)
         if job.state is not RUNNING:
             return job  # it waits already, as the caller wishes
         self._happen(self._failure(job, c.error, c.delay_ms, c.backoff, now_ms), now_ms)
@@ -922,17 +923,17 @@ class State:
             return _settled_before(c, seen)
         before = len(self.events)
         answers: list[CasqueError | None]
-        if (done := self._all_done(c.outcomes)) is not None:
+        if (done := self._all_done(c.outcomes, c.reach)) is not None:
             self._ack_run(c.outcomes, done, now_ms)
             answers = [None] * len(done)
         else:
-            answers = self._settle_each(c.outcomes, now_ms)
+            answers = self._settle_each(c.outcomes, c.reach, now_ms)
         # Also what was told by another call before, and needed nothing done: whoever asks again is to hear the same.
         if c.request_id is not None and (len(self.events) > before or None in answers):
             self._remember(c, "settle", now_ms, jobs=_fates(answers), count=len(answers))
         return answers
 
-    def _all_done(self, outcomes: Sequence[Outcome]) -> list[JobRecord] | None:
+    def _all_done(self, outcomes: Sequence[Outcome], reach: Reach | None) -> list[JobRecord] | None:
         """The jobs, if nothing is told of them but that they are done, each once and by whoever holds its lease."""
         ids = [outcome.job_id for outcome in outcomes]
         done: list[JobRecord] = []
@@ -940,6 +941,8 @@ class State:
             if job is None or job.token != outcome.token or job.state is not RUNNING:
                 return None
             if outcome.error is not None or not outcome.plain:
+                return None
+            if reach is not None and not reach.has(job.spec):
                 return None
             done.append(job)
         return done if len(set(ids)) == len(ids) else None
@@ -964,12 +967,12 @@ class State:
                 for job, outcome in zip(jobs, outcomes, strict=True)
             ]
 
-    def _settle_each(self, outcomes: Sequence[Outcome], now_ms: int) -> list[CasqueError | None]:
+    def _settle_each(self, outcomes: Sequence[Outcome], reach: Reach | None, now_ms: int) -> list[CasqueError | None]:
         answers: list[CasqueError | None] = []
         jobs, events = self.jobs, self.events
         for outcome in outcomes:
             job = jobs.get(outcome.job_id)
-            if job is None:
+            if job is None or (reach is not None and not reach.has(job.spec)):
                 answers.append(JobNotFoundError(outcome.job_id))
             elif job.token != outcome.token or job.state is not RUNNING:
                 answers.append(None if _failed_so(job, outcome) else LeaseLostError(outcome.job_id, outcome.token))
@@ -1020,7 +1023,7 @@ class State:
         return Crashed(job.spec.id, job.token, now_ms + max(delay_ms, 1), delay_ms > 0, error)
 
     def _heartbeat(self, c: Heartbeat, now_ms: int) -> JobRecord:
-        job = self._there(c.job_id)
+        job = self._there(c.job_id, c.reach)
         if job.state is not RUNNING or (c.token is not None and job.token != c.token):
             raise LeaseLostError(c.job_id, c.token)
         if c.progress is not None and c.progress != job.progress:
@@ -1033,13 +1036,15 @@ class State:
 
     def _give_back(self, c: GiveBack, now_ms: int) -> None:
         job = self.jobs.get(c.job_id)
-        if job is not None and job.state is RUNNING and job.token == c.token:
+        if job is None or (c.reach is not None and not c.reach.has(job.spec)):
+            return
+        if job.state is RUNNING and job.token == c.token:
             self._happen(Returned(c.job_id, c.token), now_ms)
 
     def _cancel(self, c: Cancel, now_ms: int) -> None:
         if self._answered(c, "cancel") is not None:
             return
-        job = self._there(c.job_id)
+        job = self._there(c.job_id, c.reach)
         if job.state is DEAD:
             raise JobStateError(c.job_id, "dead", "waiting or running")
         self._happen(Cancelled(c.job_id), now_ms)
@@ -1049,7 +1054,7 @@ class State:
     def _retry(self, c: Retry, now_ms: int) -> JobRecord | None:
         if self._answered(c, "retry") is not None:
             return self.jobs.get(c.job_id)
-        job = self._there(c.job_id)
+        job = self._there(c.job_id, c.reach)
         if job.state is not DEAD:
             raise JobStateError(c.job_id, job.state.value, "dead")
         if job.spec.key is not None and (holder := self.keys.get(job.spec.key)) is not None:
@@ -1226,6 +1231,8 @@ class State:
                 "schedules of a ring are in its first shard, and their jobs have no zone and no unique key: open the "
                 "ring by its own URL, and let the job enqueue, when it runs, what has one"
             )
+        if c.reach is not None:
+            self._check_schedules_of(c.reach, spec.name, old)
         if old is None:
             if len(self.schedules) >= self.limits.schedules_max:
                 raise InvalidInputError(
@@ -1240,8 +1247,21 @@ class State:
             self._happen(Scheduled(spec, old.next_ms if same_times else c.next_ms, old.paused), now_ms)
         return self.schedules[spec.name]
 
+    def _check_schedules_of(self, reach: Reach, name: str, old: Schedule | None) -> None:
+        """That this caller may set the schedule: it is its own, or new and not one too many."""
+        if old is not None:
+            if not reach.has(old.spec.job):
+                raise ScheduleNotFoundError(name)
+        elif reach.schedules_max is not None:
+            jobs = (one.spec.job for one in self.schedules.values())
+            if sum(reach.has(job) for job in jobs) >= reach.schedules_max:
+                raise InvalidInputError(
+                    f"a token that is limited to zones or entrypoints may have {reach.schedules_max} schedules; drop "
+                    "some"
+                )
+
     def _pause_schedule(self, c: PauseSchedule, now_ms: int) -> Schedule | None:
-        old = self._schedule(c.name)
+        old = self._schedule(c.name, c.reach)
         if old.paused is not c.paused:
             if not c.paused and not _is_ahead(old, c.next_ms):
                 return None
@@ -1249,7 +1269,7 @@ class State:
         return self.schedules[c.name]
 
     def _drop_schedule(self, c: DropSchedule, now_ms: int) -> None:
-        self._schedule(c.name)
+        self._schedule(c.name, c.reach)
         self._happen(Unscheduled(c.name), now_ms)
 
     def _tick(self, c: Tick, now_ms: int) -> bool:
@@ -1274,21 +1294,21 @@ class State:
         self._happen(Ticked(c.name, tick_ms, c.next_ms, job.id if job is not None and added else None), now_ms)
         return True
 
-    def _schedule(self, name: str) -> Schedule:
+    def _schedule(self, name: str, reach: Reach | None) -> Schedule:
         schedule = self.schedules.get(name)
-        if schedule is None:
+        if schedule is None or (reach is not None and not reach.has(schedule.spec.job)):
             raise ScheduleNotFoundError(name)
         return schedule
 
-    def _there(self, job_id: str) -> JobRecord:
+    def _there(self, job_id: str, reach: Reach | None) -> JobRecord:
         job = self.jobs.get(job_id)
-        if job is None:
+        if job is None or (reach is not None and not reach.has(job.spec)):
             raise JobNotFoundError(job_id)
         return job
 
-    def _held(self, job_id: str, token: int | None) -> JobRecord:
+    def _held(self, job_id: str, token: int | None, reach: Reach | None) -> JobRecord:
         """The job, if this token is its lease; without a token, if it is not over yet."""
-        job = self._there(job_id)
+        job = self._there(job_id, reach)
         if token is None:
             if job.state is DEAD:
                 raise JobStateError(job_id, "dead", "unfinished")

@@ -7,11 +7,10 @@ everybody. A refused call is one of `casque.errors` and has changed nothing.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing, suppress
 from datetime import datetime
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import msgspec
 
@@ -20,17 +19,27 @@ from casque.codec.staged import checked_parts
 from casque.errors import (
     CasqueError,
     InvalidInputError,
-    JobNotFoundError,
     LimitReachedError,
     NotAllowedError,
     NotAuthenticatedError,
     ScheduleNotFoundError,
 )
-from casque.service import ArchivedJob, EventKind, Lease, Outcome, QueueEvent, QueueService, Stats, check_outcome
+from casque.service import (
+    ArchivedJob,
+    EventKind,
+    Lease,
+    Outcome,
+    QueueEvent,
+    QueueService,
+    ScopedService,
+    Stats,
+    check_outcome,
+)
 from casque.state.request_ids import scoped_id
-from casque.transport import audit, tenants
+from casque.transport import audit
 from casque.transport.access import TokenBook
 from casque.transport.scopes import ANYBODY, Principal, Scope
+from casque.transport.tenants import Naming
 from casque.types import (
     Admission,
     Backoff,
@@ -56,7 +65,6 @@ Admit: TypeAlias = Callable[[str | None], Wrapper]
 _SPAN_MS_MAX = checks.LONGEST_S * 1000
 _PRIORITY = 2**63
 _PAGE = 1_000
-_NO_LEASE = -1
 _NO_FLAGS = (False, False, False, False, False)
 _ASKED_FOR = (
     "id", "entrypoint", "payload", "priority", "run_at_ms", "attempts_max", "key", "headers", "zone", "max_crashes",
@@ -82,7 +90,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     leases_per_heartbeat: int = 10_000
     entrypoints_per_dequeue: int = 1_000
     schedules_per_tenant: int = 100
-    """Of a token that is limited to zones: a queue has room for 1,000 in all."""
+    """Of a token that is limited to zones or entrypoints: a queue has room for 1,000 in all."""
     wait_s: float = 300.0
     """How long a dequeue may wait for a first job; whoever wants to wait longer asks again."""
     waits: int = 20_000
@@ -182,12 +190,22 @@ class Border:
         self._book = book
         self._limited = principal.limited
         self._scope = None if principal == ANYBODY else principal.name
-        self._tenant = principal.zones is not None
-        """Whether names that the caller chooses are those of its zones; see `tenants`."""
+        self._naming = Naming(principal.reach) if self._limited else None
+        """Names that a limited caller chooses are those of its zones or entrypoints; see `tenants`."""
+        self._scoped: QueueService | None = None if self._limited else service
         self._may_produce = principal.may(Scope.PRODUCE)
         self._may_work = principal.may(Scope.WORK)
         self._may_read = principal.may(Scope.READ)
         self._may_admin = principal.may(Scope.ADMIN)
+
+    @property
+    def _own(self) -> QueueService:
+        """The queue as far as the caller may name jobs and schedules in it. What is beyond is not there: that is
+        judged where a call is carried out, and not before, when a name could still change its owner."""
+        if self._scoped is None:
+            reach = msgspec.structs.replace(self.principal.reach, schedules_max=self._limits.schedules_per_tenant)
+            self._scoped = cast(ScopedService, self.service).within(reach)
+        return self._scoped
 
     def _own_id(self, request_id: str | None) -> str | None:
         """Request ids are their callers' own: others who say the same mean another request."""
@@ -211,8 +229,8 @@ class Border:
             if not self.principal.reaches_zone(spec.zone):
                 zone = "jobs without a zone" if spec.zone is None else f"the zone {spec.zone!r}"
                 raise _beyond(Scope.PRODUCE, "enqueue", zone)
-        if self._tenant:
-            specs = [tenants.scoped_spec(spec) for spec in specs]
+        assert self._naming is not None
+        specs = [self._naming.scoped_spec(spec) for spec in specs]
         added = await self.service.enqueue(specs, request_id=request_id)
         return [self._own_or_as_asked(job, spec) for job, spec in zip(added, specs, strict=True)]
 
@@ -406,9 +424,7 @@ class Border:
         if result is not None:
             checks.blob("result", result, self._limits.result_bytes)
         request_id = self._own_id(request_id)
-        if self._limited:
-            await self._check_own(job_id)
-        await self.service.ack(job_id, token=token, result=result, request_id=request_id)
+        await self._own.ack(job_id, token=token, result=result, request_id=request_id)
 
     async def nack(
         self,
@@ -432,10 +448,8 @@ class Border:
                 raise InvalidInputError(f"error must be a str, not {type(error).__name__}")
             error = checks.error_text(error)
         request_id = self._own_id(request_id)
-        if self._limited:
-            await self._check_own(job_id)
         return self._own_or_none(
-            await self.service.nack(
+            await self._own.nack(
                 job_id, token=token, delay_ms=delay_ms, backoff=backoff, error=error, request_id=request_id
             )
         )
@@ -447,21 +461,7 @@ class Border:
         outcomes = self._checked_outcomes(outcomes)
         if not outcomes:
             return []
-        if not self._limited:
-            return await self.service.settle(outcomes, request_id=request_id)
-        found = await asyncio.gather(*[self.service.find(outcome.job_id) for outcome in outcomes])
-        # Those of others are not there for this caller. They keep their places, with a token that no lease has: asked
-        # again, when they may be gone, the call has to look as it did.
-        own = [job is None or self._reaches(job) for job in found]
-        sent = [
-            outcome if mine else msgspec.structs.replace(outcome, token=_NO_LEASE)
-            for outcome, mine in zip(outcomes, own, strict=True)
-        ]
-        answers = await self.service.settle(sent, request_id=request_id)
-        return [
-            answer if mine else JobNotFoundError(outcome.job_id)
-            for outcome, answer, mine in zip(outcomes, answers, own, strict=True)
-        ]
+        return await self._own.settle(outcomes, request_id=request_id)
 
     def _checked_outcomes(self, outcomes: Any) -> list[Outcome]:
         """One loop without calls for a plain ack: a hundred thousand of them are to cost little here."""
@@ -490,9 +490,7 @@ class Border:
         if not self._may_work:
             raise NotAllowedError(Scope.WORK.value, "heartbeat")
         _check_lease(job_id, token)
-        if self._limited:
-            await self._check_own(job_id)
-        return self._shown(await self.service.heartbeat(job_id, token=token))
+        return self._shown(await self._own.heartbeat(job_id, token=token))
 
     async def heartbeats(self, leases: Sequence[Lease]) -> list[JobRecord | CasqueError]:
         if not self._may_work:
@@ -508,28 +506,17 @@ class Border:
                 checks.progress(told.done, told.total, told.note)
         if not leases:
             return []
-        if not self._limited:
-            return await self.service.heartbeats(leases)
-        found = await asyncio.gather(*[self.service.find(lease.job_id) for lease in leases])
-        own = [lease for lease, job in zip(leases, found, strict=True) if job is None or self._reaches(job)]
-        beaten = await self.service.heartbeats(own) if own else []
-        answers = iter([self._shown(one) if isinstance(one, JobRecord) else one for one in beaten])
-        return [
-            next(answers) if job is None or self._reaches(job) else JobNotFoundError(lease.job_id)
-            for lease, job in zip(leases, found, strict=True)
-        ]
+        beaten = await self._own.heartbeats(leases)
+        if self._naming is None:
+            return beaten
+        return [self._shown(one) if isinstance(one, JobRecord) else one for one in beaten]
 
     async def give_back(self, job_id: str, *, token: int) -> None:
         if not self._may_work:
             raise NotAllowedError(Scope.WORK.value, "give_back")
         _check_job_id(job_id)
         checks.whole("token", token, 0)
-        if self._limited:
-            try:
-                await self._check_own(job_id)
-            except JobNotFoundError:
-                return  # as for a job that is not there
-        await self.service.give_back(job_id, token=token)
+        await self._own.give_back(job_id, token=token)
 
     async def peek_zones(
         self,
@@ -584,14 +571,14 @@ class Border:
     # --- admin ---
 
     async def cancel(self, job_id: str, *, request_id: str | None = None) -> None:
-        await self._check_managed("cancel", job_id)
+        self._check_managed("cancel", job_id)
         request_id = self._own_id(request_id)
-        await self.service.cancel(job_id, request_id=request_id)
+        await self._own.cancel(job_id, request_id=request_id)
 
     async def retry(self, job_id: str, *, request_id: str | None = None) -> JobRecord | None:
-        await self._check_managed("retry", job_id)
+        self._check_managed("retry", job_id)
         request_id = self._own_id(request_id)
-        return self._own_or_none(await self.service.retry(job_id, request_id=request_id))
+        return self._own_or_none(await self._own.retry(job_id, request_id=request_id))
 
     async def purge(
         self, *, entrypoint: str | None = None, request_id: str | None = None, zone: str | None = None
@@ -669,29 +656,19 @@ class Border:
             raise InvalidInputError("the job of a schedule has no id and no time of its own: each tick gives it both")
         checks.blob("payload", job.payload, checks.SCHEDULED_BYTES_MAX)
         self._check_specs([msgspec.structs.replace(job, id="-")])
-        if self._limited:
+        if self._naming is not None:
             if not self._reaches_spec(job):
                 raise _beyond(Scope.PRODUCE, "set_schedule", f"the entrypoint {job.entrypoint!r} and its zone")
-            if self._tenant:
-                spec = await self._tenants_schedule(spec)
-            else:
-                await self._own_schedule(spec.name)
-        return self._shown_schedule(await self.service.set_schedule(spec))
+            spec = self._naming.scoped_schedule(spec, await self._stored_name(spec.name))
+        return self._shown_schedule(await self._own.set_schedule(spec))
 
-    async def _tenants_schedule(self, spec: ScheduleSpec) -> ScheduleSpec:
-        """As it is stored for this caller, who may have it already, also from before zones were put before names."""
-        own = [one for one in await self.service.schedules() if self._reaches_spec(one.spec.job)]
-        names = self._stored_names(spec.name)
-        known = next((one.name for one in own if one.name in names), None)
-        if known is None and len(own) >= self._limits.schedules_per_tenant:
-            raise InvalidInputError(
-                f"a token that is limited to zones may have {self._limits.schedules_per_tenant} schedules; drop some"
-            )
-        return tenants.scoped_schedule(spec, known)
-
-    def _stored_names(self, name: str) -> set[str]:
-        """What a schedule that this caller calls so may be called in the queue."""
-        return {name, *(tenants.prefix(zone) + name for zone in self.principal.zones or ())}
+    async def _stored_name(self, name: str) -> str | None:
+        """What a schedule of this caller, which it calls so, is called in the queue."""
+        assert self._naming is not None
+        for schedule in await self.service.schedules():
+            if self._reaches_spec(schedule.spec.job) and self._naming.is_called(schedule, name):
+                return schedule.name
+        return None
 
     async def schedules(self) -> list[Schedule]:
         if not self._may_read:
@@ -703,44 +680,33 @@ class Border:
 
     async def pause_schedule(self, name: str, *, paused: bool) -> Schedule:
         name = await self._check_schedule("pause_schedule", name)
-        return self._shown_schedule(await self.service.pause_schedule(name, paused=checks.flag("paused", paused)))
+        return self._shown_schedule(await self._own.pause_schedule(name, paused=checks.flag("paused", paused)))
 
     async def drop_schedule(self, name: str) -> None:
-        await self.service.drop_schedule(await self._check_schedule("drop_schedule", name))
+        await self._own.drop_schedule(await self._check_schedule("drop_schedule", name))
 
     async def _check_schedule(self, verb: str, name: str) -> str:
         """Its name in the queue."""
         if not self._may_admin:
             raise NotAllowedError(Scope.ADMIN.value, verb)
         checks.text("name", name, checks.KEY_MAX)
-        if self._tenant:
-            names = self._stored_names(name)
-            for schedule in await self.service.schedules():
-                if schedule.name in names and self._reaches_spec(schedule.spec.job):
-                    return schedule.name
+        if self._naming is None:
+            return name
+        stored = await self._stored_name(name)
+        if stored is None:
             raise ScheduleNotFoundError(name)
-        if self._limited:
-            await self._own_schedule(name)
-        return name
+        return stored
 
     def _shown_schedule(self, schedule: Schedule) -> Schedule:
-        return tenants.shown_schedule(schedule) if self._tenant else schedule
-
-    async def _own_schedule(self, name: str) -> None:
-        """One of others is as good as not there, and cannot be taken from them."""
-        for schedule in await self.service.schedules():
-            if schedule.name == name and not self._reaches_spec(schedule.spec.job):
-                raise ScheduleNotFoundError(name)
+        return schedule if self._naming is None else self._naming.shown_schedule(schedule)
 
     def _reaches_spec(self, spec: JobSpec) -> bool:
         return self.principal.reaches(spec.entrypoint, spec.zone)
 
-    async def _check_managed(self, verb: str, job_id: str) -> None:
+    def _check_managed(self, verb: str, job_id: str) -> None:
         if not self._may_admin:
             raise NotAllowedError(Scope.ADMIN.value, verb)
         _check_job_id(job_id)
-        if self._limited:
-            await self._check_own(job_id)
 
     # --- read ---
 
@@ -748,7 +714,7 @@ class Border:
         if not self._may_read:
             raise NotAllowedError(Scope.READ.value, "find")
         _check_job_id(job_id)
-        return self._own_or_none(await self.service.find(job_id))
+        return self._own_or_none(await self._own.find(job_id))
 
     async def zones(self, *, names: frozenset[str] | None = None, limit: int = 100) -> list[ZoneStanding]:
         if not self._may_read:
@@ -884,7 +850,7 @@ class Border:
                     # An id may have been that of another job before.
                     (own.add if self._reaches_fields(event) else own.discard)(str(event.job_id))
                 if event.job_id in own and event.position > shown_after:
-                    yield self._shown_event(event)
+                    yield event if self._naming is None else self._naming.shown_event(event)
                 if event.kind in _ENDS:
                     own.discard(str(event.job_id))
 
@@ -913,10 +879,7 @@ class Border:
         async with aclosing(self._while_valid(kept)) as valid:
             async for job in valid:
                 if self.principal.reaches(job.entrypoint, job.zone):
-                    if self._tenant and job.key is not None and job.zone is not None:
-                        yield msgspec.structs.replace(job, key=tenants.shown_key(job.key, job.zone))
-                    else:
-                        yield job
+                    yield job if self._naming is None else self._naming.shown_archived(job)
 
     async def _while_valid(self, answers: AsyncGenerator[Any]) -> AsyncGenerator[Any]:
         """A token that is taken back ends what it began."""
@@ -934,14 +897,6 @@ class Border:
 
     # --- whose job it is ---
 
-    async def _check_own(self, job_id: str) -> None:
-        """Lease tokens are small numbers that anybody could guess, so a limited caller's jobs are looked up. A job of
-        others is as good as not there. One that is really not there may have been finished by this very request, so
-        that the queue has to answer."""
-        job = await self.service.find(job_id)
-        if job is not None and not self._reaches(job):
-            raise JobNotFoundError(job_id)
-
     def _reaches(self, job: JobRecord) -> bool:
         return self.principal.reaches(job.spec.entrypoint, job.spec.zone)
 
@@ -952,13 +907,7 @@ class Border:
         return None if job is None or (self._limited and not self._reaches(job)) else self._shown(job)
 
     def _shown(self, job: JobRecord) -> JobRecord:
-        return tenants.shown_job(job) if self._tenant else job
-
-    def _shown_event(self, event: QueueEvent) -> QueueEvent:
-        key, zone = event.fields.get("key"), event.fields.get("zone")
-        if not self._tenant or event.kind is not EventKind.ADDED or key is None or zone is None:
-            return event
-        return msgspec.structs.replace(event, fields={**event.fields, "key": tenants.shown_key(key, zone)})
+        return job if self._naming is None else self._naming.shown_job(job)
 
 
 def _beyond(scope: Scope, verb: str, reach: str) -> NotAllowedError:

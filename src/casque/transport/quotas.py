@@ -92,16 +92,26 @@ class Connections:
 
 
 class Bytes:
-    """Requests that were read and are not answered yet, by principal, in bytes."""
+    """What is held for callers, by principal, in bytes: requests that were read and are not answered yet, or answers
+    that were made and are not taken yet."""
 
-    def __init__(self, *, most: int, each: int) -> None:
+    def __init__(self, *, most: int, each: int, what: str = "bytes of requests under way") -> None:
         self._most = most
         self._each = each
+        self._what = what
         self.counts = Counts()
         self._waiting: dict[asyncio.Future[None], None] = {}
 
     def has_room(self, name: str) -> bool:
         return self.counts.total < self._most and self.counts.of(name) < self._each
+
+    @property
+    def are_wanted(self) -> bool:
+        """Whether somebody waits until others give some back."""
+        return bool(self._waiting)
+
+    def refusal(self) -> LimitReachedError:
+        return LimitReachedError(self._what, min(self._most, self._each))
 
     def check(self, name: str) -> None:
         """
@@ -109,7 +119,7 @@ class Bytes:
             LimitReachedError: so much is under way that nothing more is read.
         """
         if not self.has_room(name):
-            raise LimitReachedError("bytes of requests under way", min(self._most, self._each))
+            raise self.refusal()
 
     async def room_for_bytes(self, name: str) -> None:
         """Until there is room: whoever sends more is read later."""
@@ -120,6 +130,18 @@ class Bytes:
                 await waiting
             finally:
                 self._waiting.pop(waiting, None)
+
+    async def room_in_time(self, name: str, patience_s: float) -> None:
+        """
+        Raises:
+            LimitReachedError: there was none in time.
+        """
+        if not self.has_room(name):
+            try:
+                async with asyncio.timeout(patience_s):
+                    await self.room_for_bytes(name)
+            except TimeoutError:
+                raise self.refusal() from None
 
     def take(self, name: str, size: int) -> None:
         self.counts.add(name, size)

@@ -6,6 +6,8 @@ from enum import StrEnum
 
 import msgspec
 
+from casque.types import Reach
+
 
 class Scope(StrEnum):
     """What a token is for. `admin` is all of them but `peer`."""
@@ -49,12 +51,14 @@ class Principal(msgspec.Struct, frozen=True):
         return self.reaches_entrypoint(entrypoint) and self.reaches_zone(zone)
 
     def reaches_zone(self, zone: str | None) -> bool:
-        return self.zones is None or zone in self.zones
+        return self.reach.covers_zone(zone)
 
     def reaches_entrypoint(self, entrypoint: str) -> bool:
-        if self.entrypoints is None or entrypoint in self.entrypoints:
-            return True
-        return any(own.endswith(".*") and entrypoint.startswith(own[:-1]) for own in self.entrypoints)
+        return self.reach.covers_entrypoint(entrypoint)
+
+    @property
+    def reach(self) -> Reach:
+        return Reach(self.entrypoints, self.zones)
 
     def exact(self) -> tuple[str, ...] | None:
         """Its entrypoints, if they can be listed: without a pattern among them."""

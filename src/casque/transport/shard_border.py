@@ -17,7 +17,7 @@ from casque.service import Known, Place, QueueService, ShardService
 from casque.transport.access import TokenBook
 from casque.transport.border import DEFAULT_LIMITS, Admit, Border, Limits, Wrapper
 from casque.transport.scopes import ANYBODY, Principal, Scope
-from casque.types import Admission, Gate, JobRecord, JobSpec, StagedPart, ZoneRules
+from casque.types import Admission, Gate, JobRecord, JobSpec, Reach, StagedPart, ZoneRules
 
 DERIVED_MAX = 4 * checks.NAME_MAX
 """A ring makes ids and sources for its shards from those that callers gave, which are longer."""
@@ -65,6 +65,13 @@ class ShardBorder(Border):
     def __init__(self, service: ShardService, limits: Limits = DEFAULT_LIMITS) -> None:
         super().__init__(service, ANYBODY, limits)
         self._shard = service
+
+    def within(self, reach: Reach) -> ShardBorder:
+        for entrypoint in reach.entrypoints or ():
+            checks.entrypoint(entrypoint)
+        for zone in reach.zones or ():
+            checks.zone(zone)
+        return ShardBorder(self._shard.within(reach), self._limits)
 
     async def enqueue(
         self, specs: Sequence[JobSpec], *, request_id: str | None = None, generation: int = 0

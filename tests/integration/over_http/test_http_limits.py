@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from tests.integration.over_http.hosts import Leading, ask, embedded, serving
 
+from casque.engine.held_commits import HELD_BYTES
 from casque.errors import InvalidInputError, LimitReachedError
 from casque.service import QueueService
 from casque.transport.http import bulk
@@ -193,3 +194,28 @@ def test_a_limit_that_is_none_is_refused(given: str) -> None:
     with pytest.raises(InvalidInputError):
         HttpLimits.parse([given])
     assert HttpLimits.parse(["streams=7", "body_s=0.5"]) == HttpLimits(streams=7, body_s=0.5)
+
+
+async def test_readers_that_never_read_hold_a_bounded_share_and_others_are_served(queue: QueueService) -> None:
+    for n in range(12):
+        await queue.enqueue([JobSpec(f"{n}-{m}", "a", bytes(200_000)) for m in range(5)])
+    limits = HttpLimits(unsent_bytes_per_principal=1_000_000, unsent_bytes=1_000_000)
+    async with serving(Leading(queue), limits=limits) as server:
+        held = server._unsent.counts
+        connections = [await asyncio.open_connection("127.0.0.1", server.port, limit=1024) for _ in range(12)]
+        for _, writer in connections:
+            writer.write(b"GET /v1/events?from_position=0 HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        while held.total < limits.unsent_bytes:
+            await queue.stats()
+        for _ in range(200):
+            await queue.stats()
+
+        assert held.total <= limits.unsent_bytes + len(connections) * 300_000
+        assert queue._history._held.bytes <= HELD_BYTES  # type: ignore[attr-defined]
+        assert (await ask(server, "GET", "/v1/stats")).status == 200
+        for _, writer in connections:
+            writer.close()
+        while held.total:
+            await queue.stats()
+        read = await ask(server, "GET", "/v1/events?from_position=0&follow=false")
+        assert read.body.count(b'"kind":"added"') == 60

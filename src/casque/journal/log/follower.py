@@ -40,6 +40,8 @@ class Follower:
         """The digest of the segment at `position`; None if that one is collected: then the next one names it."""
         self.position = 0
         """Everything up to here was handed out, or was not asked for."""
+        self.read_bytes = 0
+        """Of what was read last, as it is stored."""
 
     async def start(self, position: int | None) -> bool:
         """Stand at this position, or at the end of the log; False if there is no queue yet.
@@ -94,7 +96,13 @@ class Follower:
             raise tail.broken
         for placed in tail.found:
             self.position, self._chain = placed.segment.position, placed.digest
+        self.read_bytes = sum(placed.size for placed in tail.found)
         return [placed.segment for placed in tail.found]
+
+    def stand_at(self, position: int, chain: str) -> None:
+        """Go back to a position that was handed out. `chain` is the digest of its segment, as the next one names it."""
+        self.position, self._chain = position, chain
+        self._ahead = 1
 
     async def _is_log(self) -> bool:
         read = await self._reader.get(KEY)
@@ -111,7 +119,8 @@ class Follower:
         if sum(len(jobs) for jobs in read.staged.values() if not isinstance(jobs, CorruptQueueError)) > STAGED_MAX:
             self._ahead = 1  # admissions: one of them is enough at a time
         elif sum(map(len, read.bodies)) > READ_BYTES:
-            self._ahead = max(1, self._ahead // 2)  # a reader that is slow holds all of it
+            self._ahead = max(1, self._ahead // 2)
+            _cut(read)
         elif len(read.bodies) == self._ahead:
             self._ahead = min(self._ahead * 2, READ_AHEAD)
         else:
@@ -143,6 +152,18 @@ class Follower:
 
     def _patience(self) -> Patience:
         return Patience(self._settings, self._clock, self._rng)
+
+
+def _cut(read: Bodies) -> None:
+    """Keep the first slot, and as many more as stay within the bytes of one read: the rest is read again later, by a
+    reader who may be slow."""
+    size = 0
+    for count, body in enumerate(read.bodies):
+        size += len(body)
+        if size > READ_BYTES and count:
+            del read.bodies[count:]
+            read.gap = None
+            return
 
 
 def _reaches_beyond(head: LogHead, position: int) -> bool:

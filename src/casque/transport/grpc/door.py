@@ -23,6 +23,7 @@ log = logger("transport.grpc")
 
 T = TypeVar("T")
 
+UNTAKEN = "bytes of streams that their readers have not taken"
 STOPPING = "this one is stopping"
 LOGGED_EVERY_MS = 10_000
 SHARD = "casque-shard"
@@ -56,6 +57,13 @@ class GrpcLimits(msgspec.Struct, frozen=True, kw_only=True):
     calls are refused before they are read."""
     bytes_per_principal: int = 256 * 1024 * 1024
     """The same, of one token, or of one address without tokens."""
+    unsent_bytes: int = 128 * 1024 * 1024
+    """Of values on `List`, `Watch` and `Archive` that were read and are not written yet, of all clients. Further ones
+    are read later."""
+    unsent_bytes_per_principal: int = 32 * 1024 * 1024
+    """The same, of one token, or of one address without tokens."""
+    stall_s: float = 30.0
+    """How long a reader of these may take nothing while other readers wait for room."""
     calls_per_second: int | None = None
     """Of one token, or of one address without tokens; a second's worth at once. Streams are read no faster, unary calls
     are refused. None: no limit."""
@@ -87,6 +95,7 @@ class Quotas:
             "calls to reflection", "from one address", most=limits.reflections, each=limits.reflections_per_peer
         )
         self.bytes = Bytes(most=limits.bytes_under_way, each=limits.bytes_per_principal)
+        self.unsent = Bytes(most=limits.unsent_bytes, each=limits.unsent_bytes_per_principal, what=UNTAKEN)
         self.rate = Rate(limits.calls_per_second, clock)
 
     @contextmanager

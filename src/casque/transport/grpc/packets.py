@@ -24,6 +24,7 @@ from casque.types import (
     JobSpec,
     JobState,
     PeekedZone,
+    Reach,
     Schedule,
     ScheduleSpec,
     StagedPart,
@@ -267,6 +268,32 @@ class DueCall(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="due")
     zones: tuple[str, ...] | None = None
 
 
+Named: TypeAlias = (
+    AckCall
+    | NackCall
+    | SettleCall
+    | HeartbeatCall
+    | HeartbeatsCall
+    | GiveBackCall
+    | CancelCall
+    | RetryCall
+    | FindCall
+    | SetScheduleCall
+    | PauseScheduleCall
+    | DropScheduleCall
+)
+"""What names jobs or schedules."""
+
+
+class WithinCall(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="within"):
+    """Only between the brokers of a ring: a call of somebody who may name only some jobs. Its answer is that of the
+    call in it. A broker that does not know it refuses it, and does not carry out what nobody has judged."""
+
+    number: int
+    reach: Reach
+    call: Named
+
+
 class Leave(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="leave"):
     """The caller of this number no longer waits for the answer. The call still gets one: what became of it, or
     `Failed` with an unknown outcome if it was cut off."""
@@ -306,6 +333,7 @@ Verb: TypeAlias = (
     | CopyGateCall
     | CopyZoneCall
     | DueCall
+    | WithinCall
 )
 Call: TypeAlias = Verb | Leave
 

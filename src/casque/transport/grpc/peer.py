@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 from casque.service import Known, Place
 from casque.transport.grpc.client import GrpcService
 from casque.transport.grpc.door import SHARD
+from casque.transport.grpc.line import Line
 from casque.transport.grpc.packets import (
     AdoptCall,
     CopyGateCall,
@@ -17,9 +19,11 @@ from casque.transport.grpc.packets import (
     DueCall,
     KnownCall,
     Knows,
+    Named,
+    WithinCall,
     expect,
 )
-from casque.types import Gate, ZoneRules
+from casque.types import Gate, Reach, ZoneRules
 
 
 class GrpcShard(GrpcService):
@@ -29,6 +33,9 @@ class GrpcShard(GrpcService):
         """`options` are those of `GrpcService`."""
         super().__init__(address, **options)
         self._metadata = (*self._metadata, (SHARD, str(shard)))
+
+    def within(self, reach: Reach) -> GrpcShard:
+        return _ShardWithin(self, reach)
 
     async def adopt(self, generation: int, size: int) -> int:
         line = self._open_line()
@@ -61,3 +68,27 @@ class GrpcShard(GrpcService):
         line = self._open_line()
         answer = expect(await line.ask(DueCall(line.next_number(), entrypoints, zones)), Count)
         return bool(answer.count)
+
+
+class _ShardWithin(GrpcShard):
+    """The same shard over the same connection. Every call says what its caller can reach."""
+
+    def __init__(self, shard: GrpcShard, reach: Reach) -> None:
+        self._shard = shard
+        self._reach = reach
+
+    def _open_line(self) -> Line:
+        line = self._shard._open_line()  # noqa: SLF001  another view of the same shard
+        return cast(Line, _LineWithin(line, self._reach))
+
+
+class _LineWithin:
+    """What calls that name jobs need of a line."""
+
+    def __init__(self, line: Line, reach: Reach) -> None:
+        self._line = line
+        self._reach = reach
+        self.next_number = line.next_number
+
+    def ask(self, call: Named) -> asyncio.Future[Any]:
+        return self._line.ask(WithinCall(call.number, self._reach, call))

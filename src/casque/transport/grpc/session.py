@@ -65,6 +65,7 @@ from casque.transport.grpc.packets import (
     Taken,
     Unreadable,
     Verb,
+    WithinCall,
     ZoneCall,
     ZoneHeld,
     Zones,
@@ -502,6 +503,10 @@ async def _has_due(shard: ShardService, c: DueCall) -> Answer:
     return Count(c.number, int(await shard.has_due(c.entrypoints, c.zones)))
 
 
+async def _within(shard: ShardService, c: WithinCall) -> Answer:
+    return await _VERBS[type(c.call)](shard.within(c.reach), c.call)
+
+
 _SHARD_VERBS: dict[type, Callable[[ShardService, Any], Awaitable[Answer]]] = {
     EnqueueCall: _enqueue_at_shard,
     AdmitCall: _admit_at_shard,
@@ -510,4 +515,5 @@ _SHARD_VERBS: dict[type, Callable[[ShardService, Any], Awaitable[Answer]]] = {
     CopyGateCall: _copy_gate,
     CopyZoneCall: _copy_zone,
     DueCall: _has_due,
+    WithinCall: _within,
 }

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import aclosing
-from typing import Any, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 import msgspec
+from google.protobuf.message import Message
 
 from casque.errors import NoLeaderError
 from casque.service import ArchivedJob, QueueEvent, QueueService
@@ -20,6 +21,8 @@ T = TypeVar("T")
 
 BUFFERED = 1000
 """Values that are read ahead of a client."""
+AHEAD_BYTES = 256 * 1024
+"""Their bytes, beyond which no further one is read ahead."""
 
 _encoder = msgspec.msgpack.Encoder()
 
@@ -27,12 +30,13 @@ _encoder = msgspec.msgpack.Encoder()
 class Streams:
     """The server's half; casque's own client asks for values in one piece (`packed`) instead of messages.
 
-    Each takes a service, a request and gRPC's context; `one_request` puts the wire around it."""
+    Each takes a service, a request, gRPC's context and the name of the caller; `one_request` puts the wire around it.
+    """
 
     def __init__(self, door: Door) -> None:
         self._door = door
 
-    async def list(self, service: QueueService, request: pb.ListRequest, context: Any) -> None:
+    async def list(self, service: QueueService, request: pb.ListRequest, context: Any, name: str) -> None:
         await context.send_initial_metadata(())
         found = await service.jobs(
             states=messages.states(request.states),
@@ -40,24 +44,27 @@ class Streams:
             limit=request.limit or None,
             after=request.after,
         )
-        for jobs in _cut(found, packets.weight, self._door.limits.packet_bytes):
-            if request.packed:
-                await context.write(pb.ListResponse(packed=_encoder.encode(jobs)))
-            else:
-                await context.write(pb.ListResponse(jobs=map(messages.job, jobs)))
+        with Outlet(self._door, context, name) as outlet:
+            for jobs in _cut(found, packets.weight, self._door.limits.packet_bytes):
+                weight = sum(map(packets.weight, jobs))
+                await outlet.hold(weight)
+                if request.packed:
+                    await outlet.write(pb.ListResponse(packed=_encoder.encode(jobs)), weight)
+                else:
+                    await outlet.write(pb.ListResponse(jobs=map(messages.job, jobs)), weight)
 
-    async def watch(self, service: QueueService, request: pb.WatchRequest, context: Any) -> None:
+    async def watch(self, service: QueueService, request: pb.WatchRequest, context: Any, name: str) -> None:
         await context.send_initial_metadata(())
         feed = service.events(from_position=given(request, "from_position"), follow=not request.until_now)
-        async with aclosing(_together(feed, self._door.closing)) as batches:
-            async for batch in batches:
-                for events in _cut(batch, _event_weight, self._door.limits.packet_bytes):
-                    if request.packed:
-                        await context.write(pb.WatchResponse(packed=_encoder.encode(events)))
-                    else:
-                        await context.write(pb.WatchResponse(events=map(messages.event, events)))
 
-    async def archive(self, service: QueueService, request: pb.ArchiveRequest, context: Any) -> None:
+        def message(events: Sequence[QueueEvent]) -> pb.WatchResponse:
+            if request.packed:
+                return pb.WatchResponse(packed=_encoder.encode(events))
+            return pb.WatchResponse(events=map(messages.event, events))
+
+        await self._send(feed, _event_weight, message, Outlet(self._door, context, name))
+
+    async def archive(self, service: QueueService, request: pb.ArchiveRequest, context: Any, name: str) -> None:
         await context.send_initial_metadata(())
         found = service.archive(
             since=messages.moment(request, "since_ms"),
@@ -65,55 +72,152 @@ class Streams:
             entrypoint=given(request, "entrypoint"),
             states=messages.states(request.states),
         )
-        async with aclosing(_together(found, self._door.closing)) as batches:
-            async for batch in batches:
-                for jobs in _cut(batch, _archived_weight, self._door.limits.packet_bytes):
-                    if request.packed:
-                        await context.write(pb.ArchiveResponse(packed=_encoder.encode(jobs)))
-                    else:
-                        await context.write(pb.ArchiveResponse(jobs=map(messages.archived, jobs)))
+
+        def message(jobs: Sequence[ArchivedJob]) -> pb.ArchiveResponse:
+            if request.packed:
+                return pb.ArchiveResponse(packed=_encoder.encode(jobs))
+            return pb.ArchiveResponse(jobs=map(messages.archived, jobs))
+
+        await self._send(found, _archived_weight, message, Outlet(self._door, context, name))
+
+    async def _send(
+        self,
+        values: AsyncGenerator[T],
+        weigh: Callable[[T], int],
+        message: Callable[[Sequence[T]], Message],
+        outlet: Outlet,
+    ) -> None:
+        with outlet:
+            async with aclosing(_together(values, weigh, outlet)) as batches:
+                async for batch in batches:
+                    for some in _cut(batch, weigh, self._door.limits.packet_bytes):
+                        await outlet.write(message(some), sum(map(weigh, some)))
 
 
-async def _together(source: AsyncGenerator[T], closing: asyncio.Event) -> AsyncGenerator[list[T]]:
+class Outlet:
+    """Where the values of one stream go. They count as its caller's from when they are read until they are written."""
+
+    def __init__(self, door: Door, context: Any, name: str) -> None:
+        self._context = context
+        self._name = name
+        self._unsent = door.quotas.unsent
+        self._stall_s = door.limits.stall_s
+        self._held = 0
+        self._written = asyncio.Event()
+        self.closing = door.closing
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._let_go(self._held)
+
+    async def hold(self, weight: int) -> None:
+        """
+        Raises:
+            LimitReachedError: other streams of this caller, or of all, have held all there is for too long.
+        """
+        while self._held and not self._unsent.has_room(self._name):
+            # One's own reader is waited for as long as it takes, and not asked to make way for itself.
+            self._written.clear()
+            await self._written.wait()
+        await self._unsent.room_in_time(self._name, 2 * self._stall_s)
+        self._unsent.take(self._name, weight)
+        self._held += weight
+
+    def _let_go(self, weight: int) -> None:
+        self._held -= weight
+        self._unsent.give(self._name, weight)
+        self._written.set()
+
+    async def write(self, message: Message, weight: int) -> None:
+        """A reader may be as slow as it likes until another one needs the room.
+
+        Raises:
+            LimitReachedError: that is so, and it has taken nothing for a while.
+        """
+        writing = asyncio.ensure_future(self._context.write(message))
+        try:
+            while not writing.done():
+                await asyncio.wait({writing}, timeout=self._stall_s)
+                if not writing.done() and self._unsent.are_wanted:
+                    raise self._unsent.refusal()
+            writing.result()
+        finally:
+            self._let_go(weight)
+            if not writing.done():
+                writing.cancel()
+                await asyncio.gather(writing, return_exceptions=True)
+
+
+async def _together(source: AsyncGenerator[T], weigh: Callable[[T], int], outlet: Outlet) -> AsyncGenerator[list[T]]:
     """What comes together is handed on together, and read ahead only so far. Raises NoLeaderError at the end of the
     server, between two messages: a write that is cancelled half-way would leave no way to say anything more."""
-    ahead: asyncio.Queue[T] = asyncio.Queue(BUFFERED)
+    ahead = _Ahead[T]()
 
     async def fill() -> None:
         async with aclosing(source):
             async for value in source:
-                if ahead.full():
-                    await ahead.put(value)
-                else:
-                    ahead.put_nowait(value)
+                weight = weigh(value)
+                if not ahead.has_room:
+                    await ahead.taken()
+                await outlet.hold(weight)
+                ahead.add(value, weight)
 
     filling = asyncio.create_task(fill())
-    ending = asyncio.create_task(closing.wait())
-    taking: asyncio.Task[T] | None = None
+    ending = asyncio.create_task(outlet.closing.wait())
+    taking: asyncio.Task[None] | None = None
     try:
         while True:
             if ending.done():
                 raise NoLeaderError(STOPPING)
-            if ahead.empty():
-                taking = asyncio.create_task(ahead.get())
+            if not ahead.values:
+                taking = asyncio.create_task(ahead.added())
                 await asyncio.wait({filling, taking, ending}, return_when=asyncio.FIRST_COMPLETED)
-                if not taking.done():
-                    taking.cancel()
+                taking.cancel()
+                if not ahead.values:
                     if not filling.done():
                         continue
                     filling.result()
                     return
-                batch = [taking.result()]
-            else:
-                batch = []
-            while not ahead.empty() and len(batch) < BUFFERED:
-                batch.append(ahead.get_nowait())
-            yield batch
+            yield ahead.take()
     finally:
         begun = [task for task in (filling, taking, ending) if task is not None]
         for task in begun:
             task.cancel()
         await asyncio.gather(*begun, return_exceptions=True)
+
+
+class _Ahead(Generic[T]):
+    """Values that were read and not handed on, bounded in number and bytes."""
+
+    def __init__(self) -> None:
+        self.values: list[T] = []
+        self.weight = 0
+        self._some = asyncio.Event()
+        self._room = asyncio.Event()
+
+    @property
+    def has_room(self) -> bool:
+        return len(self.values) < BUFFERED and self.weight < AHEAD_BYTES
+
+    def add(self, value: T, weight: int) -> None:
+        self.values.append(value)
+        self.weight += weight
+        self._some.set()
+
+    def take(self) -> list[T]:
+        values, self.values, self.weight = self.values, [], 0
+        self._some.clear()
+        self._room.set()
+        return values
+
+    async def added(self) -> None:
+        await self._some.wait()
+
+    async def taken(self) -> None:
+        self._room.clear()
+        await self._room.wait()
 
 
 def _cut(values: Iterable[T], weigh: Callable[[T], int], bytes_max: int) -> Iterable[list[T]]:

@@ -34,7 +34,7 @@ def unary(
 ) -> Handler:
     """A call with one response. It is written only after the verb has returned it."""
 
-    async def work(service: QueueService, request: Request, context: Any) -> None:
+    async def work(service: QueueService, request: Request, context: Any, _name: str) -> None:
         await context.write(await verb(service, request, context))
 
     return one_request(door, kind, work, refuse=refuse)
@@ -43,7 +43,7 @@ def unary(
 def one_request(
     door: Door,
     kind: type[Request],
-    work: Callable[[QueueService, Request, Any], Awaitable[None]],
+    work: Callable[[QueueService, Request, Any, str], Awaitable[None]],
     *,
     refuse: Refuse = abort,
 ) -> Handler:
@@ -60,7 +60,7 @@ def one_request(
                 if body is grpc.aio.EOF:
                     raise InvalidInputError("the call has no request")
                 with quotas.bytes.held(name, len(body)):
-                    await work(door.service(admitted), parsed(kind, body), context)
+                    await work(door.service(admitted), parsed(kind, body), context, name)
             return
         except asyncio.CancelledError:
             if is_cancelled():

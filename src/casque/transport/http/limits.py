@@ -30,6 +30,10 @@ class HttpLimits(msgspec.Struct, frozen=True, kw_only=True):
     streams: int = 256
     """`/v1/events` and `/v1/archive`, open at a time."""
     streams_per_peer: int = 64
+    unsent_bytes: int = 64 * MIB
+    """Of pieces of streams that were made and not taken yet, of all readers. Further ones are made later."""
+    unsent_bytes_per_principal: int = 16 * MIB
+    """The same, of one token, or of one address without tokens."""
     header_s: float = 15.0
     """How long the headers of a request may take, and the rest of a body that nobody reads."""
     idle_s: float = 75.0

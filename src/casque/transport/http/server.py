@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from datetime import timedelta
 from email.utils import formatdate
@@ -25,7 +25,7 @@ from casque.settings import QueueSettings
 from casque.telemetry import logger
 from casque.telemetry.metrics import CONTENT_TYPE, Metrics
 from casque.transport import audit
-from casque.transport.border import Admit, admit
+from casque.transport.border import Admit, Wrapper, admit, principal_of
 from casque.transport.http import streams
 from casque.transport.http.answering import Streamed, Told, answer, refusal, unless_gone
 from casque.transport.http.browsers import BrowserRules, is_preflight
@@ -33,7 +33,7 @@ from casque.transport.http.budget import Budget
 from casque.transport.http.limits import HttpLimits
 from casque.transport.http.messages import Jobs
 from casque.transport.http.monitoring import Gauges, is_ready, told
-from casque.transport.http.network import QuietServer, bound, connection_class
+from casque.transport.http.network import Connection, QuietServer, bound, connection_class
 from casque.transport.http.openapi import describe
 from casque.transport.http.reading import (
     GoneError,
@@ -48,6 +48,7 @@ from casque.transport.http.routes import EVENTS, JSON, ROUTES, Route
 from casque.transport.http.verbs import Call, Verbs
 from casque.transport.http.zone_numbers import ZoneNumbers
 from casque.transport.measured import Measured, Numbers
+from casque.transport.quotas import Bytes
 from casque.transport.tls import Tls
 
 log = logger("transport.http")
@@ -56,6 +57,7 @@ EVERYBODY = admit(None)
 DEFAULTS = QueueSettings(max_attempts=25)
 DEFAULT_LIMITS = HttpLimits()
 TOO_SLOW = "bytes waiting for a slow reader, who may go on from the last event that came"
+UNTAKEN = "bytes of streams that their readers have not taken"
 UNSENT = 64 * 1024
 """About so many bytes wait for a reader before the feed waits for it too."""
 
@@ -114,6 +116,7 @@ class HttpServer:
         self._limits = limits
         self._bodies = Budget("bytes of bodies", limits.bodies_bytes, limits.bodies_bytes_per_peer)
         self._streams = Budget("streams", limits.streams, limits.streams_per_peer)
+        self._unsent = Bytes(most=limits.unsent_bytes, each=limits.unsent_bytes_per_principal, what=UNTAKEN)
         self._quiet_s = keep_alive.total_seconds()
         self._clock = clock or SystemClock()
         self._leaving = asyncio.Event()
@@ -268,18 +271,21 @@ class HttpServer:
         return response
 
     async def _carried_out(self, request: Request, route: Route, room: Room) -> Response:
-        call = await self._call(request, route, room)
+        admitted = self._admit(request.headers.get("authorization"))
+        call = await self._call(request, route, room, admitted)
         if route.verb == "events":
             feed = streams.feed(call, clock=self._clock, quiet_s=self._quiet_s, leaving=self._leaving)
-            return await self._streamed(request, feed, route.media)
+            return await self._streamed(request, feed, route.media, admitted)
         if route.verb == "archive":
-            return await self._streamed(request, streams.archive(call), route.media)
+            return await self._streamed(request, streams.archive(call), route.media, admitted)
         message = await unless_gone(request, getattr(self._verbs, route.verb)(call))
         if isinstance(message, Jobs) and route.verb == "claim":
             return Told(message, request.state.connection.is_gone, lambda: self._verbs.unclaim(call, message))
         return answer(message)
 
-    async def _streamed(self, request: Request, pieces: AsyncGenerator[bytes], media: str) -> Response:
+    async def _streamed(
+        self, request: Request, pieces: AsyncGenerator[bytes], media: str, admitted: Wrapper
+    ) -> Response:
         """A response that has begun well: what is refused is refused before the first piece."""
         peer = _peer(request)
         if not self._streams.try_take(peer, 1):
@@ -292,12 +298,34 @@ class HttpServer:
             await pieces.aclose()
             raise
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"} if media == EVENTS else {}
+        connection: Connection = request.state.connection
         if media == EVENTS:
-            request.state.connection.last_words = streams.failure(LimitReachedError(TOO_SLOW, UNSENT))
-        return Streamed(_all(first, pieces), media, headers, ended=lambda: self._streams.give_back(peer, 1))
+            connection.last_words = streams.failure(LimitReachedError(TOO_SLOW, UNSENT))
+        taken = self._as_taken(_all(first, pieces), principal_of(admitted) or peer, connection)
+        return Streamed(taken, media, headers, ended=lambda: self._streams.give_back(peer, 1))
 
-    async def _call(self, request: Request, route: Route, room: Room) -> Call:
-        service = self._admit(request.headers.get("authorization"))(self._host.service())
+    async def _as_taken(
+        self, pieces: AsyncGenerator[bytes], name: str, connection: Connection
+    ) -> AsyncGenerator[bytes]:
+        """The next piece is made when the last one is as good as sent, and when its principal has room for it."""
+        async with aclosing(pieces):
+            while True:
+                try:
+                    await self._unsent.room_in_time(name, self._limits.stall_s)
+                except LimitReachedError as error:
+                    if connection.last_words is None:
+                        raise  # what breaks off has no end, and cannot be taken for a whole answer
+                    yield streams.failure(error)
+                    return
+                if (piece := await anext(pieces, None)) is None:
+                    return
+                with self._unsent.held(name, len(piece)):
+                    yield piece
+                    del piece
+                    await connection.flow.drain()
+
+    async def _call(self, request: Request, route: Route, room: Room, admitted: Wrapper) -> Call:
+        service = admitted(self._host.service())
         query = read_query(request, route)
         return Call(
             service=Measured(service, self.metrics),
@@ -393,7 +421,7 @@ async def _first(pieces: AsyncGenerator[bytes]) -> bytes | None:
     return await anext(pieces, None)
 
 
-async def _all(first: bytes | None, pieces: AsyncGenerator[bytes]) -> AsyncIterator[bytes]:
+async def _all(first: bytes | None, pieces: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
     async with aclosing(pieces):
         if first is not None:
             yield first
