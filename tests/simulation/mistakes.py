@@ -13,10 +13,24 @@ from typing import NamedTuple
 import pytest
 
 from casque.testing.world import BRUTAL, CALM, ROUGH, Invariant, Profile
-from casque.testing.world.layout import DOCUMENT, LED, LED_DOCUMENT, LED_RING, LOG, RING, SERVED, Layout
+from casque.testing.world.layout import (
+    DOCUMENT,
+    FLEET,
+    FLEET_DOCUMENT,
+    FLEET_RING,
+    FLEET_SERVED,
+    LED,
+    LED_DOCUMENT,
+    LED_RING,
+    LOG,
+    RING,
+    SERVED,
+    Layout,
+)
 from casque.testing.world.profile import DISK, Fault
 from tests.simulation import (
     broker_mutations,
+    fleet_mutations,
     log_mutations,
     mutations,
     ring_mutations,
@@ -230,6 +244,18 @@ _SERVICES: list[_Row] = [
 ]
 """Sessions, connections, brokers of rings, leases of zones and large payloads."""
 
+_FLEETS: list[_Row] = [
+    (fleet_mutations.declined_jobs_get_a_backoff, FLEET_SERVED, CALM, Invariant.EXPECTED),
+    (fleet_mutations.declines_count_as_attempts, FLEET, CALM, Invariant.COUNTED),
+    (fleet_mutations.declines_count_as_attempts, FLEET_DOCUMENT, CALM, Invariant.COUNTED),
+    (fleet_mutations.declines_without_end, FLEET, CALM, Invariant.DECLINED),
+    (fleet_mutations.declined_jobs_are_dead_at_once, FLEET_SERVED, CALM, None),
+    (fleet_mutations.stale_leases_taken_from_everybody, FLEET, CALM, Invariant.LEASE),
+    (fleet_mutations.stale_leases_taken_from_everybody, FLEET_RING, CALM, Invariant.LEASE),
+    (fleet_mutations.stale_leases_taken_again_when_it_is_asked_again, FLEET, CALM, None),
+]
+"""Workers of two versions, claims that are given back, and operators."""
+
 
 class Mistake(NamedTuple):
     """One of them, and where it is looked for."""
@@ -245,4 +271,4 @@ class Mistake(NamedTuple):
         return f"{self.mutation.__name__} {self.layout.name} {self.weather.name}"
 
 
-MISTAKES = [Mistake(*row) for row in (*_RULES, *_MENDED, *_RINGS, *_SERVICES)]
+MISTAKES = [Mistake(*row) for row in (*_RULES, *_MENDED, *_RINGS, *_SERVICES, *_FLEETS)]

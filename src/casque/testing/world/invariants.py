@@ -27,6 +27,7 @@ class Invariant(StrEnum):
     ARCHIVED = "9 what was finished is in the archive once, as the log tells it, before the log forgets"
     TRIES = "9 a job's tries are what happened to it"
     COUNTED = "9 a crash and a snooze are no attempts, and a failure is no crash"
+    DECLINED = "9 what a worker does not understand waits for others with the reason, costs no attempt, and has an end"
     GATES = "9 a gate that is closed lets nothing through"
     SAME_STATE = "10 the engine's own state is what a fresh reader finds"
     REPLAY = "10 snapshot and tail are the full replay"

@@ -224,6 +224,7 @@ class Life:
     async def _close(self) -> None:
         if self.rng.random() < 0.5:
             self._crew.dismiss()
+        await self._crew.leave()
         if self.broker is None:
             await self.queue.__aexit__(None, None, None)
         else:
