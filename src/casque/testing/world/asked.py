@@ -34,6 +34,8 @@ class Through(Protocol):
     def builder(self) -> Builder: ...
 
 
+IN_A_COPY = b"in a copy"
+"""The payload of every job that is added to a copy of the queue."""
 Send: TypeAlias = Callable[[Through], Awaitable[Any]]
 """Asks for it through one of the queues of this process."""
 

@@ -20,6 +20,7 @@ from casque.service import Outcome
 from casque.settings import milliseconds
 from casque.testing.world.asked import Call, Request, Send, Through, Told, Verb
 from casque.testing.world.calendar import STEADY
+from casque.testing.world.copies import Copies
 from casque.testing.world.fleet import Fleet
 from casque.testing.world.history import History
 from casque.testing.world.invariants import Invariant, Violation
@@ -94,6 +95,8 @@ class Crew:
         self._zones = (*ZONES[:several], *FIFO_ZONES[:several], *([] if layout.ring else [EITHER]))
         self._tasks: list[asyncio.Task[None]] = []
         self._fleet = Fleet(life, self) if layout.fleet else None
+        copies = Copies(life, self) if layout.copied else None
+        self._others = [others for others in (self._fleet, copies) if others is not None]
 
     def begin(self) -> None:
         if not self._world.healed:
@@ -121,8 +124,8 @@ class Crew:
                 if not ring:
                     self._start(self._rent(), "casque crew")
                 self._start(self._hold_zones(), "casque crew")
-            if self._fleet is not None:
-                for role in self._fleet.roles():
+            for others in self._others:
+                for role in others.roles():
                     self._start(role, "casque crew")
         for loop in (self._wander, self._work, self._work, *([self._work] * self._world.layout.ring)):
             self._start(loop(), "casque crew")

@@ -37,6 +37,7 @@ class Invariant(StrEnum):
     ONE_PLACE = "12 a zone is never in two shards"
     REACHED = "12 what is in a shard is where the ring looks for it"
     TENANTS = "13 a tenant is shown its own, and nobody else is in its way"
+    COPIED = "14 a copy is what the queue was, and what is done to it stays in it"
     LEASE = "a lease lasts its length"
     GIVEN_BACK = "a claim whose caller left goes back"
     CAUSED = "nothing happens that nobody asked for"

@@ -68,6 +68,8 @@ class Layout:
     fleet: bool = False
     """Whether there are workers of two versions, workers that are stopped with a job in their hands, and operators who
     take back what looks stale."""
+    copied: bool = False
+    """Whether the bucket is copied and backed up in the middle of everything."""
     hurried: Mapping[str, Any] = field(default_factory=dict)
     """What happens sooner or later here than in other worlds."""
     duration_s: float = 8.0
@@ -229,6 +231,22 @@ FLEET_DOCUMENT = _fleet(DOCUMENT, "fleet-document")
 FLEET_SERVED = _fleet(SERVED, "fleet-served")
 FLEET_RING = _fleet(LED_RING, "fleet-ring")
 """A deployment is under way all day, and somebody looks after it by hand."""
+
+
+def _copied(layout: Layout, name: str) -> Layout:
+    read = {
+        "casque.journal.copying.LIMITS": LIMITS,
+        "casque.journal.walk.LIMITS": LIMITS,
+        "casque.journal.verify.LIMITS": LIMITS,
+        "casque.journal.verify.Limits": scaled,
+    }
+    return replace(layout, name=name, copied=True, served=True, hurried={**layout.hurried, **read})
+
+
+COPIED = _copied(LED, "copied")
+COPIED_DOCUMENT = _copied(LED_DOCUMENT, "copied-document")
+COPIED_RING = _copied(LED_RING, "copied-ring")
+"""The bucket is copied, backed up and restored while brokers lead the queue."""
 HURRIED: dict[str, Any] = {
     "casque.journal.document.Limits": scaled,
     "casque.journal.log.replica.Limits": scaled,
@@ -280,6 +298,9 @@ LAYOUTS = {
         FLEET_DOCUMENT,
         FLEET_SERVED,
         FLEET_RING,
+        COPIED,
+        COPIED_DOCUMENT,
+        COPIED_RING,
     )
 }
 

@@ -13,7 +13,7 @@ from casque.errors import CorruptQueueError
 from casque.state import State
 from casque.state.machine import LEASE_RAN_OUT
 from casque.storage.port import Stored
-from casque.testing.world.asked import Request, Told, Verb
+from casque.testing.world.asked import IN_A_COPY, Request, Told, Verb
 from casque.testing.world.broker import ANYBODY
 from casque.testing.world.calendar import STEADY, ticks_between
 from casque.testing.world.history import Claim, Fate, History, Key, Line, order
@@ -156,7 +156,7 @@ class _Step:
         check_tenancies(h, self._old, self._new, self._sender)
         if self._claimed:
             self._check_claims()
-        if self._expired:
+        if self._expired or any(record.state is JobState.RUNNING for record in removed):
             # One that died of it and was purged in the same commit has left no other trace.
             h.expired.append((h.now(), self._sender, self._expired + len(removed)))
 
@@ -208,6 +208,9 @@ class _Step:
             h.broken(Invariant.PAYLOADS, f"job {record.id[:8]} names {blob}, which was never stored")
         payload = record.spec.payload if blob is None else h.blobs[blob]
         h.payloads[record.id] = payload
+        h.demand(
+            payload != IN_A_COPY, Invariant.COPIED, lambda: f"job {record.id[:8]} was added to a copy, and came here"
+        )
         number, item = payload.decode().split(":")[:2]
         request = h.requests[int(number)]
         index = int(item)

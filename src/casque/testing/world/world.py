@@ -58,6 +58,8 @@ class World:
         self.answers = Answers(self.history)
         self.known = Knowledge()
         self.bucket = Bucket(self._landed, self._deleted)
+        self.places = 0
+        """Buckets beside this one."""
         self.violation: Violation | None = None
         self._healed_at: float | None = None
         self._reigns = Reigns(self.history, layout)
