@@ -8,8 +8,11 @@ import msgspec
 import pytest
 
 from casque.client import verbs
+from casque.engine.group import GroupCommit
+from casque.engine.operation import Operation
+from casque.errors import CasqueError
 from casque.service import Outcome
-from casque.state import State
+from casque.state import GiveBack, State
 from casque.state import machine as state_machine
 from casque.state.events import Declined, Died
 from casque.types import JobRecord
@@ -74,3 +77,15 @@ def stale_leases_taken_again_when_it_is_asked_again(patch: pytest.MonkeyPatch) -
         return requeue(self, msgspec.structs.replace(c, request_id=None), now_ms)
 
     patch.setattr(State, "_requeue_stale", _requeue_stale)
+
+
+def claims_go_back_after_that_has_failed(patch: pytest.MonkeyPatch) -> None:
+    """As it was: whoever was told that its claim could not be given back loses it later."""
+    turn_failed = GroupCommit._turn_failed
+
+    def persistent(self: GroupCommit, batch: list[Operation], error: CasqueError, *, asked: bool) -> None:
+        turn_failed(self, batch, error, asked=asked)
+        owed = [one for one in batch if type(one.command) is GiveBack and one not in self._owed]
+        self._owed += owed
+
+    patch.setattr(GroupCommit, "_turn_failed", persistent)

@@ -7,7 +7,7 @@ for.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -132,30 +132,36 @@ class Copies:
         )
 
     async def _use(self, queue: Queue[bytes], place: Place, torn: bool) -> CasqueError | None:
-        """Add a job, and do some harm; with what error it ended."""
+        """Add a job, and do some harm; with what error the first of it ended."""
         rng, known = self._rng, self._world.known
+        harm: list[Callable[[], Awaitable[object]]] = [
+            queue.purge,
+            queue.pause,
+            lambda: queue.requeue_stale(0.0),
+            lambda: queue.cancel(rng.choice(known.jobs or ["nothing"])),
+        ]
         try:
             async with queue:
-                for ask in rng.sample(
-                    (
-                        lambda: queue.purge(),
-                        lambda: queue.requeue_stale(0.0),
-                        lambda: queue.cancel(rng.choice(known.jobs)) if known.jobs else queue.purge(),
-                        lambda: queue.pause(),
-                    ),
-                    2,
-                ):
-                    try:
-                        await ask()
-                    except CasqueError as error:
-                        self._check_error(error, torn)
-                added = await queue.enqueue("mail", IN_A_COPY)
-                self._check_there(place, added.id, torn)
+                error = await self._tried(lambda: self._add(queue, place, torn), torn)
+                for ask in rng.sample(harm, 2):
+                    await self._tried(ask, torn)
+        except CasqueError as closed:
+            self._check_error(closed, torn)
+            error = closed
+        self._world.trace.note(self._life.name, f"{place.name}: {type(error).__name__}")
+        return error
+
+    async def _tried(self, ask: Callable[[], Awaitable[object]], torn: bool) -> CasqueError | None:
+        try:
+            await ask()
         except CasqueError as error:
             self._check_error(error, torn)
-            self._world.trace.note(self._life.name, f"{place.name}: {type(error).__name__}")
             return error
         return None
+
+    async def _add(self, queue: Queue[bytes], place: Place, torn: bool) -> None:
+        added = await queue.enqueue("mail", IN_A_COPY)
+        self._check_there(place, added.id, torn)
 
     async def _lead(self, place: Place, torn: bool) -> None:
         """`casque serve` on a copy."""
@@ -194,8 +200,7 @@ class Copies:
         queue = Queue(Surroundings(self._world.profile.settings, clock=self._life.clock, rng=self._rng), BytesCodec())
         queue._embedded = service  # noqa: SLF001
         try:
-            added = await queue.enqueue("mail", IN_A_COPY)
-            self._check_there(place, added.id, torn)
+            await self._add(queue, place, torn)
             for job in await queue.dequeue(batch_size=2):
                 await queue.ack(job.id, job.token)
         except CasqueError as error:
