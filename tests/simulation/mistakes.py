@@ -13,10 +13,28 @@ from typing import NamedTuple
 import pytest
 
 from casque.testing.world import BRUTAL, CALM, ROUGH, Invariant, Profile
-from casque.testing.world.layout import DOCUMENT, LED, LED_DOCUMENT, LED_RING, LOG, RING, SERVED, Layout
+from casque.testing.world.layout import (
+    COPIED,
+    COPIED_DOCUMENT,
+    COPIED_RING,
+    DOCUMENT,
+    FLEET,
+    FLEET_DOCUMENT,
+    FLEET_RING,
+    FLEET_SERVED,
+    LED,
+    LED_DOCUMENT,
+    LED_RING,
+    LOG,
+    RING,
+    SERVED,
+    Layout,
+)
 from casque.testing.world.profile import DISK, Fault
 from tests.simulation import (
     broker_mutations,
+    copy_mutations,
+    fleet_mutations,
     log_mutations,
     mutations,
     ring_mutations,
@@ -250,6 +268,31 @@ _SERVICES: list[_Row] = [
 ]
 """Sessions, connections, brokers of rings, leases of zones and large payloads."""
 
+_FLEETS: list[_Row] = [
+    (fleet_mutations.declined_jobs_get_a_backoff, FLEET_SERVED, CALM, Invariant.EXPECTED),
+    (fleet_mutations.declines_count_as_attempts, FLEET, CALM, Invariant.COUNTED),
+    (fleet_mutations.declines_count_as_attempts, FLEET_DOCUMENT, CALM, Invariant.COUNTED),
+    (fleet_mutations.declines_without_end, FLEET, CALM, Invariant.DECLINED),
+    (fleet_mutations.declined_jobs_are_dead_at_once, FLEET_SERVED, CALM, None),
+    (fleet_mutations.stale_leases_taken_from_everybody, FLEET, CALM, Invariant.LEASE),
+    (fleet_mutations.stale_leases_taken_from_everybody, FLEET_RING, CALM, Invariant.LEASE),
+    (fleet_mutations.stale_leases_taken_again_when_it_is_asked_again, FLEET, CALM, None),
+    (fleet_mutations.claims_go_back_after_that_has_failed, FLEET_DOCUMENT, CALM, Invariant.TOKENS),
+]
+"""Workers of two versions, claims that are given back, and operators."""
+
+_COPIES: list[_Row] = [
+    (copy_mutations.head_and_broker_do_not_compare_their_place, COPIED, CALM, Invariant.COPIED),
+    (copy_mutations.head_and_broker_do_not_compare_their_place, COPIED_DOCUMENT, CALM, Invariant.COPIED),
+    (copy_mutations.head_and_broker_do_not_compare_their_place, COPIED_RING, CALM, Invariant.COPIED),
+    (copy_mutations.brokers_of_copies_send_callers_to_the_original, COPIED, CALM, Invariant.COPIED),
+    (copy_mutations.payloads_left_behind_by_copies, COPIED, CALM, None),
+    (copy_mutations.copies_forget_the_rules_of_zones, COPIED, CALM, Invariant.COPIED),
+    (copy_mutations.copies_without_the_archive, COPIED_DOCUMENT, CALM, Invariant.COPIED),
+    (copy_mutations.copies_are_called_after_the_original, COPIED, CALM, Invariant.COPIED),
+]
+"""Copies of the bucket, backups and restores."""
+
 
 class Mistake(NamedTuple):
     """One of them, and where it is looked for."""
@@ -265,4 +308,4 @@ class Mistake(NamedTuple):
         return f"{self.mutation.__name__} {self.layout.name} {self.weather.name}"
 
 
-MISTAKES = [Mistake(*row) for row in (*_RULES, *_MENDED, *_RINGS, *_SERVICES, *_EVERYWHERE)]
+MISTAKES = [Mistake(*row) for row in (*_RULES, *_MENDED, *_RINGS, *_SERVICES, *_EVERYWHERE, *_FLEETS, *_COPIES)]

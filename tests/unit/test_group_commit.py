@@ -529,6 +529,36 @@ async def test_a_long_outage_is_reported_as_unknown_and_the_queue_goes_on_afterw
         assert [job.payload for job in await q.jobs()] == [b"before", b"after"]
 
 
+async def test_a_claim_that_could_not_be_given_back_stays_with_its_holder() -> None:
+    class Refusing(GatedStore):
+        full = False
+
+        async def create(self, key: str, body: bytes) -> Outcome:
+            if self.full:
+                raise StorageError("the disk is full")
+            return await super().create(key, body)
+
+        async def replace(self, key: str, body: bytes, *, expected: str) -> Outcome:
+            if self.full:
+                raise StorageError("the disk is full")
+            return await super().replace(key, body, expected=expected)
+
+    clock, store = ManualClock(), Refusing(MemoryStore())
+    async with opened(store, clock, storage_patience=timedelta(seconds=1)) as q:
+        await q.enqueue("a", b"1")
+        [job] = await q.dequeue("a")
+        store.full = True
+        call = asyncio.ensure_future(q.give_back([job]))
+        await drive(clock, call)
+        [refused] = call.result()
+        assert isinstance(refused, StorageError)
+        assert not isinstance(refused, UnknownOutcomeError)
+        store.full = False
+        await clock.advance(10)
+        await q.enqueue("a", b"2")
+        await job.heartbeat()
+
+
 async def test_a_repeated_request_id_answers_again_and_acts_once() -> None:
     async with opened(MemoryStore()) as q:
         first = await q.enqueue("a", b"1", request_id="r1")

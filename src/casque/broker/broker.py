@@ -70,6 +70,7 @@ class Broker:
         """`place` says what tells the place of this queue from copies of it, see `casque.storage.port.place_of`."""
         self._committer = committer
         self._find_place = place
+        self._knows_place = place is None
         self._history = history
         self._blobs = blobs
         self._staging = staging
@@ -135,8 +136,8 @@ class Broker:
         return owner.address if owner.id != self.election.id and self._leads_here(owner) else None
 
     def _leads_here(self, owner: Owner) -> bool:
-        """False for the leader of the original if this is a copy: callers must not be sent there."""
-        return owner.place is None or self.election.place in (None, owner.place)
+        """False for the leader of the original if this is, or may be, a copy: callers must not be sent there."""
+        return owner.place is None or (self._knows_place and self.election.place in (None, owner.place))
 
     # --- Life ---
 
@@ -150,6 +151,7 @@ class Broker:
         await self._committer.open()
         if self._find_place is not None:
             self.election.place = await self._find_place()
+            self._knows_place = True
         if self._shared is not None:
             self._shared.check(self._committer.state)
         elif self._committer.state.ring is not None:

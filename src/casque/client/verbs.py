@@ -119,7 +119,7 @@ def _outcome(one: Any, parts: Surroundings) -> Outcome:
     backoff = one.backoff
     if backoff is not None:
         checks.backoff(backoff)
-    elif one.delay_ms is None and not one.cancelled:
+    elif one.delay_ms is None and not (one.cancelled or one.declined):
         backoff = _backoff(parts.settings, parts.rng)
     return msgspec.structs.replace(one, error=checks.error_text(one.error), backoff=backoff)
 

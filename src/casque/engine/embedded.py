@@ -261,7 +261,7 @@ class EmbeddedService:
     async def _return(self, claimed: list[JobRecord]) -> None:
         for job in claimed:
             with suppress(CasqueError):
-                await self._executor.execute(GiveBack(job.id, job.token))
+                await self._executor.execute(GiveBack(job.id, job.token, unseen=True))
 
     async def _filled(self, records: Sequence[JobRecord]) -> list[JobRecord]:
         """

@@ -370,12 +370,18 @@ class GroupCommit:
         if operation.command.request_id is not None:
             return  # whoever repeats the request gets them, or has them already; otherwise the leases run out
         for job in operation.answer:
-            self._pending.append(Operation(None, GiveBack(job.spec.id, job.token)))
+            self._pending.append(Operation(None, GiveBack(job.spec.id, job.token, unseen=True)))
         self._wake.set()
 
     def _turn_failed(self, batch: list[Operation], error: CasqueError, *, asked: bool) -> None:
         # A claim that nobody wants is still to be given back: with the next batch, or after a rest.
-        self._owed += [operation for operation in batch if type(operation.command) is GiveBack]
+        # But one that somebody is told has failed stays with its holder, who may go on with it.
+        in_doubt = isinstance(error, UnknownOutcomeError)
+        self._owed += [
+            operation
+            for operation in batch
+            if type(operation.command) is GiveBack and (in_doubt or operation.command.unseen or operation.abandoned)
+        ]
         self._rest_until_ms = self._clock.monotonic_ms() + milliseconds(self._settings.poll_max)
         if not asked:
             # Nobody asked: waiting callers go on waiting, and the next look comes later.

@@ -99,11 +99,13 @@ class Heartbeat(msgspec.Struct, frozen=True, gc=False):
 
 
 class GiveBack(msgspec.Struct, frozen=True, gc=False):
-    """A claim that nobody will work on goes back to its old place and does not count as an attempt."""
+    """A claim that nobody will work on goes back to its old place and does not count as an attempt. `unseen`: nobody
+    has heard of it, so that it goes back later if it cannot now."""
 
     job_id: str
     token: int
     reach: Reach | None = None
+    unseen: bool = False
 
 
 class Cancel(msgspec.Struct, frozen=True, gc=False):

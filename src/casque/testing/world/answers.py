@@ -34,7 +34,9 @@ class Answers:
                 self._dequeued(call.request, answer)
             case Verb.ACK | Verb.CANCEL | Verb.WITHDRAW:
                 self._ended(call.request)
-            case Verb.NACK | Verb.SNOOZE:
+            case Verb.RETURN:
+                self._returned(call.request)
+            case Verb.NACK | Verb.SNOOZE | Verb.DECLINE:
                 self._nacked(call.request)
             case Verb.SETTLE:
                 self._settled(call, answer)
@@ -108,6 +110,11 @@ class Answers:
                 Invariant.CURRENT,
                 lambda: f"{request} was refused ({error}), and the lease goes on",
             )
+        self._h.demand(
+            request.verb is not Verb.DECLINE or not isinstance(error, InvalidInputError),
+            Invariant.EXPECTED,
+            lambda: f"{request} was refused ({error}), and says nothing but why",
+        )
         if request.job_id is None:
             return
         record = self._h.record(request.job_id)
@@ -278,6 +285,15 @@ class Answers:
             lambda: f"{request} was answered, and the lease goes on",
         )
 
+    def _returned(self, request: Request) -> None:
+        """It went back, or was no longer this caller's."""
+        record = self._h.record(request.job_id or "")
+        self._h.demand(
+            record is None or record.state is not JobState.RUNNING or record.token != request.token,
+            Invariant.DURABLE,
+            lambda: f"{request} was answered, and the lease goes on",
+        )
+
     def _beaten(self, call: Call) -> None:
         request = call.request
         assert request.job_id is not None
@@ -373,10 +389,29 @@ class Answers:
                 )
 
     def _requeued(self, call: Call, count: int) -> None:
-        landed = sum(n for at, life, n in self._h.expired if at >= call.asked_at and life in call.via)
-        self._h.demand(
-            landed >= count, Invariant.DURABLE, lambda: f"{call.request} was answered {count}, and {landed} landed"
-        )
+        request, h = call.request, self._h
+        first = min(other.asked_at for other in request.calls)
+        landed = sum(n for at, life, n in h.expired if at >= first and any(life in other.via for other in request.calls))
+        h.demand(landed >= count, Invariant.DURABLE, lambda: f"{request} was answered {count}, and {landed} landed")
+        if not h.is_ring:  # a shard that is new has not heard of it
+            self._same_answer(request, count)
+        if request.by_hand and len(request.calls) == 1:
+            self._check_none_stale(call)
+
+    def _check_none_stale(self, call: Call) -> None:
+        """By every clock there is, nothing is left that is as old as that."""
+        request, h = call.request, self._h
+        old_ms = call.earliest_wall_ms - request.timeout_ms
+        for shard in h.walked(call.asked_at):
+            left = [
+                job.token
+                for job in shard.state.leases()
+                if (job.beat_ms or 0) <= old_ms
+                and h.fates[job.id].touched_at < call.asked_at
+                and (request.entrypoints is None or job.spec.entrypoint in request.entrypoints)
+                and (request.zones is None or job.spec.zone in request.zones)
+            ]
+            h.demand(not left, Invariant.DURABLE, lambda: f"{request} was answered, and the leases {left} go on")  # noqa: B023
 
     def _scheduled(self, request: Request) -> None:
         self._h.demand(

@@ -34,6 +34,8 @@ class Through(Protocol):
     def builder(self) -> Builder: ...
 
 
+IN_A_COPY = b"in a copy"
+"""The payload of every job that is added to a copy of the queue."""
 Send: TypeAlias = Callable[[Through], Awaitable[Any]]
 """Asks for it through one of the queues of this process."""
 
@@ -55,6 +57,9 @@ class Verb(StrEnum):
     TIDY = "tidy"
     SNOOZE = "snooze"
     WITHDRAW = "withdraw"
+    DECLINE = "decline"
+    RETURN = "return"
+    """A claim that its worker gives back, because it is being stopped."""
     REQUEUE = "requeue stale"
     LOOK = "look"
     SCHEDULE = "schedule"
@@ -81,6 +86,7 @@ class Request:
     __slots__ = (
         "answer",
         "borrowed",
+        "by_hand",
         "calls",
         "crashed",
         "effects",
@@ -124,6 +130,7 @@ class Request:
         zones: tuple[str, ...] | None = None,
         rules: ZoneRules | None = None,
         zone_token: int | None = None,
+        by_hand: bool = False,
     ) -> None:
         self.number = number
         self.verb = verb
@@ -151,6 +158,8 @@ class Request:
         """What a zone's are to be."""
         self.zone_token = zone_token
         """Of the lease on a zone that it shows, as it is stored."""
+        self.by_hand = by_hand
+        """Whether an age is judged by the clock of whichever process carries it out, and not by the caller's."""
         self.calls: list[Call] = []
         self.answer: Any = None
         """The first answer that was not empty."""
@@ -201,7 +210,7 @@ class _Anyone(set["Life"]):
 class Call:
     """One attempt of a request, through one process."""
 
-    __slots__ = ("asked_at", "ended_at", "landed", "life", "parts", "request", "told", "via", "wall_ms")
+    __slots__ = ("asked_at", "earliest_wall_ms", "ended_at", "landed", "life", "parts", "request", "told", "via", "wall_ms")
 
     def __init__(self, request: Request, life: Life) -> None:
         self.request = request
@@ -210,6 +219,8 @@ class Call:
         self.ended_at: float | None = None
         self.wall_ms = life.clock.wall_ms()
         """What the caller's clock said."""
+        self.earliest_wall_ms = life.world.earliest_wall_ms()
+        """What no clock is behind, as long as they are set."""
         self.landed = life.world.history.position
         """How far the history had got."""
         self.told = Told.PENDING

@@ -20,6 +20,8 @@ from casque.service import Outcome
 from casque.settings import milliseconds
 from casque.testing.world.asked import Call, Request, Send, Through, Told, Verb
 from casque.testing.world.calendar import STEADY
+from casque.testing.world.copies import Copies
+from casque.testing.world.fleet import Fleet
 from casque.testing.world.history import History
 from casque.testing.world.invariants import Invariant, Violation
 from casque.testing.world.profile import PAYLOAD_MAX, Fault
@@ -92,6 +94,9 @@ class Crew:
         several = 3 if layout.ring else 1
         self._zones = (*ZONES[:several], *FIFO_ZONES[:several], *([] if layout.ring else [EITHER]))
         self._tasks: list[asyncio.Task[None]] = []
+        self._fleet = Fleet(life, self) if layout.fleet else None
+        copies = Copies(life, self) if layout.copied else None
+        self._others = [others for others in (self._fleet, copies) if others is not None]
 
     def begin(self) -> None:
         if not self._world.healed:
@@ -119,8 +124,16 @@ class Crew:
                 if not ring:
                     self._start(self._rent(), "casque crew")
                 self._start(self._hold_zones(), "casque crew")
+            for others in self._others:
+                for role in others.roles():
+                    self._start(role, "casque crew")
         for loop in (self._wander, self._work, self._work, *([self._work] * self._world.layout.ring)):
             self._start(loop(), "casque crew")
+
+    async def leave(self) -> None:
+        """The process is being stopped: what its workers cannot finish goes back."""
+        if self._fleet is not None:
+            await self._fleet.leave()
 
     def dismiss(self) -> None:
         """Callers leave, as they do before a clean stop."""
@@ -668,6 +681,9 @@ class Crew:
                     told.append(Outcome(job_id, token, error, delay_ms=delay_ms, crashed=crashed))
                 case Verb.SNOOZE:
                     told.append(Outcome(job_id, token, delay_ms=rng.choice((None, 0, 1000)), snoozed=True))
+                case Verb.DECLINE:
+                    delay_ms = rng.choice((None, None, 0, 500))
+                    told.append(Outcome(job_id, token, f"decline {part.number}", delay_ms=delay_ms, declined=True))
                 case Verb.WITHDRAW:
                     told.append(Outcome(job_id, token, rng.choice((None, "withdrawn")), cancelled=True))
                 case _:
@@ -808,6 +824,16 @@ class Crew:
 
     def _note(self, call: Call, told: str) -> None:
         self._world.trace.note(self._life.name, f"{call.request} -> {told}")
+
+    # --- For others in the same process ---
+
+    ask, pause = _ask, _pause
+    settle_request, dequeue_request = _settle_request, _dequeue_request
+    some_entrypoints = _some_entrypoints
+
+    @property
+    def zones(self) -> tuple[str, ...]:
+        return self._zones
 
 
 def _closed(history: History) -> list[str | None]:

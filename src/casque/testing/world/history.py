@@ -129,11 +129,11 @@ class History:
         self.scoped: set[str] = set()
         """Requests that a tenant made."""
         self._renewed: set[str] = set()
-        self.requeues: list[Request] = []
+        self.requeues: list[Request] = of.requeues if of else []
         self.resizes: list[Request] = of.resizes if of else []
         self.schedulings: dict[str, list[Request]] = of.schedulings if of else {}
         """Who wanted to change a schedule, by its name."""
-        self.expired: deque[tuple[float, Life, int]] = deque(maxlen=256)
+        self.expired: deque[tuple[float, Life, int]] = of.expired if of else deque(maxlen=256)
         """When, by whom and how many leases were taken back by one commit."""
         self.checked: Counter[Invariant] = of.checked if of else Counter()
 

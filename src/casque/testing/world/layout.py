@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from importlib import import_module
 from types import ModuleType
@@ -20,8 +20,18 @@ from casque.state import State
 from casque.storage.port import Stored
 from casque.testing.world import calendar
 from casque.testing.world.history import History
-from casque.testing.world.limits import FORGETFUL, KEPT_MS, LIMITS, REQUESTS_MAX, WRITERS_MAX, forgetful, scaled
+from casque.testing.world.limits import (
+    DECLINES_MAX,
+    FORGETFUL,
+    KEPT_MS,
+    LIMITS,
+    REQUESTS_MAX,
+    WRITERS_MAX,
+    forgetful,
+    scaled,
+)
 from casque.testing.world.onlooker import DocumentOnlooker, LogOnlooker, Onlooker, staged_among
+from casque.types import Backoff
 
 TRIES_MAX = 3
 SETTLED_MS = 4_000
@@ -55,6 +65,11 @@ class Layout:
     """Wall clocks are never farther apart, whatever the weather."""
     forgetful: bool = False
     """Whether few requests are remembered, and for a short time."""
+    fleet: bool = False
+    """Whether there are workers of two versions, workers that are stopped with a job in their hands, and operators who
+    take back what looks stale."""
+    copied: bool = False
+    """Whether the bucket is copied and backed up in the middle of everything."""
     hurried: Mapping[str, Any] = field(default_factory=dict)
     """What happens sooner or later here than in other worlds."""
     duration_s: float = 8.0
@@ -203,6 +218,35 @@ LED_RING = Layout(
     duration_s=14.0,
 )
 """Brokers share the shards of a ring, and pass requests on to each other."""
+def _fleet(layout: Layout, name: str) -> Layout:
+    patient = {
+        "casque.state.machine.DECLINES_MAX": DECLINES_MAX,
+        "casque.state.machine.DECLINED_BACKOFF": Backoff(100, 1_000),
+    }
+    return replace(layout, name=name, fleet=True, hurried={**layout.hurried, **patient})
+
+
+FLEET = _fleet(LOG, "fleet")
+FLEET_DOCUMENT = _fleet(DOCUMENT, "fleet-document")
+FLEET_SERVED = _fleet(SERVED, "fleet-served")
+FLEET_RING = _fleet(LED_RING, "fleet-ring")
+"""A deployment is under way all day, and somebody looks after it by hand."""
+
+
+def _copied(layout: Layout, name: str) -> Layout:
+    read = {
+        "casque.journal.copying.LIMITS": LIMITS,
+        "casque.journal.walk.LIMITS": LIMITS,
+        "casque.journal.verify.LIMITS": LIMITS,
+        "casque.journal.verify.Limits": scaled,
+    }
+    return replace(layout, name=name, copied=True, served=True, hurried={**layout.hurried, **read})
+
+
+COPIED = _copied(LED, "copied")
+COPIED_DOCUMENT = _copied(LED_DOCUMENT, "copied-document")
+COPIED_RING = _copied(LED_RING, "copied-ring")
+"""The bucket is copied, backed up and restored while brokers lead the queue."""
 HURRIED: dict[str, Any] = {
     "casque.journal.document.Limits": scaled,
     "casque.journal.log.replica.Limits": scaled,
@@ -240,7 +284,25 @@ FORGETFUL_TOO: dict[str, Any] = {
 }
 """Where only those requests have an id that somebody repeats. Behind brokers all have one, and they are repeated
 for as long as it takes."""
-LAYOUTS = {layout.name: layout for layout in (DOCUMENT, LOG, LED, LED_DOCUMENT, RING, SERVED, LED_RING)}
+LAYOUTS = {
+    layout.name: layout
+    for layout in (
+        DOCUMENT,
+        LOG,
+        LED,
+        LED_DOCUMENT,
+        RING,
+        SERVED,
+        LED_RING,
+        FLEET,
+        FLEET_DOCUMENT,
+        FLEET_SERVED,
+        FLEET_RING,
+        COPIED,
+        COPIED_DOCUMENT,
+        COPIED_RING,
+    )
+}
 
 
 @contextmanager

@@ -33,7 +33,7 @@ from casque.testing.world.clock import LifeClock, MachineClock
 from casque.testing.world.crew import Crew
 from casque.testing.world.history import History
 from casque.testing.world.invariants import Invariant
-from casque.testing.world.line import Line
+from casque.testing.world.line import Line, PlacedLine
 from casque.testing.world.ring import RingHistory
 from casque.testing.world.server import ServedBroker, led_shards, remote_queue
 from casque.testing.world.steps import same_state
@@ -122,7 +122,10 @@ class Life:
         self._stopped = False
         self._sleepy = False
         self._held: list[Callable[[], object]] = []
-        self.line = Line(world.bucket, self, Random(f"{world.seed}/{self.name}/line"))
+        chance = Random(f"{world.seed}/{self.name}/line")
+        self.line = Line(world.bucket, self, chance)
+        if world.layout.copied:
+            self.line = PlacedLine(world.bucket, self, chance, "original")
         self.queue = Queue(_WatchedParts(self, self.line, "queue", self.name), BytesCodec(), worker=self.name)
         self.broker: SimulatedBroker | ServedBroker | None = None
         self.streams: dict[ClientStream, None] = {}
@@ -224,6 +227,7 @@ class Life:
     async def _close(self) -> None:
         if self.rng.random() < 0.5:
             self._crew.dismiss()
+        await self._crew.leave()
         if self.broker is None:
             await self.queue.__aexit__(None, None, None)
         else:

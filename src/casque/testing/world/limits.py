@@ -9,6 +9,7 @@ from casque.state import Limits
 WRITERS_MAX = 4
 REQUESTS_MAX = 8
 REQUESTS_MIN = 2
+DECLINES_MAX = 3
 KEPT_MS = 4_000
 """For how long requests are remembered, by the clock of whoever commits."""
 KEPT_S = 3.5

@@ -97,6 +97,18 @@ class Line:
         return None
 
 
+class PlacedLine(Line):
+    """To a bucket that can tell itself from copies of it."""
+
+    def __init__(self, bucket: Bucket, life: Life, rng: Random, name: str) -> None:
+        super().__init__(bucket, life, rng)
+        self._name = name
+
+    async def place(self, *, make: bool) -> str:  # noqa: ARG002  it needs no mark
+        self.life.stop_if_dead()
+        return await _Fetch(self, lambda: self._name).sent()
+
+
 class _Fetch(Generic[R]):
     """One read under way. It sees the bucket as it is when the request arrives."""
 

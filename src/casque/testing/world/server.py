@@ -31,6 +31,7 @@ from casque.transport.listening import Address
 if TYPE_CHECKING:
     from casque.ring.shards import Shard
     from casque.testing.world.life import Life, Node
+    from casque.testing.world.line import Line
 
 PORT = 7700
 LIMITS = GrpcLimits(packet_bytes=700, calls_per_stream=6)
@@ -157,12 +158,12 @@ class _Shard(_OverStreams, GrpcShard):
         self._life = life
 
 
-def remote_queue(life: Life, name: str) -> RemoteQueue:
-    """The real client: it asks the bucket where to connect, or tries all addresses."""
+def remote_queue(life: Life, name: str, line: Line | None = None) -> RemoteQueue:
+    """The real client: it asks the bucket where to connect, or tries all addresses. `line`: that of another bucket."""
     rng = Random(f"{life.world.seed}/{life.name}/{name}")
     addresses = [address_of(node) for node in life.world.nodes]
-    finder: Finder = BucketFinder(life.line, owns_store=False, rng=rng)
-    if rng.random() < 0.5:
+    finder: Finder = BucketFinder(line or life.line, owns_store=False, rng=rng)
+    if line is None and rng.random() < 0.5:
         finder = AddressFinder(rng.sample(addresses, len(addresses)))
     return RemoteQueue(
         finder,

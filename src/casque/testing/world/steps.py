@@ -13,12 +13,13 @@ from casque.errors import CorruptQueueError
 from casque.state import State
 from casque.state.machine import LEASE_RAN_OUT
 from casque.storage.port import Stored
-from casque.testing.world.asked import Request, Told, Verb
+from casque.testing.world.asked import IN_A_COPY, Request, Told, Verb
 from casque.testing.world.broker import ANYBODY
 from casque.testing.world.calendar import STEADY, ticks_between
 from casque.testing.world.history import Claim, Fate, History, Key, Line, order
 from casque.testing.world.invariants import Invariant
 from casque.testing.world.layout import Layout
+from casque.testing.world.limits import DECLINES_MAX
 from casque.testing.world.onlooker import Effect
 from casque.testing.world.stories import go_on
 from casque.testing.world.tenancies import check_tenancies
@@ -155,7 +156,7 @@ class _Step:
         check_tenancies(h, self._old, self._new, self._sender)
         if self._claimed:
             self._check_claims()
-        if self._expired:
+        if self._expired or any(record.state is JobState.RUNNING for record in removed):
             # One that died of it and was purged in the same commit has left no other trace.
             h.expired.append((h.now(), self._sender, self._expired + len(removed)))
 
@@ -207,6 +208,9 @@ class _Step:
             h.broken(Invariant.PAYLOADS, f"job {record.id[:8]} names {blob}, which was never stored")
         payload = record.spec.payload if blob is None else h.blobs[blob]
         h.payloads[record.id] = payload
+        h.demand(
+            payload != IN_A_COPY, Invariant.COPIED, lambda: f"job {record.id[:8]} was added to a copy, and came here"
+        )
         number, item = payload.decode().split(":")[:2]
         request = h.requests[int(number)]
         index = int(item)
@@ -432,7 +436,7 @@ class _Step:
         h.checked[Invariant.CAUSED] += 1
         fate.endings = endings
         fate.hidden = range(a.tokens + 1, b.tokens + 1)
-        for verb in (Verb.NACK, Verb.SNOOZE, Verb.RETRY, Verb.HEARTBEAT):
+        for verb in (Verb.NACK, Verb.SNOOZE, Verb.DECLINE, Verb.RETRY, Verb.HEARTBEAT):
             for request in h.concerning(record.id, verb):
                 request.may_have_acted = True
 
@@ -451,6 +455,11 @@ class _Step:
             go_on(old.tries, new.tries),
             Invariant.TRIES,
             lambda: f"job {old.id[:8]} had tried {old.tries}, and now it has {new.tries}",
+        )
+        h.demand(
+            new.declined in (old.declined, old.declined + 1, 0) and new.declined < DECLINES_MAX,
+            Invariant.DECLINED,
+            lambda: f"job {old.id[:8]} was declined {old.declined} times, and now {new.declined}",
         )
         if old.state is JobState.RUNNING:
             if new.state is JobState.RUNNING and new.token == old.token:
@@ -486,8 +495,10 @@ class _Step:
         words = _last_words(new.error)
         if new.error != old.error and words.startswith("nack "):
             request = h.requests[int(words.removeprefix("nack "))]
-            self._check_nacked(old, request)
+            self._check_ended_by(request, old)
             self._check_tried(old, new, Ending.CRASHED if request.crashed and counts_crashes else Ending.FAILED)
+        elif new.error != old.error and words.startswith("decline "):
+            self._check_declined(old, new, h.requests[int(words.removeprefix("decline "))])
         elif self._was_snoozed(old, new):
             self._check_tried(old, new, None)
             for request in h.concerning(old.id, Verb.SNOOZE, old.token):
@@ -496,7 +507,7 @@ class _Step:
             self._check_tried(old, new, None)
             claim = h.claims[old.token]
             h.demand(
-                claim.holder is None,
+                claim.holder is None or bool(h.concerning(old.id, Verb.RETURN, old.token)),
                 Invariant.TOKENS,
                 lambda: f"the lease {old.token} on job {old.id[:8]} was given back, but {claim.holder} was told of it",
             )
@@ -506,7 +517,7 @@ class _Step:
                 Invariant.CAUSED,
                 lambda: f"the lease {old.token} on job {old.id[:8]} ended for no reason",
             )
-            self._check_expired(old)
+            self._check_expired(old, max((one.ended_ms for one in new.tries if one.token == old.token), default=0))
             self._check_tried(old, new, Ending.CRASHED if counts_crashes else Ending.EXPIRED)
 
     def _was_snoozed(self, old: JobRecord, new: JobRecord) -> bool:
@@ -537,7 +548,7 @@ class _Step:
             ),
         )
 
-    def _check_nacked(self, old: JobRecord, request: Request) -> None:
+    def _check_ended_by(self, request: Request, old: JobRecord) -> None:
         h = self._h
         h.demand(
             (request.job_id, request.token) == (old.id, old.token),
@@ -548,12 +559,24 @@ class _Step:
         h.demand(not request.effects, Invariant.ONE_EFFECT, lambda: f"{request} acted twice")
         request.effects[0] = old.id
 
-    def _check_expired(self, old: JobRecord) -> None:
+    def _check_declined(self, old: JobRecord, new: JobRecord, request: Request) -> None:
+        """It waits for a worker that understands it, and is dead if there has been none for so long."""
+        self._check_ended_by(request, old)
+        dead = old.declined + 1 == DECLINES_MAX
+        self._check_tried(old, new, Ending.FAILED if dead else None)
+        ended = (JobState.DEAD, old.declined) if dead else (JobState.DELAYED, old.declined + 1)
+        self._h.demand(
+            (new.state, new.declined) == ended or new.state is JobState.RUNNING or (dead and new.declined == 0),
+            Invariant.DECLINED,
+            lambda: f"{request} ended the lease {old.token}, and job {old.id[:8]} is {new.state}, {new.declined} times",
+        )
+
+    def _check_expired(self, old: JobRecord, ended_ms: int) -> None:
         h = self._h
         self._expired += 1
         lasted_s = h.now() - h.fates[old.id].touched_at
         full_s = length_s(self._old, old, self._sender)
-        if lasted_s < full_s - CLOCK_GRAIN_S and self._taken_back_on_request(old):
+        if lasted_s < full_s - CLOCK_GRAIN_S and self._taken_back_on_request(old, ended_ms):
             return
         h.demand(
             lasted_s >= full_s - CLOCK_GRAIN_S,
@@ -561,13 +584,18 @@ class _Step:
             lambda: f"the lease {old.token} on job {old.id[:8]} was taken back after {lasted_s:.3f} of {full_s:.3f} s",
         )
 
-    def _taken_back_on_request(self, old: JobRecord) -> bool:
-        """Somebody asked for it, naming an age by the written time, and has not been answered yet."""
+    def _taken_back_on_request(self, old: JobRecord, ended_ms: int) -> bool:
+        """Somebody asked for it, naming an age by the written time, and has not been answered yet. `ended_ms`: by the
+        clock that it was taken back by."""
+        h, spec = self._h, old.spec
         return any(
             self._sender in call.via
             and call.told in (Told.PENDING, Told.UNKNOWN, Told.LEFT)
-            and (old.beat_ms or 0) < call.wall_ms - request.timeout_ms
-            for request in self._h.requeues
+            and (old.beat_ms or 0) < (ended_ms + 1 if request.by_hand else call.wall_ms) - request.timeout_ms
+            for request in h.requeues
+            if (request.entrypoints is None or spec.entrypoint in request.entrypoints)
+            and (request.zones is None or spec.zone in request.zones)
+            and not (request.request_id in h.remembered and h.remembers(request))
             for call in request.calls
         )
 

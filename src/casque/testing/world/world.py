@@ -14,6 +14,7 @@ from casque.testing.world.answers import Answers
 from casque.testing.world.broker import LEASE_S
 from casque.testing.world.bucket import Bucket
 from casque.testing.world.calendar import FAR_MS
+from casque.testing.world.clock import EPOCH_MS
 from casque.testing.world.crew import Knowledge
 from casque.testing.world.history import Claim, History
 from casque.testing.world.invariants import Invariant, Violation
@@ -57,6 +58,8 @@ class World:
         self.answers = Answers(self.history)
         self.known = Knowledge()
         self.bucket = Bucket(self._landed, self._deleted)
+        self.places = 0
+        """Buckets beside this one."""
         self.violation: Violation | None = None
         self._healed_at: float | None = None
         self._reigns = Reigns(self.history, layout)
@@ -176,6 +179,11 @@ class World:
                 node.crash()
             case _:
                 raise AssertionError(f"{fault} does not befall a node")
+
+    def earliest_wall_ms(self) -> int:
+        """By now no wall clock of this world is behind this, however it is set."""
+        steps_s = STEP_S if Fault.CLOCK_STEP in self.profile.every_s else 0.0
+        return int(EPOCH_MS + (self.loop.time() - max(self.skew_s, steps_s)) * 1000)
 
     def _rejoin(self, node: Node) -> None:
         node.cut_off = False

@@ -1,0 +1,91 @@
+"""Mistakes of deployments: jobs that a worker does not understand, claims that are given back, leases taken by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from casque.client import verbs
+from casque.engine.group import GroupCommit
+from casque.engine.operation import Operation
+from casque.errors import CasqueError
+from casque.service import Outcome
+from casque.state import GiveBack, State
+from casque.state import machine as state_machine
+from casque.state.events import Declined, Died
+from casque.types import JobRecord
+
+# Functions are named as what they stand for: states are copied by pickling, which looks their methods up by name.
+
+
+def declined_jobs_get_a_backoff(patch: pytest.MonkeyPatch) -> None:
+    """Whoever is behind a broker then cannot decline anything, nor tell of what it did in the same call."""
+    whole = verbs._outcome
+
+    def outcome(one: Outcome, parts: Any) -> Outcome:
+        made = whole(one, parts)
+        if not made.declined or made.delay_ms is not None:
+            return made
+        return msgspec.structs.replace(made, backoff=verbs._backoff(parts.settings, parts.rng))
+
+    patch.setattr(verbs, "_outcome", outcome)
+
+
+def declines_count_as_attempts(patch: pytest.MonkeyPatch) -> None:
+    def _apply_declined(self: State, event: Declined, at_ms: int) -> None:  # noqa: ARG001
+        declined = self.jobs[event.job_id].declined + 1
+        self._wait_again(event.job_id, event.due_ms, delayed=True, error=event.error, declined=declined)
+
+    patch.setattr(State, "_apply_declined", _apply_declined)
+
+
+def declines_without_end(patch: pytest.MonkeyPatch) -> None:
+    decline = state_machine._decline
+
+    def endless(job: JobRecord, outcome: Outcome, now_ms: int) -> Declined | Died:
+        ended = decline(msgspec.structs.replace(job, declined=0), outcome, now_ms)
+        assert isinstance(ended, Declined)
+        return ended
+
+    patch.setattr(state_machine, "_decline", endless)
+
+
+def declined_jobs_are_dead_at_once(patch: pytest.MonkeyPatch) -> None:
+    """As it was: the first worker that does not understand a job ends it."""
+
+    def decline(_job: JobRecord, outcome: Outcome, _now_ms: int) -> Died:
+        return Died(outcome.job_id, outcome.token, outcome.error)
+
+    patch.setattr(state_machine, "_decline", decline)
+
+
+def stale_leases_taken_from_everybody(patch: pytest.MonkeyPatch) -> None:
+    requeue = State._requeue_stale
+
+    def _requeue_stale(self: State, c: Any, now_ms: int) -> int:
+        return requeue(self, msgspec.structs.replace(c, entrypoint=None, zone=None), now_ms)
+
+    patch.setattr(State, "_requeue_stale", _requeue_stale)
+
+
+def stale_leases_taken_again_when_it_is_asked_again(patch: pytest.MonkeyPatch) -> None:
+    requeue = State._requeue_stale
+
+    def _requeue_stale(self: State, c: Any, now_ms: int) -> int:
+        return requeue(self, msgspec.structs.replace(c, request_id=None), now_ms)
+
+    patch.setattr(State, "_requeue_stale", _requeue_stale)
+
+
+def claims_go_back_after_that_has_failed(patch: pytest.MonkeyPatch) -> None:
+    """As it was: whoever was told that its claim could not be given back loses it later."""
+    turn_failed = GroupCommit._turn_failed
+
+    def persistent(self: GroupCommit, batch: list[Operation], error: CasqueError, *, asked: bool) -> None:
+        turn_failed(self, batch, error, asked=asked)
+        owed = [one for one in batch if type(one.command) is GiveBack and one not in self._owed]
+        self._owed += owed
+
+    patch.setattr(GroupCommit, "_turn_failed", persistent)
