@@ -38,6 +38,10 @@ class Answers:
                 self._nacked(call.request)
             case Verb.SETTLE:
                 self._settled(call, answer)
+            case Verb.SEVERAL:
+                self._several(call, answer)
+            case Verb.GIVE_BACK:
+                self._given_back(call.request)
             case Verb.HEARTBEAT:
                 self._beaten(call)
             case Verb.RETRY:
@@ -261,6 +265,22 @@ class Answers:
         # Where nothing was carried out, nothing is remembered.
         if call.request.answer is not None or any(refused is None for refused in answers):
             self._same_answer(call.request, tuple(told))
+
+    def _several(self, call: Call, answers: Sequence[CasqueError | None]) -> None:
+        for part, refused in zip(call.parts, answers, strict=True):
+            if refused is None:
+                self.answered(part, None)
+            elif isinstance(refused, (LeaseLostError, JobNotFoundError)):
+                self.refused(part, refused)
+            else:
+                self.unknown(part, Told.UNKNOWN)  # one that was not answered in time may still be carried out
+
+    def _given_back(self, request: Request) -> None:
+        self._h.demand(
+            not self._h.goes_on(request.job_id or "", request.token),
+            Invariant.DURABLE,
+            lambda: f"{request} was answered, and the lease goes on",
+        )
 
     def _failed_so(self, request: Request) -> bool:
         """Somebody else had told the same failure of the same lease, which is no reason to refuse this one."""

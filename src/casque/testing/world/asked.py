@@ -58,6 +58,9 @@ class Verb(StrEnum):
     REQUEUE = "requeue stale"
     LOOK = "look"
     SCHEDULE = "schedule"
+    GIVE_BACK = "give back"
+    SEVERAL = "several"
+    """Heartbeats, or jobs to be given back, in one call: each of its parts has an answer of its own."""
     LEASE_ZONE = "lease zone"
     BEAT_ZONE = "heartbeat zone"
     RELEASE_ZONE = "release zone"
@@ -88,6 +91,7 @@ class Request:
         "gate",
         "items",
         "job_id",
+        "kept",
         "may_have_acted",
         "number",
         "parts",
@@ -124,6 +128,7 @@ class Request:
         zones: tuple[str, ...] | None = None,
         rules: ZoneRules | None = None,
         zone_token: int | None = None,
+        kept: bool = False,
     ) -> None:
         self.number = number
         self.verb = verb
@@ -151,6 +156,8 @@ class Request:
         """What a zone's are to be."""
         self.zone_token = zone_token
         """Of the lease on a zone that it shows, as it is stored."""
+        self.kept = kept
+        """Whether it is a worker that claims: it keeps its leases for as long as it lives."""
         self.calls: list[Call] = []
         self.answer: Any = None
         """The first answer that was not empty."""
