@@ -12,7 +12,9 @@ from typing import NamedTuple
 
 import pytest
 
+from casque.settings import BrokerSettings
 from casque.testing.world import BRUTAL, CALM, ROUGH, Invariant, Profile
+from casque.testing.world.broker import LEASE_S
 from casque.testing.world.layout import (
     COPIED,
     COPIED_DOCUMENT,
@@ -40,6 +42,7 @@ from tests.simulation import (
     ring_mutations,
     served_mutations,
     tenant_mutations,
+    trial_mutations,
     zone_mutations,
 )
 
@@ -89,6 +92,44 @@ VISITORS = replace(
     every_s={Fault.CLOSE: 2.0, Fault.CRASH: 6.0, Fault.CLOCK_JUMP: 3.0},
 )
 """Nobody stays for the length of a lease, some die, and clocks are set all the time."""
+
+INSTANT = replace(CALM, name="instant", latency_s=(0.0, 0.0004), every_s={})
+"""A store in memory: a race is lost and tried again within the same millisecond."""
+BLURRED = replace(
+    CALM,
+    name="blurred",
+    reads={Fault.READ_FAILED: 0.4},
+    keyed=0.5,
+    large=0.5,
+    settings=replace(CALM.settings, storage_patience=timedelta(seconds=0.2)),
+)
+"""The store takes everything, and shows little of it."""
+
+COARSE = replace(TRIO, name="coarse", latency_s=(0.02, 0.08), skew_s=0.0, grain_ms=1_000, every_s={})
+"""Wall clocks that go by the second: whatever is tried again is tried at the same time."""
+STAFFED = replace(CALM, name="staffed", worker_lease_s=6.0, every_s={Fault.CLOSE: 4.0})
+"""Real workers, which are stopped cleanly again and again."""
+SHARDS_AWAY = replace(
+    CALM,
+    name="shards away",
+    worker_lease_s=6.0,
+    every_s={Fault.SHARD_AWAY: 6.0},
+    settings=replace(CALM.settings, storage_patience=timedelta(seconds=20)),
+)
+"""One shard after the other cannot be reached for longer than leases last, and callers are patient."""
+HEDGED = replace(CALM, name="hedged", hedged=True, reads={Fault.READ_SLOW: 0.15}, every_s={})
+
+LED_RING_TIGHT = replace(
+    LED_RING,
+    name="led-ring-tight",
+    hurried={
+        **LED_RING.hurried,
+        "casque.testing.world.server.SETTINGS": BrokerSettings(
+            heartbeat=timedelta(seconds=LEASE_S / 2), lease=timedelta(seconds=LEASE_S), poll=timedelta(seconds=0.3)
+        ),
+    },
+)
+"""The shortest lease that is permitted: two heartbeats."""
 
 _RULES: list[_Row] = [
     (mutations.ack_without_token_check, DOCUMENT, STORMY, Invariant.TOKENS),

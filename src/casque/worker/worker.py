@@ -11,7 +11,7 @@ from typing import Any
 
 from casque import checks
 from casque.client.queue import Queue
-from casque.clock import SystemClock, new_nonce, system_random, yield_once
+from casque.clock import Clock, Random, SystemClock, new_nonce, system_random, yield_once
 from casque.errors import CasqueError
 from casque.service import Lease
 from casque.telemetry import logger
@@ -146,11 +146,23 @@ class Worker:
             CasqueError: the queue cannot be used, and trying again will not help.
         """
         async with Queue.open(self._url, worker=self.name, **self._opening) as queue:
-            with self._lent(queue):
-                hooks: HookTable = getattr(self._app, "hooks", {})
-                shift = _Shift(self, queue, self._handlers, self._options, self._guard(), self._processes(), hooks)
-                await shift.run(self._stopping)
+            await self._work_on(queue, SystemClock(), system_random())
         return self.summary
+
+    async def _work_on(self, queue: Queue[bytes], clock: Clock, rng: Random) -> None:
+        with self._lent(queue):
+            shift = _Shift(
+                self,
+                queue,
+                self._handlers,
+                self._options,
+                self._guard(),
+                self._processes(),
+                getattr(self._app, "hooks", {}),
+                clock=clock,
+                rng=rng,
+            )
+            await shift.run(self._stopping)
 
     def _lent(self, queue: Queue[bytes]) -> AbstractContextManager[object]:
         """Functions that enqueue others do so through this queue, if their app can."""
@@ -198,6 +210,9 @@ class _Shift:
         guard: Guard | None,
         processes: Processes | None,
         hooks: HookTable,
+        *,
+        clock: Clock,
+        rng: Random,
     ) -> None:
         self._queue = queue
         self._handlers = handlers
@@ -208,7 +223,7 @@ class _Shift:
         self._summary = worker.summary
         self._unstopped = worker.unstopped
         self._preparing = worker.preparing
-        self._clock, self._rng = SystemClock(), system_random()
+        self._clock, self._rng = clock, rng
         self._claims = Claims(None if guard is None else guard.gone)
         self._room = asyncio.Event()
         self._hooks = Hooks(hooks) if hooks else None

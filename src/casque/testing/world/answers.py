@@ -34,12 +34,14 @@ class Answers:
                 self._dequeued(call.request, answer)
             case Verb.ACK | Verb.CANCEL | Verb.WITHDRAW:
                 self._ended(call.request)
-            case Verb.RETURN:
-                self._returned(call.request)
             case Verb.NACK | Verb.SNOOZE | Verb.DECLINE:
                 self._nacked(call.request)
             case Verb.SETTLE:
                 self._settled(call, answer)
+            case Verb.SEVERAL:
+                self._several(call, answer)
+            case Verb.GIVE_BACK:
+                self._given_back(call.request)
             case Verb.HEARTBEAT:
                 self._beaten(call)
             case Verb.RETRY:
@@ -269,6 +271,22 @@ class Answers:
         if call.request.answer is not None or any(refused is None for refused in answers):
             self._same_answer(call.request, tuple(told))
 
+    def _several(self, call: Call, answers: Sequence[CasqueError | None]) -> None:
+        for part, refused in zip(call.parts, answers, strict=True):
+            if refused is None:
+                self.answered(part, None)
+            elif isinstance(refused, (LeaseLostError, JobNotFoundError)):
+                self.refused(part, refused)
+            else:
+                self.unknown(part, Told.UNKNOWN)  # one that was not answered in time may still be carried out
+
+    def _given_back(self, request: Request) -> None:
+        self._h.demand(
+            not self._h.goes_on(request.job_id or "", request.token),
+            Invariant.DURABLE,
+            lambda: f"{request} was answered, and the lease goes on",
+        )
+
     def _failed_so(self, request: Request) -> bool:
         """Somebody else had told the same failure of the same lease, which is no reason to refuse this one."""
         record = self._h.record(request.job_id or "")
@@ -281,15 +299,6 @@ class Answers:
     def _nacked(self, request: Request) -> None:
         self._h.demand(
             bool(request.effects) or request.may_have_acted or self._failed_so(request),
-            Invariant.DURABLE,
-            lambda: f"{request} was answered, and the lease goes on",
-        )
-
-    def _returned(self, request: Request) -> None:
-        """It went back, or was no longer this caller's."""
-        record = self._h.record(request.job_id or "")
-        self._h.demand(
-            record is None or record.state is not JobState.RUNNING or record.token != request.token,
             Invariant.DURABLE,
             lambda: f"{request} was answered, and the lease goes on",
         )

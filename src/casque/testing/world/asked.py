@@ -58,11 +58,13 @@ class Verb(StrEnum):
     SNOOZE = "snooze"
     WITHDRAW = "withdraw"
     DECLINE = "decline"
-    RETURN = "return"
-    """A claim that its worker gives back, because it is being stopped."""
     REQUEUE = "requeue stale"
     LOOK = "look"
     SCHEDULE = "schedule"
+    GIVE_BACK = "give back"
+    """A claim that its worker gives back, because it is being stopped."""
+    SEVERAL = "several"
+    """Heartbeats, or jobs to be given back, in one call: each of its parts has an answer of its own."""
     LEASE_ZONE = "lease zone"
     BEAT_ZONE = "heartbeat zone"
     RELEASE_ZONE = "release zone"
@@ -94,6 +96,7 @@ class Request:
         "gate",
         "items",
         "job_id",
+        "kept",
         "may_have_acted",
         "number",
         "parts",
@@ -131,6 +134,7 @@ class Request:
         rules: ZoneRules | None = None,
         zone_token: int | None = None,
         by_hand: bool = False,
+        kept: bool = False,
     ) -> None:
         self.number = number
         self.verb = verb
@@ -160,6 +164,8 @@ class Request:
         """Of the lease on a zone that it shows, as it is stored."""
         self.by_hand = by_hand
         """Whether an age is judged by the clock of whichever process carries it out, and not by the caller's."""
+        self.kept = kept
+        """Whether it is a worker that claims: it keeps its leases for as long as it lives."""
         self.calls: list[Call] = []
         self.answer: Any = None
         """The first answer that was not empty."""

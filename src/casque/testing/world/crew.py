@@ -56,8 +56,6 @@ ZONES = ("acme", "globex", "initech")
 FIFO_ZONES = ("belt", "line", "queue")
 EITHER = "either"
 """A zone whose next use decides whether it is FIFO, each time it was empty."""
-LARGE = 0.1
-"""The share of jobs whose payload lies beside the queue."""
 SIZES = (1, 2, 2, 3, 4)
 """That a ring may have."""
 
@@ -113,6 +111,8 @@ class Crew:
                 if not (ring and loop == self._borrow):
                     self._start(loop(), "casque crew")
             self._start(self._visit(), "casque crew")
+            if self._world.profile.hedged:
+                self._start(self._hedge(), "casque crew")
             if ring:
                 self._start(self._resize(), "casque crew")
                 self._start(self._tidy(), "casque crew")
@@ -160,6 +160,21 @@ class Crew:
     async def _admit(self) -> None:
         while await self._pause(2.5):
             await self._ask(self._admit_request())
+
+    async def _hedge(self) -> None:
+        """Somebody admits every batch through two queues at once, and goes by the first answer."""
+        visitor = self._life.visitor()
+        try:
+            async with visitor.queue:
+                while await self._pause(0.8):
+                    request = self._admit_request()
+                    await asyncio.gather(self._ask(request), self._later(request, visitor))
+        except CasqueError as error:
+            self._world.trace.note(self._life.name, f"somebody could not hedge: {type(error).__name__}")
+
+    async def _later(self, request: Request, through: Through) -> None:
+        await self._life.clock.sleep(self._rng.uniform(0.0, 0.3))
+        await self._ask(request, through)
 
     async def _schedule(self) -> None:
         """Programs start and say what they want again and again; somebody pauses one of them now and then."""
@@ -443,7 +458,7 @@ class Crew:
                 rng.choice(ENTRYPOINTS),
                 rng.choice((0, 0, 1, 5)),
                 rng.uniform(0.1, self._delay_max_s) if rng.random() < 0.25 else None,
-                rng.choice(KEYS) if rng.random() < 0.15 else None,
+                rng.choice(KEYS) if rng.random() < self._world.profile.keyed else None,
                 rng.choice((None, None, 1, 2)),
                 rng.choice((None, None, 1, 3)),
             )
@@ -451,7 +466,7 @@ class Crew:
         ]
         zones = self._drawn_zones(items)
         fifos = {*FIFO_ZONES, *([EITHER] if self._is_fifo(EITHER) else [])}
-        large = [b":" + b"x" * PAYLOAD_MAX if rng.random() < LARGE else b"" for _ in range(items)]
+        large = [b":" + b"x" * PAYLOAD_MAX if rng.random() < self._world.profile.large else b"" for _ in range(items)]
 
         def send(number: int, request_id: str | None) -> Send:
             jobs = [

@@ -75,7 +75,7 @@ class Fleet:
             if refused is not None:
                 raise refused
 
-        return self._add(Verb.RETURN, send, job_id=job_id, token=self._life.world.history.own(token))
+        return self._add(Verb.GIVE_BACK, send, job_id=job_id, token=self._life.world.history.own(token))
 
     def _requeue_request(self) -> Request:
         rng, world = self._rng, self._life.world

@@ -13,7 +13,7 @@ from casque.testing.world.asked import Request, Verb
 from casque.testing.world.invariants import Invariant, Violation
 from casque.testing.world.limits import KEPT_S, REQUESTS_MAX
 from casque.testing.world.tenancies import Tenancy
-from casque.types import Gate, JobRecord
+from casque.types import Gate, JobRecord, JobState
 
 if TYPE_CHECKING:
     from casque.testing.world.life import Life
@@ -135,6 +135,8 @@ class History:
         """Who wanted to change a schedule, by its name."""
         self.expired: deque[tuple[float, Life, int]] = of.expired if of else deque(maxlen=256)
         """When, by whom and how many leases were taken back by one commit."""
+        self.away_until = -1.0
+        """Until when its part of the store refuses everything, or did."""
         self.checked: Counter[Invariant] = of.checked if of else Counter()
 
     def add(self, request: Request) -> None:
@@ -197,6 +199,11 @@ class History:
 
     def record(self, job_id: str) -> JobRecord | None:
         return self.state.jobs.get(job_id)
+
+    def goes_on(self, job_id: str, token: int | None) -> bool:
+        """Whether this very lease is there, by the token as it is stored."""
+        record = self.record(job_id)
+        return record is not None and record.state is JobState.RUNNING and record.token == token
 
     def claim(self, token: int) -> Claim | None:
         """By the token that callers know."""

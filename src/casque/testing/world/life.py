@@ -31,6 +31,7 @@ from casque.testing.claimable import unclaimable
 from casque.testing.world.broker import ANYBODY, SimulatedBroker
 from casque.testing.world.clock import LifeClock, MachineClock
 from casque.testing.world.crew import Crew
+from casque.testing.world.employee import Employee
 from casque.testing.world.history import History
 from casque.testing.world.invariants import Invariant
 from casque.testing.world.line import Line, PlacedLine
@@ -73,7 +74,9 @@ class Node:
         self.world = world
         self.name = f"n{number}"
         self.rng = Random(f"{world.seed}/{self.name}")
-        self.clock = MachineClock(world.loop, self.rng, skew_s=world.skew_s, drift=world.profile.drift)
+        self.clock = MachineClock(
+            world.loop, self.rng, skew_s=world.skew_s, drift=world.profile.drift, grain_ms=world.profile.grain_ms
+        )
         self.cut_off = False
         self.refused = False
         self.lives = 0
@@ -149,6 +152,7 @@ class Life:
         self._stagings = 0
         self._visitors = 0
         self._crew = Crew(self)
+        self._employee = Employee(self, self._crew) if world.profile.worker_lease_s else None
         self._context = copy_context()
         self._context.run(CURRENT.set, self)
 
@@ -217,6 +221,8 @@ class Life:
         if self.world.layout.followed and not self.world.healed and self.rng.random() < FOLLOWED:
             self.start(Tailer(self).run())
         self._crew.begin()
+        if self._employee is not None:
+            self.start(self._employee.run())
 
     def begin_close(self) -> None:
         if self._opened and not self.closing:
@@ -228,6 +234,8 @@ class Life:
         if self.rng.random() < 0.5:
             self._crew.dismiss()
         await self._crew.leave()
+        if self._employee is not None:
+            await self._employee.stop()
         if self.broker is None:
             await self.queue.__aexit__(None, None, None)
         else:

@@ -30,25 +30,31 @@ class Line:
         self.rng = rng
 
     async def create(self, key: str, body: bytes) -> Outcome:
-        self.life.stop_if_dead()
+        await self._reach(key)
         attempt = partial(self._bucket.create, key, body, self.life)
         return await _Write(self, "create", lambda synced: self._settled(key) or attempt(synced=synced)).sent()
 
     async def replace(self, key: str, body: bytes, *, expected: str) -> Outcome:
-        self.life.stop_if_dead()
+        await self._reach(key)
         attempt = partial(self._bucket.replace, key, body, expected, self.life)
         return await _Write(self, "replace", lambda synced: self._settled(key) or attempt(synced=synced)).sent()
 
     async def get(self, key: str, *, unless: str | None = None) -> Read:
-        self.life.stop_if_dead()
+        await self._reach(key)
         read = await _Fetch(self, lambda: self._settled(key) or self._bucket.get(key, unless)).sent()
         if isinstance(read, Unknown):
             raise StorageError("the sync failed", read.cause)
         return read
 
     async def delete(self, key: str) -> None:
-        self.life.stop_if_dead()
+        await self._reach(key)
         await _Delete(self, "delete", lambda _synced: self._delete(key)).sent()
+
+    async def _reach(self, key: str) -> None:
+        self.life.stop_if_dead()
+        if self.life.world.is_away(key):
+            await self.life.clock.sleep(self.latency_s(slow=False))
+            raise StorageError("slow down")
 
     def _delete(self, key: str) -> None:
         self._bucket.settle(key)
@@ -65,7 +71,7 @@ class Line:
     async def list(self, prefix: str = "", *, after: str | None = None) -> AsyncIterator[str]:
         """Page by page: what changes in between is seen or not, and any page may fail."""
         while True:
-            self.life.stop_if_dead()
+            await self._reach(prefix)
             limit = self.rng.randint(1, PAGE)
             page = await _Fetch(self, partial(self._bucket.list, prefix, after, limit)).sent()
             for key in page:

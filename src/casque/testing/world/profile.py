@@ -48,6 +48,8 @@ class Fault(StrEnum):
     CLOCK_STEP = "clock step"
     """A wall clock is minutes off until somebody notices, often when a process begins or takes over."""
     CALLER_LEFT = "caller left"
+    SHARD_AWAY = "shard away"
+    """For a while the store refuses whatever is asked of one shard, and says so."""
     CUT = "connection cut"
     """Between a caller and a broker, or two brokers: each side finds out by itself."""
 
@@ -98,6 +100,18 @@ class Profile:
     """By what share clocks may run fast or slow."""
     startled: bool = True
     """Whether callers leave in the very rounds of the event loop in which their answer is on its way to them."""
+    worker_lease_s: float = 0.0
+    """The leases of a real worker that runs in each process (0: there is none)."""
+    drain_s: float = 0.5
+    """How long its jobs may take when its process is stopped cleanly."""
+    keyed: float = 0.15
+    """The share of jobs that have a unique key."""
+    large: float = 0.1
+    """The share of jobs whose payload lies beside the queue."""
+    hedged: bool = False
+    """Whether some who admit send their batch twice at the same time, through two queues."""
+    grain_ms: int = 1
+    """How far wall clocks go at a time."""
     settings: QueueSettings = field(default_factory=_settings)
 
     @property

@@ -507,7 +507,7 @@ class _Step:
             self._check_tried(old, new, None)
             claim = h.claims[old.token]
             h.demand(
-                claim.holder is None or bool(h.concerning(old.id, Verb.RETURN, old.token)),
+                claim.holder is None or bool(h.concerning(old.id, Verb.GIVE_BACK, old.token)),
                 Invariant.TOKENS,
                 lambda: f"the lease {old.token} on job {old.id[:8]} was given back, but {claim.holder} was told of it",
             )
@@ -517,7 +517,9 @@ class _Step:
                 Invariant.CAUSED,
                 lambda: f"the lease {old.token} on job {old.id[:8]} ended for no reason",
             )
-            self._check_expired(old, max((one.ended_ms for one in new.tries if one.token == old.token), default=0))
+            ended_ms = max((one.ended_ms for one in new.tries if one.token == old.token), default=0)
+            self._check_expired(old, ended_ms)
+            self._check_left_alone(old, ended_ms)
             self._check_tried(old, new, Ending.CRASHED if counts_crashes else Ending.EXPIRED)
 
     def _was_snoozed(self, old: JobRecord, new: JobRecord) -> bool:
@@ -582,6 +584,21 @@ class _Step:
             lasted_s >= full_s - CLOCK_GRAIN_S,
             Invariant.LEASE,
             lambda: f"the lease {old.token} on job {old.id[:8]} was taken back after {lasted_s:.3f} of {full_s:.3f} s",
+        )
+
+    def _check_left_alone(self, old: JobRecord, ended_ms: int) -> None:
+        """A worker that lives keeps its leases, whatever befalls other shards."""
+        h = self._h
+        holder = h.claims[old.token].holder
+        if holder is None or not holder.kept or self._taken_back_on_request(old, ended_ms):
+            return
+        life = holder.calls[0].life
+        ended = [*h.concerning(old.id, Verb.ACK, old.token), *h.concerning(old.id, Verb.GIVE_BACK, old.token)]
+        excused = life.dead or life.closing or h.now() - h.away_until < 2 * old.lease_ms / 1000 or bool(ended)
+        h.demand(
+            excused,
+            Invariant.LEASE,
+            lambda: f"the lease {old.token} on job {old.id[:8]} ran out, and {life.name} was at work on it",
         )
 
     def _taken_back_on_request(self, old: JobRecord, ended_ms: int) -> bool:

@@ -10,6 +10,7 @@ from typing import Any
 
 from casque.clock import Random
 from casque.codec.head import KEY
+from casque.codec.ring import shard_prefix
 from casque.testing.world.answers import Answers
 from casque.testing.world.broker import LEASE_S
 from casque.testing.world.bucket import Bucket
@@ -62,6 +63,8 @@ class World:
         """Buckets beside this one."""
         self.violation: Violation | None = None
         self._healed_at: float | None = None
+        self._away = ""
+        """What the keys of a shard begin with that cannot be reached."""
         self._reigns = Reigns(self.history, layout)
         self._rng = Random(f"{seed}/world")
         self.nodes = [Node(self, number) for number in range(1, profile.nodes + 1)]
@@ -170,6 +173,8 @@ class World:
                 for each in self.nodes:
                     each.crash()
                 self.bucket.lose(node.rng)
+            case Fault.SHARD_AWAY:
+                self._send_away(node.rng)
             case Fault.CLOCK_STEP if not self.layout.ring:  # to a ring of this world, minutes are days
                 node.clock.set_wall(node.rng.choice((-1, 1)) * node.rng.uniform(60.0, STEP_S))
                 self.loop.call_later(node.rng.uniform(0.2, 4.0), node.clock.set_wall, 0.0)
@@ -184,6 +189,21 @@ class World:
         """By now no wall clock of this world is behind this, however it is set."""
         steps_s = STEP_S if Fault.CLOCK_STEP in self.profile.every_s else 0.0
         return int(EPOCH_MS + (self.loop.time() - max(self.skew_s, steps_s)) * 1000)
+
+    def _send_away(self, rng: Random) -> None:
+        """One at a time. The others have to do without it."""
+        if isinstance(self.history, RingHistory) and self.history.shards and not self._away:
+            token = rng.choice(sorted(self.history.shards))
+            seconds = rng.uniform(0.5, 2.0) * self.profile.lease_s
+            self._away = shard_prefix(token)
+            self.history.shards[token].away_until = self.loop.time() + seconds
+            self.loop.call_later(seconds, self._come_back)
+
+    def _come_back(self) -> None:
+        self._away = ""
+
+    def is_away(self, key: str) -> bool:
+        return bool(self._away) and key.startswith(self._away)
 
     def _rejoin(self, node: Node) -> None:
         node.cut_off = False

@@ -1,0 +1,251 @@
+"""What trials broke and is mended, each put back into the real code for the length of a test."""
+
+from __future__ import annotations
+
+import asyncio
+from heapq import heappop, heapreplace
+from typing import Any
+
+import msgspec
+import pytest
+
+from casque.broker.broker import Broker
+from casque.client import remote
+from casque.clock import Clock
+from casque.codec.ring import RingHead
+from casque.engine.embedded import EmbeddedService
+from casque.errors import CasqueError, InvalidInputError
+from casque.journal.document import DocumentJournal
+from casque.journal.log.journal import LogJournal
+from casque.journal.log.replica import Replica
+from casque.journal.port import Batch, Refreshed
+from casque.ring.admissions import Found
+from casque.ring.admitter import Admitter
+from casque.ring.broker import RingBroker
+from casque.ring.forgetting import Forgetting
+from casque.ring.local import LocalShard
+from casque.ring.members import _Seen
+from casque.ring.shards import in_time
+from casque.service import Known, ShardService
+from casque.state import State
+from casque.state.fair import Board, FairIndex, Turn
+from casque.types import JobRecord
+from casque.worker.claims import Claim
+from casque.worker.runner import Runner
+from casque.worker.worker import _Shift
+
+# --- Leaders that answer from memory ---
+
+
+def reads_renew_the_trust_of_a_leader(patch: pytest.MonkeyPatch) -> None:
+    """Whoever finds its own name in the head believes that it will stay there for another half lease."""
+
+    def trusting(cls: type[Any]) -> None:
+        refresh = cls.refresh
+
+        async def seen(self: Any, state: State) -> Refreshed:
+            began_ms = self._clock.monotonic_ms()
+            fresh: Refreshed = await refresh(self, state)
+            self._seen_ms = began_ms
+            return fresh
+
+        patch.setattr(cls, "refresh", seen)
+
+    trusting(Replica)
+    trusting(DocumentJournal)
+
+
+def heartbeats_that_were_refused_renew_the_trust_of_a_leader(patch: pytest.MonkeyPatch) -> None:
+    """It looks at the head, writes its sign of life, and does not ask whether that was written."""
+
+    async def beat(self: LogJournal, state: State, batch: Batch) -> Refreshed:
+        began_ms = self._clock.monotonic_ms()
+        head = await self._head.read()
+        self._heed(head)
+        self._seen_ms = began_ms
+        await self._head.replace(head.next(batch.writer))
+        return Refreshed(state)
+
+    patch.setattr(LogJournal, "beat", beat)
+
+
+def successors_that_wait_for_no_memory(patch: pytest.MonkeyPatch) -> None:
+    """A broker commits as soon as it leads."""
+
+    async def begin(self: Broker) -> None:
+        """Whoever led will notice."""
+
+    patch.setattr(Broker, "_let_memories_fade", begin)
+
+
+# --- Brokers of a ring ---
+
+
+def late_looks_restart_the_silence_of_all(patch: pytest.MonkeyPatch) -> None:
+    """A look that comes after half a lease is taken for a fresh start: with such heartbeats, that is every look."""
+
+    def stay_silent(self: _Seen, now_ms: int, *, late_ms: int, late_counts_ms: int) -> None:  # noqa: ARG001
+        passed_ms = now_ms - self._counted_ms
+        self.silent_ms = self.silent_ms + passed_ms if passed_ms < 2 * late_counts_ms else 0
+        self._counted_ms = now_ms
+
+    patch.setattr(_Seen, "stay_silent", stay_silent)
+
+
+def shards_that_a_broker_has_not_heard_of_refused_for_good(patch: pytest.MonkeyPatch) -> None:
+    shard = RingBroker.shard
+
+    def strict(self: RingBroker, token: int) -> ShardService:
+        if token not in self._seats and token >= self._shards:
+            raise InvalidInputError(f"there is no shard {token} that this broker knows of; it knows {self._shards}")
+        return shard(self, token)
+
+    patch.setattr(RingBroker, "shard", strict)
+
+
+# --- Admissions to a ring ---
+
+
+def leased_zones_without_jobs_overlooked_by_those_who_admit(patch: pytest.MonkeyPatch) -> None:
+    """A zone that somebody has leased and emptied is taken for gone, and made anew elsewhere."""
+    known = LocalShard.known
+
+    async def blind(self: LocalShard, *args: Any, **asked: Any) -> Known:
+        found = await known(self, *args, **asked)
+
+        def zones(state: State, _now_ms: int) -> frozenset[str]:
+            return frozenset(state.places.zones)
+
+        there = await self._executor.look(zones)
+        places = frozenset([(is_zone, name) for is_zone, name in found.places if not is_zone or name in there])
+        return msgspec.structs.replace(found, places=places)
+
+    patch.setattr(LocalShard, "known", blind)
+
+
+def batches_refused_while_somebody_admits_them(patch: pytest.MonkeyPatch) -> None:
+    """What an attempt finds wrong is what is wrong with the batch, whoever else is at work on it."""
+
+    async def refuse(self: Admitter, source: str, batch: int, found: Found | None, error: CasqueError) -> bool:
+        return True
+
+    patch.setattr(Admitter, "_refuse", refuse)
+
+
+def batches_that_were_begun_called_failed(patch: pytest.MonkeyPatch) -> None:
+    """Its shares are written down, and one of them meets an error."""
+    patch.setattr(Admitter, "_complete_or_say_so", Admitter._complete)
+    patch.setattr("casque.ring.admitter._failed", lambda _batch, error, _admitted=None: error)
+
+
+# --- After a commit ---
+
+
+def payloads_that_cannot_be_read_fail_what_was_committed(patch: pytest.MonkeyPatch) -> None:
+    """The holder of a unique key is large, its payload is read after the commit, and the store does not answer."""
+    patch.setattr(EmbeddedService, "_filled_if_possible", EmbeddedService._filled)
+
+
+def claims_whose_payloads_cannot_be_read_called_failed(patch: pytest.MonkeyPatch) -> None:
+    with_payloads = EmbeddedService._with_payloads
+
+    async def raising(self: EmbeddedService, blobs: Any, claimed: list[JobRecord], request_id: str | None) -> Any:
+        for found in await blobs.fetch(claimed):
+            if isinstance(found, CasqueError):
+                raise found
+        return await with_payloads(self, blobs, claimed, request_id)
+
+    patch.setattr(EmbeddedService, "_with_payloads", raising)
+
+
+# --- Turns of zones ---
+
+
+def turns_recognised_by_number_and_time(patch: pytest.MonkeyPatch) -> None:
+    """A batch that is undone gives its numbers back: within a millisecond another job has both."""
+
+    def top(self: FairIndex, board: Board, now_ms: int) -> Turn | None:
+        heap, lines, jobs = board.heap, board.lines, self._jobs
+        while heap:
+            turn = heap[0]
+            zone = turn[4]
+            line = lines.get(zone)
+            if line is None or line.turn is not turn:
+                heappop(heap)
+                continue
+            if self._curbed and self._waits(zone, now_ms):
+                heappop(heap)
+                line.turn = None
+                self._parked.setdefault(zone, set()).add(board.name)
+                continue
+            head = line.head(jobs)
+            if head is None:
+                heappop(heap)
+                self._drop(board, zone)
+                continue
+            level = self._levels[turn[0]]
+            if turn[3] == head.sequence and turn[2] == head.due_ms and turn[1] >= level.end_of(zone):
+                return turn
+            line.turn, line.listed = self._turn(line, head, zone, turn), head
+            heapreplace(heap, line.turn)
+        return None
+
+    patch.setattr(FairIndex, "_top", top)
+
+
+# --- Siblings ---
+
+
+def sizes_forgotten_by_two_clocks(patch: pytest.MonkeyPatch) -> None:
+    """One machine notes when the shards were clear, and another one looks at its own wall clock."""
+
+    def is_time(self: Forgetting, head: RingHead) -> bool:
+        if len(head.sizes) == 1 or head.cleared_at is msgspec.UNSET:
+            return False
+        from casque.ring import forgetting
+
+        return self._clock.wall_ms() - head.cleared_at >= forgetting.SETTLED_MS
+
+    patch.setattr(Forgetting, "is_time", is_time)
+
+
+def callers_cancelled_with_the_search_for_a_leader(patch: pytest.MonkeyPatch) -> None:
+    """A queue that is closed ends its search, and those who wait for that are told to end."""
+
+    async def shared(task: asyncio.Task[Any], _ended: Exception) -> Any:
+        return await asyncio.shield(task)
+
+    patch.setattr(remote, "joined", shared)
+
+
+# --- Workers ---
+
+
+def jobs_that_outlive_the_drain_left_to_their_leases(patch: pytest.MonkeyPatch) -> None:
+    """A worker that is stopped leaves them as they are, which looks like a crash."""
+
+    async def end_running(self: Any) -> None:
+        for claim in [one for one in self._claims.running if not one.over and not one.left]:
+            self._runner.lose(claim)
+
+    patch.setattr(_Shift, "_end_running", end_running)
+
+
+def jobs_that_outlive_the_drain_called_failed(patch: pytest.MonkeyPatch) -> None:
+    """Their handlers are cancelled, and that is told as an attempt that came to nothing."""
+    stop = Runner.stop
+
+    def blunt(self: Runner, claim: Claim) -> None:
+        stop(self, claim)
+        claim.stopping = False
+
+    patch.setattr(Runner, "stop", blunt)
+
+
+def heartbeats_wait_for_all_shards(patch: pytest.MonkeyPatch) -> None:
+    """One that cannot be reached keeps the answers of the others, and nothing is beaten for meanwhile."""
+
+    async def patient(calls: Any, *, clock: Clock, seconds: float | None = None) -> Any:  # noqa: ARG001
+        return await in_time(calls, clock=clock, seconds=None)
+
+    patch.setattr("casque.ring.service.in_time", patient)
