@@ -45,7 +45,14 @@ def place(request: pytest.FixtureRequest) -> Place:
 
 
 @pytest.mark.parametrize(
-    "way", [Way.BROKERS, Way.EMBEDDED, pytest.param(Way.RING, marks=pytest.mark.long)], ids=lambda way: way.value
+    "way",
+    [
+        Way.BROKERS,
+        Way.EMBEDDED,
+        pytest.param(Way.RING, marks=pytest.mark.long),
+        pytest.param(Way.EMBEDDED_RING, marks=pytest.mark.long),
+    ],
+    ids=lambda way: way.value,
 )
 async def test_one_order_explains_every_call_whichever_process_is_killed_or_stopped(
     tmp_path: Path, place: Place, way: Way

@@ -1,7 +1,7 @@
 """Real processes that are killed, stopped and woken up by the second, and the account they are held to afterwards.
 
 `python -m casque.testing.chaos --minutes 5` runs producers, workers, operators and stewards on one queue: behind
-brokers (`casque serve`), without any, and on a ring of shards. They record every call, its start, its end and its
+brokers (`casque serve`), without any, and both on a ring of shards. They record every call, its start, its end and its
 answer. When the faults are over and the queue is empty, the record alone is checked (`casque.testing.history`), and the
 log is compared with the archive.
 

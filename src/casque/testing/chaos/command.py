@@ -22,7 +22,13 @@ from casque.testing.servers import seaweedfs
 
 STORES = ("file", "s3")
 TRUE, SHIFTED = "true", "shifted"
-RUNS = ((Way.BROKERS, TRUE), (Way.BROKERS, SHIFTED), (Way.EMBEDDED, SHIFTED), (Way.RING, SHIFTED))
+RUNS = (
+    (Way.BROKERS, TRUE),
+    (Way.BROKERS, SHIFTED),
+    (Way.EMBEDDED, SHIFTED),
+    (Way.RING, SHIFTED),
+    (Way.EMBEDDED_RING, SHIFTED),
+)
 """With true clocks the log can be followed from beginning to end, beside the record."""
 
 

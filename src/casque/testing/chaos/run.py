@@ -64,6 +64,16 @@ class Way(StrEnum):
     """Each has the queue in itself, and no broker leads."""
     RING = "ring"
     """Brokers share the shards of a ring."""
+    EMBEDDED_RING = "embedded-ring"
+    """Each has the whole ring in itself."""
+
+    @property
+    def is_ring(self) -> bool:
+        return self in (Way.RING, Way.EMBEDDED_RING)
+
+    @property
+    def has_brokers(self) -> bool:
+        return self in (Way.BROKERS, Way.RING)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,7 +104,7 @@ class Plan:
     @property
     def has_history(self) -> bool:
         """Whether there is one log, kept for long enough to be followed: a clock that is ahead ends its retention."""
-        return self.way is not Way.RING and self.layout == "log" and not self.clocks
+        return not self.way.is_ring and self.layout == "log" and not self.clocks
 
 
 class Phase(StrEnum):
@@ -192,7 +202,7 @@ class Chaos:
     # --- Acts ---
 
     async def _start(self, store: Store) -> None:
-        if self.plan.way is Way.RING:
+        if self.plan.way.is_ring:
             await Parts(store, DEFAULTS).builder().create(SHARDS)
         for broker in self.fleet.brokers:
             broker.start()
@@ -214,7 +224,7 @@ class Chaos:
 
     def _queue(self) -> Queue[bytes]:
         """For the run itself, by the way its processes go."""
-        via = None if self.plan.way is Way.EMBEDDED else "broker"
+        via = "broker" if self.plan.way.has_brokers else None
         return open_queue(self.plan.url, via, self.plan.options, settings=_settings(self.plan))
 
     async def _come_to_rest(self) -> None:
@@ -267,7 +277,7 @@ class Chaos:
                 member.ask_to_leave()
             for member in self.fleet.of(kind):
                 await self._has_left(member, 40)
-        if self.plan.way is Way.RING:
+        if self.plan.way.is_ring:
             return
         if (leader := (await self._look(store)).leader) is not None:
             self.report.problems.append(f"all brokers have left, and {leader} is still said to lead")
@@ -296,7 +306,7 @@ class Chaos:
         self._check_the_record([*map(claim_of, left), *map(claim_of, over)])
         report.problems += self.tormentor.problems
         report.problems += [f"{m.name} stumbled: {m.last_words()}" for m in self.fleet.members if _stumbled(m)]
-        if plan.way is not Way.RING:
+        if not plan.way.is_ring:
             verifier = Verifier(store, settings=QueueSettings(), clock=_CLOCK, rng=system_random())
             try:
                 await verifier.verify()
@@ -317,7 +327,7 @@ class Chaos:
         self.report.problems += verdict.problems
         self.report.problems += [f"job {job} is too tangled to decide" for job in verdict.undecided]
         self.report.calls, self.report.unknown = verdict.calls, verdict.unknown
-        if self.plan.way is Way.RING:
+        if self.plan.way.is_ring:
             self.report.jobs = verdict.jobs
 
     # --- Watching ---
@@ -362,7 +372,7 @@ class Chaos:
 
 def _settings(plan: Plan) -> dict[str, float]:
     """Of whoever has the queue in its own process."""
-    return {"retention": RETENTION_S, "archive_interval": ARCHIVE_S} if plan.way is Way.EMBEDDED else {}
+    return {} if plan.way.has_brokers else {"retention": RETENTION_S, "archive_interval": ARCHIVE_S}
 
 
 def _members(plan: Plan) -> list[Member]:
@@ -388,7 +398,7 @@ def _members(plan: Plan) -> list[Member]:
             per_second=plan.rate / plan.producers / LANES,
             job_lease_s=plan.job_lease_s,
             stages=plan.layout == "log",
-            shards_max=SHARDS_MAX if plan.way is Way.RING else 0,
+            shards_max=SHARDS_MAX if plan.way.is_ring else 0,
         )
         return ActorMember(kind, orders, plan.folder)
 
@@ -407,19 +417,19 @@ def _members(plan: Plan) -> list[Member]:
 
 def _lanes(plan: Plan, kind: Kind) -> int:
     if kind is Kind.STEWARD:
-        return 3 if plan.way is Way.RING else 2
+        return 3 if plan.way.is_ring else 2
     return 1 if kind is Kind.OPERATOR else LANES
 
 
 def _brokers(plan: Plan) -> list[BrokerMember]:
-    if plan.way is Way.EMBEDDED:
+    if not plan.way.has_brokers:
         return []
     arguments = serve_arguments(
         plan.url,
         plan.options,
         heartbeat_s=plan.heartbeat_s,
         lease_s=plan.lease_s,
-        layout=None if plan.way is Way.RING else plan.layout,
+        layout=None if plan.way.is_ring else plan.layout,
         settings={"retention": RETENTION_S, "archive_interval": ARCHIVE_S},
     )
     return [BrokerMember(f"broker-{number}", plan.folder, arguments) for number in range(plan.brokers)]
