@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +13,20 @@ import pytest
 from typer.testing import CliRunner
 
 from casque import JobNotFoundError, NotAllowedError, NotAuthenticatedError, Queue
-from casque.app import BrokerServer, ServeOptions
+from casque.app import BrokerServer, Peers, ServeOptions
 from casque.cli.main import app
+from casque.client.opening import Parts, as_store
+from casque.client.queue import DEFAULTS
+from casque.errors import CasqueError
+from casque.service import QueueService, ShardService
 from casque.testing.clock import ManualClock
 from casque.transport import audit
 from casque.transport.access import TokenBook
+from casque.transport.grpc import casque_v1_pb2
+from casque.transport.grpc.peer import GrpcShard
+from casque.transport.http.routes import ROUTES
 from casque.transport.listening import Address
+from casque.types import Gate, JobSpec, Reach, ScheduleSpec, ZoneRules
 
 BOTH = pytest.mark.parametrize("wire", ["gRPC", "HTTP"])
 
@@ -122,3 +132,90 @@ async def test_one_who_is_refused_without_end_does_not_fill_the_log(
     await clock.advance(60)
     audit.refused("a call", NotAuthenticatedError("no"))
     assert written(caplog)[-2] == f"{1_000 - audit.FEW} more refusals were not written down"
+
+
+ACTS: dict[str, dict[str, Any]] = {
+    "cancel": {"job_id": "x"},
+    "retry": {"job_id": "x"},
+    "purge": {},
+    "requeue_stale": {"older_ms": 1000},
+    "set_gate": {"gate": Gate.OPEN},
+    "set_zone": {"zone": "acme", "rules": ZoneRules(2.0)},
+    "release_zone": {"zone": "acme", "token": 1},
+    "set_schedule": {"spec": ScheduleSpec("nightly", "@daily", JobSpec("", "send", b""))},
+    "pause_schedule": {"name": "nightly", "paused": True},
+    "drop_schedule": {"name": "nightly"},
+    "adopt": {"generation": 1, "size": 2},
+    "copy_gate": {"gate": Gate.OPEN, "entrypoint": "send", "expected": Gate.OPEN},
+    "copy_zone": {"zone": "acme", "rules": ZoneRules(2.0), "expected": ZoneRules()},
+}
+NOT_ADMINISTRATIVE = {
+    "enqueue", "admit", "dequeue", "ack", "nack", "settle", "heartbeat", "heartbeats", "give_back", "peek_zones",
+    "lease_zone", "heartbeat_zone",  # these work
+    "find", "jobs", "stats", "zones", "schedules", "events", "archive", "known", "has_due", "within",  # these look
+}  # fmt: skip
+
+
+def test_every_verb_is_administrative_or_named_as_one_that_is_not() -> None:
+    """A new verb of a queue, of a shard, of gRPC or of HTTP has to be put into one of the two."""
+    verbs = {name for kind in (QueueService, ShardService) for name in vars(kind) if not name.startswith("_")}
+    administrative = audit.ADMINISTRATIVE | audit.BETWEEN_BROKERS
+    assert verbs - NOT_ADMINISTRATIVE == administrative == set(ACTS)
+    by_http = {HTTP_NAMES.get(route.verb, route.verb) for route in ROUTES}
+    assert by_http <= verbs
+    described = casque_v1_pb2.DESCRIPTOR.services_by_name["Queue"].methods
+    by_grpc = {re.sub("(?<!^)([A-Z])", r"_\1", method.name).lower() for method in described}
+    assert {GRPC_NAMES.get(name, name) for name in by_grpc} - {"exchange"} <= verbs
+
+
+HTTP_NAMES = {"claim": "dequeue", "job": "find", "resume_schedule": "pause_schedule"}
+GRPC_NAMES = {"list": "jobs", "watch": "events"}
+
+
+@BOTH
+async def test_every_administrative_verb_leaves_a_line(
+    broker: Broker, caplog: pytest.LogCaptureFixture, wire: str
+) -> None:
+    async with broker.open(wire, broker.tokens["admin"]) as queue:
+        for verb in sorted(audit.ADMINISTRATIVE):
+            caplog.clear()
+            with suppress(CasqueError):
+                await getattr(queue._service, verb)(**ACTS[verb])
+
+            [line] = written(caplog)
+            assert line.startswith(f"{verb}(")
+            assert "by 'the admin' (token " in line
+
+
+@pytest.mark.parametrize("limited", [False, True])
+async def test_every_administrative_verb_of_another_broker_leaves_a_line(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, limited: bool
+) -> None:
+    file, place = tmp_path / "tokens.json", (tmp_path / "ring").as_uri()
+    store = as_store(place)
+    assert await Parts(store, DEFAULTS).builder().create(1)
+    await store.close()
+    made = CliRunner().invoke(app, ["token", "new", "--file", str(file), "--name", "the brokers", "--scope", "peer"])
+    token = made.stdout.strip()
+    server = BrokerServer(
+        ServeOptions(url=place, listen=Address.parse("127.0.0.1:0"), tokens=TokenBook(file), peers=Peers(token=token))
+    )
+    await server.start()
+    caplog.set_level(logging.INFO, "casque.audit")
+    shard = GrpcShard(server.address, 0, token=token)
+    try:
+        while not server.standing().led:
+            await server.changed()
+        asked = shard.within(Reach(zones=frozenset({"acme"}))) if limited else shard
+        named = {"cancel", "retry", "set_schedule", "pause_schedule", "drop_schedule"}
+        for verb in sorted(named if limited else ACTS):
+            caplog.clear()
+            with suppress(CasqueError):
+                await getattr(asked, verb)(**ACTS[verb])
+
+            [line] = [line for line in written(caplog) if line.startswith(f"{verb}(")]
+            assert "by 'the brokers' (token " in line
+            assert "over gRPC" in line
+    finally:
+        await shard.close()
+        await server.stop()

@@ -37,13 +37,13 @@ async def callers(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
     door = admit(TokenBook(file))
     async with leading(MemoryStore(), layout="log") as host:
         if request.param == "grpc":
-            async with serving(host, admit=door) as server:
-                async with (
-                    calling(server, token=tokens["mailer"]) as mailer,
-                    calling(server, token=tokens["biller"]) as biller,
-                    calling(server, token=tokens["office"]) as office,
-                ):
-                    yield {"mailer": mailer, "biller": biller, "office": office}
+            async with (
+                serving(host, admit=door) as server,
+                calling(server, token=tokens["mailer"]) as mailer,
+                calling(server, token=tokens["biller"]) as biller,
+                calling(server, token=tokens["office"]) as office,
+            ):
+                yield {"mailer": mailer, "biller": biller, "office": office}
             return
         http = HttpServer(host, listen="127.0.0.1:0", admit=door)
         await http.start()

@@ -32,6 +32,12 @@ async def stalled(stub: Any) -> list[Any]:
     return readers
 
 
+async def read_in_turns(readers: list[Any]) -> None:
+    while True:
+        for reader in readers:
+            await reader.read()
+
+
 async def held_stays(server: GrpcServer) -> int:
     """What is held when no stream reads on any more."""
     counts = door_of(server).quotas.unsent.counts
@@ -86,9 +92,7 @@ async def test_a_reader_that_takes_nothing_is_ended_when_another_of_its_principa
 
         assert added >= JOBS
         with pytest.raises(grpc.aio.AioRpcError) as ended:
-            while True:
-                for reader in readers:
-                    await reader.read()
+            await read_in_turns(readers)
         assert ended.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
         for reader in readers:
             reader.cancel()

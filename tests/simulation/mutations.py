@@ -330,7 +330,7 @@ def requests_forgotten_by_a_fast_clock(patch: pytest.MonkeyPatch) -> None:
 
     def forgetful(self: State, *, at_ms: int, **about: Any) -> None:
         commit(self, at_ms=at_ms, **about)
-        self.requests = {i: seen for i, seen in self.requests.items() if seen.at_ms >= at_ms - 60_000}
+        self.set_requests((i, seen) for i, seen in self.requests.items() if seen.at_ms >= at_ms - 60_000)
 
     patch.setattr(State, "commit", forgetful)
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 
+from casque.errors import JobNotFoundError
 from casque.transport.border import Border
 from casque.transport.tenants import Naming
 from casque.types import JobSpec
@@ -38,3 +41,27 @@ def tenants_find_what_they_can_name(patch: pytest.MonkeyPatch) -> None:
 
 def tenants_watch_whatever_is_added(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Border, "_reaches_fields", lambda self, event: True)
+
+
+def one_tenants_requests_push_out_anothers(patch: pytest.MonkeyPatch) -> None:
+    """The oldest of all goes, whoever has the most."""
+    patch.setattr("casque.state.request_memory.scope_of", lambda _request_id: "")
+
+
+def tenants_are_let_through_before_their_call_is_carried_out(patch: pytest.MonkeyPatch) -> None:
+    """Whose a job is, is looked up first. By the time of the call it may be another's."""
+
+    class Looked:
+        def __init__(self, border: Border) -> None:
+            self._border = border
+
+        def __getattr__(self, verb: str) -> Any:
+            async def call(job_id: str, **more: Any) -> Any:
+                job = await self._border.service.find(job_id)
+                if job is not None and not self._border.principal.reaches(job.spec.entrypoint, job.spec.zone):
+                    raise JobNotFoundError(job_id)
+                return await getattr(self._border.service, verb)(job_id, **more)
+
+            return call
+
+    patch.setattr(Border, "_own", property(Looked))

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from casque.cli.auditing import audited
 from casque.cli.place import QueueName
 from casque.cli.running import Json, OptionalBucket, StoreOptions, on_store
 from casque.cli.terminal import Terminal, print_json
@@ -31,6 +32,7 @@ class Layout(StrEnum):
     DOCUMENT = "document"
 
 
+@audited("queue convert")
 def convert(
     to: Annotated[Layout, typer.Option("--to", help="The layout that the queue is to have.", show_default=False)],
     url: OptionalBucket = None,

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
+from casque.cli.auditing import audited
 from casque.cli.enqueue import MaxCrashes, headers_of, payload_of
 from casque.cli.place import QueueName, apart, find_place
 from casque.cli.running import Json, OptionalUrl, StoreOptions, clear_ends, confirmed, on_queue
@@ -133,6 +134,7 @@ def list_(url: OptionalUrl = None, json: Json = False, queue: QueueName = None, 
     on_queue(place, work)
 
 
+@audited("cron set")
 def set_(
     url: OptionalUrl = None,
     name: Annotated[
@@ -225,6 +227,7 @@ def set_(
         say(f"{called} is set: next at {clock_time(shown.next_at)} UTC")
 
 
+@audited("cron pause")
 def pause(
     url: OptionalUrl = None,
     name: Name = None,
@@ -239,6 +242,7 @@ def pause(
     _changed("pause", url, name, json, queue, option, lambda q, called: q.pause_schedule(called))
 
 
+@audited("cron resume")
 def resume(
     url: OptionalUrl = None,
     name: Name = None,
@@ -253,6 +257,7 @@ def resume(
     _changed("resume", url, name, json, queue, option, lambda q, called: q.resume_schedule(called))
 
 
+@audited("cron trigger")
 def trigger(
     url: OptionalUrl = None,
     name: Name = None,
@@ -279,6 +284,7 @@ def trigger(
         say(job_id)
 
 
+@audited("cron drop")
 def drop(
     url: OptionalUrl = None,
     name: Name = None,

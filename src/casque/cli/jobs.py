@@ -10,6 +10,7 @@ from typing import Annotated
 import msgspec
 import typer
 
+from casque.cli.auditing import audited
 from casque.cli.place import QueueName, apart, find_place
 from casque.cli.running import EXIT_FAILED, Json, OptionalUrl, StoreOptions, clear_ends, confirmed, on_queue
 from casque.cli.shown import clock_time, coloured, cut, of_most, print_table, progress, show
@@ -146,6 +147,7 @@ def list_(
     on_queue(place, work, looks=True)
 
 
+@audited("jobs cancel")
 def cancel(
     url: OptionalUrl = None,
     job_id: Ids = None,
@@ -182,6 +184,7 @@ def cancel(
         raise typer.Exit(EXIT_FAILED)
 
 
+@audited("jobs retry")
 def retry(
     url: OptionalUrl = None,
     job_id: Ids = None,
@@ -210,6 +213,7 @@ def retry(
         raise typer.Exit(EXIT_FAILED)
 
 
+@audited("jobs purge")
 def purge(
     url: OptionalUrl = None,
     entrypoint: Entrypoint = None,
@@ -242,6 +246,7 @@ def purge(
         say(f"{purged:,} dead {'job' if purged == 1 else 'jobs'} removed")
 
 
+@audited("jobs requeue")
 def requeue(
     url: OptionalUrl = None,
     stale: Annotated[

@@ -28,7 +28,7 @@ class LogFormat(StrEnum):
 def telling(form: LogFormat, verbosity: int) -> Iterator[None]:
     """Send what casque's parts say to standard error meanwhile; warnings only, unless asked for more."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_JsonLine() if form is LogFormat.JSON else _TextLine())
+    handler.setFormatter(_JsonLine() if form is LogFormat.JSON else TextLine())
     parts = logging.getLogger("casque")
     level = parts.level
     parts.addHandler(handler)
@@ -60,7 +60,7 @@ class _JsonLine(logging.Formatter):
         return printable_json(msgspec.json.encode(said(record)))
 
 
-class _TextLine(logging.Formatter):
+class TextLine(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         line = said(record)
         text = f"{line['time'][11:23]} {line['level']:<7} {line['logger'].removeprefix('casque.')}: {line['message']}"

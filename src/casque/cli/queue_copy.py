@@ -10,6 +10,7 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bar
 
+from casque.cli.auditing import audited
 from casque.cli.running import EXIT_INTERRUPTED, Json, clear_ends
 from casque.cli.store_options import parse_options
 from casque.cli.terminal import Terminal, print_json
@@ -47,6 +48,7 @@ TargetOptions = Annotated[
 ]
 
 
+@audited("queue backup")
 def backup(
     source: Source, target: Target, option: Options = None, target_option: TargetOptions = None, json: Json = False
 ) -> None:
@@ -60,6 +62,7 @@ def backup(
     _run(backup_queue, source, target, option, target_option, json)
 
 
+@audited("queue restore")
 def restore(
     backup: Backup, target: Target, option: Options = None, target_option: TargetOptions = None, json: Json = False
 ) -> None:
@@ -70,6 +73,7 @@ def restore(
     _run(restore_queue, backup, target, option, target_option, json)
 
 
+@audited("queue clone")
 def clone(
     source: Source, target: Target, option: Options = None, target_option: TargetOptions = None, json: Json = False
 ) -> None:

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from casque.cli.auditing import audited
 from casque.cli.convert import Layout
 from casque.cli.place import Place, QueueName, find_place
 from casque.cli.running import EXIT_FAILED, EXIT_INTERRUPTED, Json, OptionalUrl, StoreOptions, clear_ends, on_store
@@ -32,6 +33,7 @@ EXAMPLES = """
 """
 
 
+@audited("queue create")
 def create(
     url: OptionalUrl = None,
     layout: Annotated[Layout, typer.Option("--layout", help="How it is laid out.")] = Layout.LOG,

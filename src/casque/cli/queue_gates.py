@@ -8,6 +8,7 @@ import msgspec
 import typer
 from rich.console import Console
 
+from casque.cli.auditing import audited
 from casque.cli.place import QueueName, find_place
 from casque.cli.running import Json, OptionalUrl, StoreOptions, clear_ends, on_queue
 from casque.cli.shown import progress
@@ -58,6 +59,7 @@ class GateSet(msgspec.Struct, frozen=True):
     """Jobs that are not over; only of a drain."""
 
 
+@audited("queue pause")
 def pause(
     url: OptionalUrl = None,
     entrypoint: Entrypoint = None,
@@ -73,6 +75,7 @@ def pause(
     _set(Gate.PAUSED, url, entrypoint, json, queue, option)
 
 
+@audited("queue resume")
 def resume(
     url: OptionalUrl = None,
     entrypoint: Entrypoint = None,
@@ -88,6 +91,7 @@ def resume(
     _set(Gate.OPEN, url, entrypoint, json, queue, option)
 
 
+@audited("queue drain")
 def drain(
     url: OptionalUrl = None,
     entrypoint: Entrypoint = None,

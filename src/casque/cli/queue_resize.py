@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from casque.cli.auditing import audited
 from casque.cli.place import QueueName, find_place
 from casque.cli.running import Json, OptionalBucket, StoreOptions, on_store
 from casque.cli.terminal import print_json, say
@@ -25,6 +26,7 @@ EXAMPLES = """
 """
 
 
+@audited("queue resize")
 def resize(
     shards: Annotated[int, typer.Option("--shards", min=1, max=SHARDS_MAX, help="How many the ring has from now on.")],
     url: OptionalBucket = None,

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from casque.broker.election import Elected, Election, OtherLeader
+from casque.cli.auditing import audited
 from casque.cli.place import QueueName
 from casque.cli.running import Json, OptionalBucket, StoreOptions, on_store
 from casque.cli.terminal import Terminal, print_json
@@ -31,6 +32,7 @@ EXAMPLES = """
 """
 
 
+@audited("queue release")
 def release(
     url: OptionalBucket = None,
     queue: QueueName = None,

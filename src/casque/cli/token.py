@@ -12,6 +12,7 @@ import typer
 from rich.table import Table
 
 from casque import times
+from casque.cli.auditing import audited
 from casque.cli.running import EXIT_CANNOT_TELL, Json
 from casque.cli.terminal import Terminal, print_json
 from casque.clock import SystemClock
@@ -52,6 +53,7 @@ class Shown(msgspec.Struct, frozen=True):
     expired: bool
 
 
+@audited("token new")
 def new(
     file: File,
     name: Annotated[str, typer.Option("--name", "-n", help="Whose it is; for lists and logs.", show_default=False)],
@@ -129,6 +131,7 @@ def list_(file: File, json: Json = False) -> None:
     console.print(table)
 
 
+@audited("token revoke")
 def revoke(
     file: File,
     name: Annotated[str, typer.Option("--name", "-n", help="The name of the token, or its id.", show_default=False)],

@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from casque import checks
+from casque.cli.auditing import audited
 from casque.cli.jobs import Chosen
 from casque.cli.place import QueueName, apart, find_place
 from casque.cli.running import EXIT_FAILED, Json, OptionalUrl, StoreOptions, clear_ends, on_queue
@@ -227,6 +228,7 @@ def show_(
         _tell(story, Out(highlight=False))
 
 
+@audited("zones set")
 def set_(
     url: OptionalUrl = None,
     zone: Zone = None,
@@ -266,6 +268,7 @@ def set_(
     _told(name, rules, json, f"{name!r}: {_words(rules)}")
 
 
+@audited("zones pause")
 def pause(
     url: OptionalUrl = None,
     zone: Zone = None,
@@ -280,6 +283,7 @@ def pause(
     _gate("pause", url, zone, json, queue, option)
 
 
+@audited("zones resume")
 def resume(
     url: OptionalUrl = None,
     zone: Zone = None,

@@ -12,6 +12,7 @@ from typing import Annotated, TextIO
 import msgspec
 import typer
 
+from casque.cli.auditing import audited
 from casque.cli.jobs import Chosen, answers
 from casque.cli.place import QueueName, find_place
 from casque.cli.running import Json, OptionalUrl, StoreOptions, clear_ends, confirmed, on_queue
@@ -66,6 +67,7 @@ class ZoneExported(msgspec.Struct, frozen=True):
     """In the archive."""
 
 
+@audited("zones purge")
 def purge(
     url: OptionalUrl = None,
     zone: Zone = None,

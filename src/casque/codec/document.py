@@ -32,6 +32,7 @@ from casque.codec.stored import (
 from casque.errors import CorruptQueueError
 from casque.state import Counters, Limits, State
 from casque.state.machine import kept_forgotten
+from casque.state.request_memory import Answered
 from casque.types import (
     ALL_OPEN,
     Finished,
@@ -132,12 +133,12 @@ class DocumentCodec:
         version: int,
         writers: dict[str, int],
         writers_forgotten: int | None = None,
-        requests_over: int = 0,
+        requests: dict[str, Answered] | None = None,
         archived: int | None = None,
         archiving: int | None = None,
     ) -> bytes:
-        """`writers_forgotten`, `archived` and `archiving` are as they are to be from now on, if not as they are in the
-        state; so many of the oldest requests are left out."""
+        """`writers_forgotten`, `requests`, `archived` and `archiving` are as they are to be from now on, if not as they
+        are in the state."""
         lines, jobs = self._lines, state.jobs
         for job_id in self._changed:
             job = jobs.get(job_id)
@@ -148,7 +149,6 @@ class DocumentCodec:
         self._changed.clear()
         forgotten = state.writers_forgotten if writers_forgotten is None else writers_forgotten
         kept = kept_forgotten(max(forgotten, self.dropped), writers, state.limits)
-        requests = stored_requests(state.requests)[requests_over:]
         head = (
             b'{"format": %d, "layout": "document", "queue_id": %b,\n"version": %d,\n%b"counters": %b,\n'
             b'"writers": %b,\n%b"requests": %b,\n%b%b%b%b%b%b%b"jobs": [\n'
@@ -160,7 +160,7 @@ class DocumentCodec:
                 _encode(state.counters),
                 _encode(writers),
                 b"" if kept is None else b'"writers_forgotten": %d,\n' % kept,
-                _encode(requests),
+                _encode(stored_requests(state.requests if requests is None else requests)),
                 b'"admissions": %b,\n' % _encode(state.admissions) if state.admissions else b"",
                 b'"schedules": %b,\n' % _encode(list(state.schedules.values())) if state.schedules else b"",
                 b'"gates": %b,\n' % _encode(state.gates) if state.gates else b"",

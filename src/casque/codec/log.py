@@ -16,7 +16,8 @@ import msgspec
 from casque.codec.head import FORMAT, UNREADABLE, Head, Owner, check_format, check_layout, read_layout
 from casque.errors import CorruptQueueError
 from casque.state import Counters, Event, RingView, State
-from casque.state.machine import Answered, Named, kept_forgotten
+from casque.state.machine import Named, kept_forgotten
+from casque.state.request_memory import Answered
 from casque.types import (
     ALL_OPEN,
     Finished,

@@ -13,7 +13,8 @@ import msgspec
 
 from casque.errors import CorruptQueueError
 from casque.state import Counters, Limits, State
-from casque.state.machine import Answered, forgotten_before
+from casque.state.machine import forgotten_before
+from casque.state.request_memory import Answered
 from casque.types import Attempt, Finished, JobRecord, JobSpec, JobState, Progress, from_ms
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -141,7 +142,7 @@ def restored(
         state.writers_forgotten = writers_forgotten
     elif len(writers) >= limits.writers_max:
         state.writers_forgotten = forgotten_before(position, state.writers)
-    state.requests = {r.request_id: Answered(r.at_ms, r.verb, r.jobs, r.count) for r in requests}
+    state.set_requests((r.request_id, Answered(r.at_ms, r.verb, r.jobs, r.count)) for r in requests)
     if (problem := state.violation()) is not None:
         raise CorruptQueueError(
             key,

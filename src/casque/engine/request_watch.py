@@ -6,7 +6,7 @@ from collections import deque
 
 from casque.clock import Clock
 from casque.state import State
-from casque.state.machine import Answered
+from casque.state.request_memory import Answered
 
 KEPT_MS = 15 * 60 * 1000
 SAMPLES = 15

@@ -283,7 +283,7 @@ class DocumentJournal:
             version=state.position + 1,
             writers=writers,
             writers_forgotten=forgotten,
-            requests_over=state.requests_over(batch.forgets),
+            requests=state.requests_after(batch.forgets),
             archived=archived,
             archiving=archiving,
         )

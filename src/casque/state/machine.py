@@ -93,6 +93,7 @@ from casque.state.fair import FifoLine
 from casque.state.fingerprints import fingerprint
 from casque.state.ready import ReadyIndex
 from casque.state.request_ids import shown_id
+from casque.state.request_memory import Answered, RequestMemory
 from casque.state.ring import Places, RingView
 from casque.types import (
     ALL_OPEN,
@@ -183,16 +184,6 @@ class Limits(msgspec.Struct, frozen=True):
     """Whether jobs that are over are kept until they are archived."""
 
 
-class Answered(msgspec.Struct, frozen=True, gc=False):
-    """A remembered answer."""
-
-    at_ms: int
-    verb: str
-    """What was asked, and a fingerprint of it after a space; a release that took none left it out."""
-    jobs: tuple[tuple[str, int], ...] = ()
-    count: int = 0
-
-
 class Named(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """A staged object that a commit names: whoever replays that commit needs it."""
 
@@ -226,7 +217,7 @@ class State:
         self.waiting = 0
         self.dead: dict[str, None] = {}
         self.keys: dict[str, str] = {}
-        self.requests: dict[str, Answered] = {}
+        self._memory = RequestMemory()
         self.writers: dict[str, int] = {}
         """The last batch of each recent writer that landed: how a writer learns the fate of an unanswered write."""
         self.writers_forgotten = 0
@@ -367,8 +358,8 @@ class State:
         self._ring_before = None
         self._saved = None
         self.writers_forgotten = self._with_writer(self.writers, writer, batch, self.position)
-        if self.requests:
-            self._trim_requests(forgets)
+        if self._memory.answers:
+            self._memory.trim(forgets, least=self.limits.requests_min, most=self.limits.requests_max)
         self.check()
 
     def rollback(self) -> None:
@@ -426,9 +417,7 @@ class State:
                 self._ready.push(old)
             elif old.state is DELAYED:
                 self._ready.push_delayed(old)
-        for event in self.events:
-            if type(event) is Remembered:
-                del self.requests[event.request_id]
+        self._memory.take_back(event.request_id for event in reversed(self.events) if type(event) is Remembered)
         while self.finished and self.finished[-1].position > self.position:
             self.finished.pop()
         if self._saved is not None:
@@ -1647,7 +1636,7 @@ class State:
             self.ring = ring
 
     def _apply_remembered(self, event: Remembered, at_ms: int) -> None:
-        self.requests[event.request_id] = Answered(at_ms, event.verb, event.jobs, event.count)
+        self._memory.add(event.request_id, Answered(at_ms, event.verb, event.jobs, event.count))
 
     def _apply_scheduled(self, event: Scheduled, at_ms: int) -> None:  # noqa: ARG002
         name = event.spec.name
@@ -1811,20 +1800,18 @@ class State:
         writers[writer] = batch
         return max(self.writers_forgotten, forgotten_before(position, writers)) if full else self.writers_forgotten
 
-    def requests_over(self, forgets: str | None) -> int:
-        """How many requests a commit drops, the oldest first: by count, and by what its writer says. Never by the times
-        that writers wrote: one clock that is far ahead, on the machine that takes over, would make the queue forget
-        what its callers are about to ask again."""
-        requests = self.requests
-        over = max(len(requests) - self.limits.requests_max, 0)
-        if forgets is None or forgets not in requests:
-            return over
-        old = 1 + next(n for n, request_id in enumerate(requests) if request_id == forgets)
-        return max(over, min(old, len(requests) - self.limits.requests_min))
+    @property
+    def requests(self) -> dict[str, Answered]:
+        """Answers by request id, the oldest first."""
+        return self._memory.answers
 
-    def _trim_requests(self, forgets: str | None) -> None:
-        for request_id in list(islice(self.requests, self.requests_over(forgets))):
-            del self.requests[request_id]
+    def set_requests(self, answers: Iterable[tuple[str, Answered]]) -> None:
+        """As they were stored."""
+        self._memory = RequestMemory(answers)
+
+    def requests_after(self, forgets: str | None) -> dict[str, Answered]:
+        """Those that a commit leaves."""
+        return self._memory.after(forgets, least=self.limits.requests_min, most=self.limits.requests_max)
 
 
 def forgotten_before(position: int, writers: dict[str, int]) -> int:

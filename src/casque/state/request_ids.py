@@ -20,6 +20,18 @@ def scoped_id(scope: str, request_id: str) -> str:
     return f"{MARK}{scope.replace('%', '%25').replace(MARK, '%40')}{MARK}{request_id}"
 
 
+def scope_of(request_id: str) -> str:
+    """Whose it is: as `scoped_id` wrote it, or empty.
+
+    >>> scope_of("@shop@order-17"), scope_of("order-17"), scope_of("@")
+    ('shop', '', '')
+    """
+    if not request_id.startswith(MARK):
+        return ""
+    scope, found, _ = request_id[1:].partition(MARK)
+    return scope if found else ""
+
+
 def shown_id(request_id: str | None) -> str:
     """For messages: what the caller said.
 

@@ -25,6 +25,16 @@ FEW = 30
 WINDOW_MS = 10_000
 _VALUE_MAX = 200
 
+ADMINISTRATIVE = frozenset(
+    {
+        "cancel", "retry", "purge", "requeue_stale", "set_gate", "set_zone", "release_zone", "set_schedule",
+        "pause_schedule", "drop_schedule",
+    }
+)  # fmt: skip
+"""Verbs of a queue that are written down, whichever wire they come by."""
+BETWEEN_BROKERS = frozenset({"adopt", "copy_gate", "copy_zone"})
+"""And what the brokers of a ring ask each other besides."""
+
 _peer: ContextVar[str] = ContextVar("casque_peer", default="")
 _principal: ContextVar[Principal | None] = ContextVar("casque_principal", default=None)
 
@@ -59,6 +69,11 @@ def refused(what: str, error: BaseException) -> None:
     """A caller may not do that, or is nobody who is known."""
     if _flood.lets_through():
         log.warning("%s by %s: refused, %s", what, _who(), printable(str(error)))
+
+
+def note(verb: str, arguments: dict[str, Any], outcome: str) -> None:
+    """An administrative act that was no call to a queue: a command on a bucket."""
+    _write(verb, arguments, outcome)
 
 
 def _write(verb: str, arguments: dict[str, Any], outcome: str) -> None:

@@ -7,14 +7,16 @@ somebody else who got hold of its credential, and what is committed here is read
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 from casque import checks
 from casque.codec.ring import SHARDS_MAX
 from casque.codec.staged import checked_parts
 from casque.errors import InvalidInputError, NotAllowedError
 from casque.service import Known, Place, QueueService, ShardService
+from casque.transport import audit
 from casque.transport.access import TokenBook
+from casque.transport.audited import Audited
 from casque.transport.border import DEFAULT_LIMITS, Admit, Border, Limits, Wrapper
 from casque.transport.scopes import ANYBODY, Principal, Scope
 from casque.types import Admission, Gate, JobRecord, JobSpec, Reach, StagedPart, ZoneRules
@@ -33,14 +35,17 @@ def admit_peers(book: TokenBook | None, limits: Limits = DEFAULT_LIMITS) -> Admi
     def admitted(authorization: str | None) -> Wrapper:
         principal = None if book is None else as_peer(book.principal_for(authorization))
         border: ShardBorder | None = None
+        audited: Audited | None = None
 
         def current(service: QueueService) -> QueueService:
-            nonlocal border
+            nonlocal audited, border
             if book is not None and principal is not None:
                 as_peer(book.current(principal))
-            if border is None or border.service is not service:
+            audit.calls_as(principal or ANYBODY)
+            if border is None or audited is None or border.service is not service:
                 border = ShardBorder(service, limits)  # type: ignore[arg-type]  # what peers come for are shards
-            return border
+                audited = Audited(border)
+            return cast(QueueService, audited)
 
         return current
 

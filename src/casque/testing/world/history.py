@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NoReturn, TypeAlias
 
 from casque.codec.log import Segment
 from casque.state import State
-from casque.state.request_ids import shown_id
+from casque.state.request_ids import scope_of, shown_id
 from casque.testing.world.asked import Request, Verb
 from casque.testing.world.invariants import Invariant, Violation
 from casque.testing.world.limits import KEPT_S, REQUESTS_MAX
@@ -123,9 +123,10 @@ class History:
         """When the gate of an entrypoint, or of the queue, was last changed."""
         self.zoned: dict[str, float] = {}
         """When the rules of a zone were last changed."""
-        self.remembered: dict[str, tuple[int, float]] = {}
-        """Which of all requests that were remembered it was, and when, by its id."""
-        self._remembered = 0
+        self.remembered: dict[str, float] = {}
+        """When a request was remembered last, by its id."""
+        self._memory: list[tuple[str, str]] = []
+        """Whose requests are remembered, as far as their number goes, and which: the oldest first."""
         self.scoped: set[str] = set()
         """Requests that a tenant made."""
         self._renewed: set[str] = set()
@@ -233,8 +234,16 @@ class History:
         )
         if again:
             self._renewed.add(request_id)
-        self._remembered += 1
-        self.remembered[request_id] = self._remembered, self.now()
+        self.remembered[request_id] = self.now()
+        self._memory = [one for one in self._memory if one[1] != request_id]
+        self._memory.append((scope_of(stored_id), request_id))
+
+    def forget(self) -> None:
+        """After a commit: when there are too many, the caller with the most requests loses its oldest."""
+        while len(self._memory) > REQUESTS_MAX:
+            counts = Counter(scope for scope, _ in self._memory)
+            largest = min(counts, key=lambda scope: (-counts[scope], scope))
+            self._memory.remove(next(one for one in self._memory if one[0] == largest))
 
     def remembers(self, request: Request) -> bool:
         """Whether the queue has promised to know this request if it is repeated."""
@@ -245,8 +254,8 @@ class History:
         return request_id not in self._renewed and self._promised(request_id)
 
     def _promised(self, request_id: str) -> bool:
-        number, at = self.remembered[request_id]
-        return self._remembered - number < REQUESTS_MAX and self.now() - at < KEPT_S
+        kept = any(one == request_id for _, one in self._memory)
+        return kept and self.now() - self.remembered[request_id] < KEPT_S
 
     def keep(self, state: State) -> None:
         self.state = state

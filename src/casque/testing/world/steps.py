@@ -149,6 +149,7 @@ class _Step:
         for request_id in self._new.requests:
             if request_id not in self._old.requests:
                 h.remember(request_id)
+        h.forget()
         self._check_admitted()
         self._check_schedules()
         self._check_gates()
