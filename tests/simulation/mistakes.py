@@ -16,6 +16,7 @@ from casque.settings import BrokerSettings
 from casque.testing.world import BRUTAL, CALM, ROUGH, Invariant, Profile
 from casque.testing.world.broker import LEASE_S
 from casque.testing.world.layout import (
+    CONVERTING,
     COPIED,
     COPIED_DOCUMENT,
     COPIED_RING,
@@ -35,6 +36,7 @@ from casque.testing.world.layout import (
 from casque.testing.world.profile import DISK, Fault
 from tests.simulation import (
     broker_mutations,
+    convert_mutations,
     copy_mutations,
     fleet_mutations,
     log_mutations,
@@ -334,6 +336,16 @@ _COPIES: list[_Row] = [
 ]
 """Copies of the bucket, backups and restores."""
 
+_CONVERSIONS: list[_Row] = [
+    (convert_mutations.logs_converted_without_a_fence, CONVERTING, CALM, None),
+    (convert_mutations.documents_converted_over_what_was_written_meanwhile, CONVERTING, CALM, None),
+    (convert_mutations.fences_removed_with_the_rest_of_the_log, CONVERTING, CALM, Invariant.KEPT),
+    (convert_mutations.conversions_forget_what_is_yet_to_be_archived, CONVERTING, CALM, None),
+    (convert_mutations.conversions_forget_the_rules_of_zones, CONVERTING, CALM, Invariant.CONVERTED),
+    (convert_mutations.logs_removed_before_the_switch, CONVERTING, CALM, None),
+]
+"""Conversions of a queue that is in use."""
+
 
 class Mistake(NamedTuple):
     """One of them, and where it is looked for."""
@@ -349,4 +361,5 @@ class Mistake(NamedTuple):
         return f"{self.mutation.__name__} {self.layout.name} {self.weather.name}"
 
 
-MISTAKES = [Mistake(*row) for row in (*_RULES, *_MENDED, *_RINGS, *_SERVICES, *_EVERYWHERE, *_FLEETS, *_COPIES)]
+_ALL = (*_RULES, *_MENDED, *_RINGS, *_SERVICES, *_EVERYWHERE, *_FLEETS, *_COPIES, *_CONVERSIONS)
+MISTAKES = [Mistake(*row) for row in _ALL]

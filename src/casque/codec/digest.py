@@ -13,8 +13,8 @@ _encode = msgspec.json.Encoder().encode
 
 
 def state_digest(state: State) -> str:
-    """Of jobs, tokens, counters, remembered requests, writers, sources and schedules; not of the position, which a
-    fence moves as well."""
+    """Of jobs, tokens, counters, remembered requests, writers, sources, schedules, gates and the rules and leases of
+    zones; not of the position, which a fence moves as well."""
     sha256 = hashlib.sha256()
     for part in (state.counters, state.writers, stored_requests(state.requests)):
         sha256.update(_encode(part) + b"\n")
@@ -26,6 +26,8 @@ def state_digest(state: State) -> str:
         sha256.update(_encode(list(state.schedules.values())) + b"\n")
     if state.gates:
         sha256.update(_encode(state.gates) + b"\n")
+    if state.rules:
+        sha256.update(_encode(sorted(state.rules.items())) + b"\n")
     if state.zone_leases:
         sha256.update(_encode(sorted(state.zone_leases.values(), key=lambda lease: lease.zone)) + b"\n")
     if watched := state.watched():

@@ -15,11 +15,19 @@ from casque.client.queue import NewJob
 from casque.client.verbs import LeaseVerbs
 from casque.clock import Random
 from casque.codec.staged import StagedJobs
-from casque.errors import CasqueError, CorruptQueueError, InvalidInputError, LeaseLostError, UnknownOutcomeError
+from casque.errors import (
+    CasqueError,
+    CorruptQueueError,
+    InvalidInputError,
+    LeaseLostError,
+    QueueReplacedError,
+    UnknownOutcomeError,
+)
 from casque.service import Outcome
 from casque.settings import milliseconds
 from casque.testing.world.asked import Call, Request, Send, Through, Told, Verb
 from casque.testing.world.calendar import STEADY
+from casque.testing.world.converting import Converters
 from casque.testing.world.copies import Copies
 from casque.testing.world.fleet import Fleet
 from casque.testing.world.history import History
@@ -94,7 +102,8 @@ class Crew:
         self._tasks: list[asyncio.Task[None]] = []
         self._fleet = Fleet(life, self) if layout.fleet else None
         copies = Copies(life, self) if layout.copied else None
-        self._others = [others for others in (self._fleet, copies) if others is not None]
+        converters = Converters(life, self) if layout.converted else None
+        self._others = [others for others in (self._fleet, copies, converters) if others is not None]
 
     def begin(self) -> None:
         if not self._world.healed:
@@ -438,7 +447,7 @@ class Crew:
 
     async def _pause(self, mean_s: float, *, until_s: float = 0.0) -> bool:
         """Think; False when the day's work is over."""
-        await self._life.clock.sleep(self._rng.expovariate(1 / mean_s))
+        await self._life.clock.sleep(self._rng.expovariate(1 / (mean_s * self._world.layout.leisure)))
         return not self._world.healed_for(until_s)
 
     # --- Requests ---
@@ -793,8 +802,10 @@ class Crew:
         except asyncio.CancelledError:
             self._in_doubt(call, Told.UNKNOWN if self._life.dead else Told.LEFT)
             raise
-        except UnknownOutcomeError:
+        except UnknownOutcomeError as error:
             self._in_doubt(call, Told.UNKNOWN)
+            if isinstance(error, QueueReplacedError):
+                self._world.loop.call_soon(self._life.node.crash)  # it has to be opened again
             raise
         except CasqueError as error:
             self._refused(call, error)

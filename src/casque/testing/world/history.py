@@ -132,6 +132,8 @@ class History:
         self._renewed: set[str] = set()
         self.requeues: list[Request] = of.requeues if of else []
         self.resizes: list[Request] = of.resizes if of else []
+        self.layouts: list[tuple[float, str]] = []
+        """When the queue got each layout that it has had, if it is converted."""
         self.schedulings: dict[str, list[Request]] = of.schedulings if of else {}
         """Who wanted to change a schedule, by its name."""
         self.expired: deque[tuple[float, Life, int]] = of.expired if of else deque(maxlen=256)

@@ -38,6 +38,7 @@ class Invariant(StrEnum):
     REACHED = "12 what is in a shard is where the ring looks for it"
     TENANTS = "13 a tenant is shown its own, and nobody else is in its way"
     COPIED = "14 a copy is what the queue was, and what is done to it stays in it"
+    CONVERTED = "15 a conversion changes the layout and nothing else"
     LEASE = "a lease lasts its length"
     GIVEN_BACK = "a claim whose caller left goes back"
     CAUSED = "nothing happens that nobody asked for"

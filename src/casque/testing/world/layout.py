@@ -5,20 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from importlib import import_module
 from types import ModuleType
 from typing import Any
 
 from casque.codec.admission import expanded
 from casque.codec.document import DocumentCodec
-from casque.codec.head import KEY, Owner
+from casque.codec.head import KEY, Owner, read_layout
 from casque.codec.log import START, Mode, Segment, decode_head, decode_segment, digest, replay, segment_key
 from casque.codec.snapshot import decode_snapshot
 from casque.errors import CorruptQueueError
 from casque.state import State
 from casque.storage.port import Stored
 from casque.testing.world import calendar
+from casque.testing.world.converting import ConvertedOnlooker
 from casque.testing.world.history import History
 from casque.testing.world.limits import (
     DECLINES_MAX,
@@ -70,6 +71,10 @@ class Layout:
     take back what looks stale."""
     copied: bool = False
     """Whether the bucket is copied and backed up in the middle of everything."""
+    leisure: float = 1.0
+    """How much more time people take than elsewhere."""
+    converted: bool = False
+    """Whether somebody converts the queue while it is in use."""
     hurried: Mapping[str, Any] = field(default_factory=dict)
     """What happens sooner or later here than in other worlds."""
     duration_s: float = 8.0
@@ -247,6 +252,38 @@ COPIED = _copied(LED, "copied")
 COPIED_DOCUMENT = _copied(LED_DOCUMENT, "copied-document")
 COPIED_RING = _copied(LED_RING, "copied-ring")
 """The bucket is copied, backed up and restored while brokers lead the queue."""
+
+
+def _recover_either(objects: Mapping[str, Stored]) -> State:
+    return _recover_document(objects) if _is_document(objects) else _recover_log(objects)
+
+
+def _either_collected(objects: Mapping[str, Stored]) -> int:
+    return _document_collected(objects) if _is_document(objects) else _log_collected(objects)
+
+
+def _is_document(objects: Mapping[str, Stored]) -> bool:
+    return KEY in objects and read_layout(KEY, objects[KEY].body).layout == DOCUMENT.name
+
+
+CONVERTING = replace(
+    LOG,
+    name="converting",
+    recover=_recover_either,
+    onlooker=partial(ConvertedOnlooker, _recover_log),
+    collected=_either_collected,
+    followed=False,
+    converted=True,
+    leisure=12.0,
+    hurried={
+        "casque.journal.convert.LIMITS": FORGETFUL,
+        "casque.journal.convert.Limits": forgetful,
+        "casque.journal.log.pace.SNAPSHOT_SEGMENTS": 10,
+    },
+    duration_s=40.0,
+)
+"""A log becomes a document and a document a log, again and again, while processes use it; not so much that nobody
+finds a moment for it."""
 HURRIED: dict[str, Any] = {
     "casque.journal.document.Limits": scaled,
     "casque.journal.log.replica.Limits": scaled,
@@ -301,6 +338,7 @@ LAYOUTS = {
         COPIED,
         COPIED_DOCUMENT,
         COPIED_RING,
+        CONVERTING,
     )
 }
 

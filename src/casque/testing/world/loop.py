@@ -6,7 +6,6 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from contextvars import Context
-from functools import partial
 from heapq import heappop, heappush
 from typing import TypeVarTuple, Unpack
 
@@ -55,7 +54,12 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def call_at(
         self, when: float, callback: Callable[[Unpack[Ts]], object], *args: *Ts, context: Context | None = None
     ) -> asyncio.TimerHandle:
-        return self._set_timer(when, self.route(partial(callback, *args)), context=context)
+        def fire() -> None:
+            if not handle.cancelled():  # perhaps while its process was stopped, after its time had come
+                callback(*args)
+
+        handle = self._set_timer(when, self.route(fire), context=context)
+        return handle
 
     def _set_timer(
         self, when: float, callback: Callable[[Unpack[Ts]], object], *args: *Ts, context: Context | None = None

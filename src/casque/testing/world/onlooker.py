@@ -65,6 +65,10 @@ class Effect(StrEnum):
     BATCH = "batch of a ring"
     """How far an admission has got that several shards share."""
     BLOB = "large payload"
+    CONVERTED = "conversion"
+    """The switch from one layout to the other."""
+    BESIDE = "log beside a document"
+    """Written for a log that is to come, or by somebody who missed that it ended: nobody reads it now."""
     MEMBER = "sign of life"
     """Of a broker of a ring, for all of its shards."""
 
@@ -96,9 +100,9 @@ class _Epoch(msgspec.Struct):
 class DocumentOnlooker:
     """Every write is the whole queue, or a part of the archive, and nothing is ever deleted."""
 
-    def __init__(self, history: History) -> None:
+    def __init__(self, history: History, *, shelves: Shelves | None = None) -> None:
         self._h = history
-        self._shelves = Shelves(history)
+        self.shelves = self._shelves = shelves or Shelves(history)
         self._epoch = 0
 
     def landed(self, objects: Mapping[str, Stored], key: str) -> Effect:
@@ -166,11 +170,27 @@ class LogOnlooker:
         self._h = history
         self._head: LogHead | None = None
         self._full = State(LIMITS)
-        self._shelves = Shelves(history)
+        self.shelves = self._shelves = Shelves(history)
         self._stories = Stories()
         self._tip = Tip()
+        self._beginning = 0
+        """Where the log begins: what is yet to be archived by then is in its first snapshot."""
         self._claimant = ""
         """The writer that began the epoch."""
+
+    @classmethod
+    def begun(cls, history: History, shelves: Shelves, head: LogHead, state: State, tip: Tip) -> LogOnlooker:
+        """A log that begins with all that a document was."""
+        log = cls(history)
+        log.shelves = log._shelves = shelves
+        log._head, log._full, log._tip, log._beginning = head, state, tip, state.position
+        log._stories.begin(state.jobs.values())
+        state.shed(state.position)
+        return log
+
+    @property
+    def fences(self) -> list[int]:
+        return self._tip.fences
 
     def landed(self, objects: Mapping[str, Stored], key: str) -> Effect:
         body = objects[key].body
@@ -295,7 +315,7 @@ class LogOnlooker:
             h.demand(ref.key in objects, Invariant.KEPT, lambda: f"the head names {ref.key}, which is not there")  # noqa: B023
         self._shelves.marked(objects, new.archived_to, new.archiving, position=self._full.position)
         h.demand(
-            new.floor <= new.archived_to,
+            new.floor <= max(new.archived_to, self._beginning),
             Invariant.ARCHIVED,
             lambda: f"the floor is {new.floor}, and what is archived ends at {new.archived_to}",
         )

@@ -61,7 +61,9 @@ class Steps:
         if self._layout.ring and effect in (Effect.SNAPSHOT, Effect.ARCHIVED):
             return  # nobody reads these yet; that it is so is tried often enough where there is one log
         new = self._recover(objects)
-        if effect is Effect.COMMIT:
+        if effect is Effect.CONVERTED:
+            self._check_converted(new)
+        elif effect is Effect.COMMIT:
             _Step(h, h.state, new, sender).check()
             self._check_payloads(objects, new)
         else:
@@ -108,6 +110,15 @@ class Steps:
             same_content(old, new) and new.position == old.position + further,
             Invariant.SAME_STATE,
             lambda: f"{by} changed the state without being a commit",
+        )
+
+
+    def _check_converted(self, new: State) -> None:
+        old = self._history.state
+        self._history.demand(
+            same_content(old, new) and new.position >= old.position,
+            Invariant.CONVERTED,
+            lambda: f"the conversion changed the state of {old.position}, and is at {new.position}",
         )
 
 

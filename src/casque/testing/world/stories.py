@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TypeAlias
 
 from casque.codec.log import Segment
@@ -21,7 +22,7 @@ from casque.state import (
     Withdrawn,
 )
 from casque.state.machine import LEASE_RAN_OUT
-from casque.types import TRIES_MAX, Attempt, Ending
+from casque.types import TRIES_MAX, Attempt, Ending, JobRecord, JobState
 
 Tries: TypeAlias = tuple[Attempt, ...]
 
@@ -39,6 +40,14 @@ class Stories:
         self._claims: dict[str, tuple[int, Claimed]] = {}
         self.tries: dict[str, Tries] = {}
         """Of jobs that were claimed at least once, and are still there."""
+
+    def begin(self, jobs: Iterable[JobRecord]) -> None:
+        """With these, of which nobody has told before."""
+        for job in jobs:
+            self.tries[job.id] = job.tries
+            if job.state is JobState.RUNNING:
+                claim = Claimed(job.id, job.token, job.lease_ms, job.worker)
+                self._claims[job.id] = (job.claimed_ms or 0, claim)
 
     def follow(self, segment: Segment) -> list[Tries]:
         """A commit. The tries of those that it finished, in its order, as they were before their last attempt."""
