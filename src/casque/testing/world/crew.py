@@ -106,6 +106,8 @@ class Crew:
                 if not (ring and loop == self._borrow):
                     self._start(loop(), "casque crew")
             self._start(self._visit(), "casque crew")
+            for _ in range(self._world.profile.curious):
+                self._start(self._look_around(), "casque crew")
             if self._world.profile.hedged:
                 self._start(self._hedge(), "casque crew")
             if ring:
@@ -118,7 +120,8 @@ class Crew:
                 self._start(self._keep_zones(), "casque crew")
                 if not ring:
                     self._start(self._rent(), "casque crew")
-                self._start(self._hold_zones(), "casque crew")
+                for _ in range(self._world.profile.holders):
+                    self._start(self._hold_zones(), "casque crew")
         for loop in (self._wander, self._work, self._work, *([self._work] * self._world.layout.ring)):
             self._start(loop(), "casque crew")
 
@@ -147,6 +150,11 @@ class Crew:
     async def _admit(self) -> None:
         while await self._pause(2.5):
             await self._ask(self._admit_request())
+
+    async def _look_around(self) -> None:
+        while not self._world.healed:
+            await self._life.clock.sleep(self._rng.uniform(0.0, 0.1))
+            await self._ask(self._look_request())
 
     async def _hedge(self) -> None:
         """Somebody admits every batch through two queues at once, and goes by the first answer."""
@@ -425,7 +433,7 @@ class Crew:
 
     async def _pause(self, mean_s: float, *, until_s: float = 0.0) -> bool:
         """Think; False when the day's work is over."""
-        await self._life.clock.sleep(self._rng.expovariate(1 / mean_s))
+        await self._life.clock.sleep(self._rng.expovariate(1 / mean_s) * self._world.profile.leisure)
         return not self._world.healed_for(until_s)
 
     # --- Requests ---
