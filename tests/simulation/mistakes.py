@@ -108,6 +108,10 @@ SHARDS_AWAY = replace(
 HEDGED = replace(CALM, name="hedged", hedged=True, reads={Fault.READ_SLOW: 0.15}, every_s={})
 HELD = replace(HEDGED, name="held", holders=5)
 """Much is admitted, and most zones are held by somebody."""
+NEIGHBOURS = replace(CALM, name="neighbours", looked_back=3)
+"""Tenants read events that are still there."""
+SECONDS_OFF = replace(CALM, name="seconds off", skew_s=3.0, every_s={Fault.CLOCK_JUMP: 1.0})
+"""Clocks that are never right, and never wrong by much."""
 
 LED_RING_TIGHT = replace(
     LED_RING,
@@ -132,7 +136,7 @@ _RULES: list[_Row] = [
     (mutations.ticks_not_undone_with_their_batch, LOG, STORMY, Invariant.TICKED),
     (mutations.late_ticks_skipped, LOG, SLEEPY, Invariant.TICKED),
     (mutations.late_ticks_skipped, LED, SLEEPY, Invariant.TICKED),
-    (mutations.schedules_set_by_whatever_the_clock_says, DOCUMENT, ROUGH, Invariant.CONSERVED),
+    (mutations.schedules_set_by_whatever_the_clock_says, DOCUMENT, SECONDS_OFF, Invariant.CONSERVED),
     (mutations.ticks_moved_without_a_look_at_the_schedule, LOG, CALM, Invariant.CONSERVED),
     (mutations.tries_lost_by_the_next_claim, DOCUMENT, STORMY, Invariant.TRIES),
     (mutations.tries_lost_by_the_next_claim, LOG, STORMY, Invariant.TRIES),
@@ -171,7 +175,7 @@ _RULES: list[_Row] = [
     (tenant_mutations.tenants_share_their_ids, LOG, CALM, Invariant.TENANTS),
     (tenant_mutations.tenants_share_their_keys, LED, CALM, Invariant.TENANTS),
     (tenant_mutations.tenants_find_what_they_can_name, DOCUMENT, CALM, Invariant.TENANTS),
-    (tenant_mutations.tenants_watch_whatever_is_added, LOG, CALM, Invariant.TENANTS),
+    (tenant_mutations.tenants_watch_whatever_is_added, LOG, NEIGHBOURS, Invariant.TENANTS),
     (mutations.forgotten_batches_taken_for_lost, LOG, LIDS, None),
     (mutations.forgotten_batches_taken_for_lost, DOCUMENT, LOST_LIDS, Invariant.ABSENT),
     (mutations.forgotten_writers_not_accounted_for, LOG, LIDS, None),
@@ -289,6 +293,7 @@ _TRIALS: list[_Row] = [
     (trial_mutations.claims_whose_payloads_cannot_be_read_called_failed, LOG, BLURRED, Invariant.GIVEN_BACK),
     (trial_mutations.shards_that_a_broker_has_not_heard_of_refused_for_good, LED_RING, RESTARTS, Invariant.EXPECTED),
     (trial_mutations.heartbeats_wait_for_all_shards, RING, SHARDS_AWAY, Invariant.LEASE),
+    (trial_mutations.callers_cancelled_with_the_search_for_a_leader, SERVED, CLOSING, Invariant.EXPECTED),
     (trial_mutations.batches_refused_while_somebody_admits_them, RING, HEDGED, Invariant.ABSENT),
 ]
 """What trials broke: each of these was in the code once."""

@@ -18,6 +18,7 @@ from casque.codec.staged import StagedJobs
 from casque.errors import CasqueError, CorruptQueueError, InvalidInputError, LeaseLostError, UnknownOutcomeError
 from casque.service import Outcome
 from casque.settings import milliseconds
+from casque.tasks import is_cancelled
 from casque.testing.world.asked import Call, Request, Send, Through, Told, Verb
 from casque.testing.world.calendar import STEADY
 from casque.testing.world.history import History
@@ -777,6 +778,9 @@ class Crew:
             self._check_payloads(request, answer)
             answer = _plain(request.verb, answer)
         except asyncio.CancelledError:
+            if not self._life.dead and not is_cancelled():
+                with self._world.watching():
+                    raise Violation(Invariant.EXPECTED, f"the caller of {request} was cancelled by the queue") from None
             self._in_doubt(call, Told.UNKNOWN if self._life.dead else Told.LEFT)
             raise
         except UnknownOutcomeError:

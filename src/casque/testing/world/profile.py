@@ -118,6 +118,8 @@ class Profile:
     """By how much everybody takes longer to think than usual."""
     holders: int = 1
     """How many there are in each process who take zones for themselves."""
+    looked_back: int = 20
+    """From how many commits ago tenants read their events: mostly those are gone by then."""
     hedged: bool = False
     """Whether some who admit send their batch twice at the same time, through two queues."""
     grain_ms: int = 1
