@@ -100,13 +100,19 @@ INSTANT = replace(CALM, name="instant", latency_s=(0.0, 0.0004), every_s={})
 BLURRED = replace(
     CALM,
     name="blurred",
-    reads={Fault.READ_FAILED: 0.4},
+    unread=0.8,
     keyed=0.5,
     large=0.5,
     settings=replace(CALM.settings, storage_patience=timedelta(seconds=0.2)),
 )
-"""The store takes everything, and shows little of it."""
+"""Many payloads lie beside the queue, and can rarely be read."""
 
+NODDING = replace(
+    CALM, name="nodding", nap_s=(1.5, 2.1), latency_s=(0.005, 0.06), curious=4, leisure=10.0, every_s={Fault.PAUSE: 0.7}
+)
+"""Brokers that doze off for about a lease, and callers who look at the queue all the time."""
+RESTARTS = replace(CALM, name="restarts", latency_s=(0.005, 0.08), every_s={Fault.CRASH: 4.0})
+"""Brokers die, and some come back before anybody has missed them."""
 COARSE = replace(TRIO, name="coarse", latency_s=(0.02, 0.08), skew_s=0.0, grain_ms=1_000, every_s={})
 """Wall clocks that go by the second: whatever is tried again is tried at the same time."""
 STAFFED = replace(CALM, name="staffed", worker_lease_s=6.0, every_s={Fault.CLOSE: 4.0})
@@ -120,6 +126,12 @@ SHARDS_AWAY = replace(
 )
 """One shard after the other cannot be reached for longer than leases last, and callers are patient."""
 HEDGED = replace(CALM, name="hedged", hedged=True, reads={Fault.READ_SLOW: 0.15}, every_s={})
+HELD = replace(HEDGED, name="held", holders=5)
+"""Much is admitted, and most zones are held by somebody."""
+NEIGHBOURS = replace(CALM, name="neighbours", looked_back=3)
+"""Tenants read events that are still there."""
+SECONDS_OFF = replace(CALM, name="seconds off", skew_s=3.0, every_s={Fault.CLOCK_JUMP: 1.0})
+"""Clocks that are never right, and never wrong by much."""
 
 LED_RING_TIGHT = replace(
     LED_RING,
@@ -144,7 +156,7 @@ _RULES: list[_Row] = [
     (mutations.ticks_not_undone_with_their_batch, LOG, STORMY, Invariant.TICKED),
     (mutations.late_ticks_skipped, LOG, SLEEPY, Invariant.TICKED),
     (mutations.late_ticks_skipped, LED, SLEEPY, Invariant.TICKED),
-    (mutations.schedules_set_by_whatever_the_clock_says, DOCUMENT, ROUGH, Invariant.CONSERVED),
+    (mutations.schedules_set_by_whatever_the_clock_says, DOCUMENT, SECONDS_OFF, Invariant.CONSERVED),
     (mutations.ticks_moved_without_a_look_at_the_schedule, LOG, CALM, Invariant.CONSERVED),
     (mutations.tries_lost_by_the_next_claim, DOCUMENT, STORMY, Invariant.TRIES),
     (mutations.tries_lost_by_the_next_claim, LOG, STORMY, Invariant.TRIES),
@@ -178,12 +190,12 @@ _RULES: list[_Row] = [
     (ring_mutations.fifo_zones_that_go_on_after_a_failure, LOG, CALM, None),
     (ring_mutations.fifo_zones_that_go_on_after_a_failure, LED, TRIO, None),
     (ring_mutations.fifo_zones_that_several_work_on, DOCUMENT, CALM, None),
-    (ring_mutations.running_jobs_of_a_zone_not_counted, LOG, STORMY, Invariant.ZONES),
-    (ring_mutations.paused_zones_served, LED, CALM, Invariant.ZONES),
+    (ring_mutations.running_jobs_of_a_zone_not_counted, LOG, STORMY, Invariant.CLAIMABLE),
+    (ring_mutations.paused_zones_served, LED, CALM, Invariant.CLAIMABLE),
     (tenant_mutations.tenants_share_their_ids, LOG, CALM, Invariant.TENANTS),
     (tenant_mutations.tenants_share_their_keys, LED, CALM, Invariant.TENANTS),
     (tenant_mutations.tenants_find_what_they_can_name, DOCUMENT, CALM, Invariant.TENANTS),
-    (tenant_mutations.tenants_watch_whatever_is_added, LOG, CALM, Invariant.TENANTS),
+    (tenant_mutations.tenants_watch_whatever_is_added, LOG, NEIGHBOURS, Invariant.TENANTS),
     (mutations.forgotten_batches_taken_for_lost, LOG, LIDS, None),
     (mutations.forgotten_batches_taken_for_lost, DOCUMENT, LOST_LIDS, Invariant.ABSENT),
     (mutations.forgotten_writers_not_accounted_for, LOG, LIDS, None),
@@ -303,7 +315,7 @@ _SERVICES: list[_Row] = [
     (zone_mutations.zone_leases_kept_for_ever, LOG, CALM, Invariant.LIVE),
     (zone_mutations.zone_leases_cut_short, LOG, CALM, Invariant.LEASE),
     (zone_mutations.zones_leased_twice, DOCUMENT, CALM, Invariant.LEASE),
-    (zone_mutations.tokens_of_zones_not_compared, LOG, CALM, None),
+    (zone_mutations.tokens_of_zones_not_compared, LOG, CALM, Invariant.TOKENS),
     (zone_mutations.releases_answered_and_not_carried_out, LOG, CALM, Invariant.DURABLE),
     (zone_mutations.snapshots_forget_leases_of_zones, LOG, CALM, Invariant.REPLAY),
     (zone_mutations.payloads_of_dead_jobs_dropped, LOG, ROUGH, Invariant.PAYLOADS),
@@ -347,6 +359,21 @@ _CONVERSIONS: list[_Row] = [
 """Conversions of a queue that is in use."""
 
 
+_TRIALS: list[_Row] = [
+    (trial_mutations.heartbeats_that_were_refused_renew_the_trust_of_a_leader, LED, NODDING, Invariant.CURRENT),
+    (trial_mutations.late_looks_restart_the_silence_of_all, LED_RING_TIGHT, ROUGH, Invariant.LIVE),
+    (trial_mutations.jobs_that_outlive_the_drain_left_to_their_leases, LOG, STAFFED, Invariant.GIVEN_BACK),
+    (trial_mutations.jobs_that_outlive_the_drain_called_failed, LOG, STAFFED, Invariant.CAUSED),
+    (trial_mutations.payloads_that_cannot_be_read_fail_what_was_committed, LOG, BLURRED, Invariant.ABSENT),
+    (trial_mutations.claims_whose_payloads_cannot_be_read_called_failed, LOG, BLURRED, Invariant.GIVEN_BACK),
+    (trial_mutations.shards_that_a_broker_has_not_heard_of_refused_for_good, LED_RING, RESTARTS, Invariant.EXPECTED),
+    (trial_mutations.heartbeats_wait_for_all_shards, RING, SHARDS_AWAY, Invariant.LEASE),
+    (trial_mutations.callers_cancelled_with_the_search_for_a_leader, SERVED, CLOSING, Invariant.EXPECTED),
+    (trial_mutations.batches_refused_while_somebody_admits_them, RING, HEDGED, Invariant.ABSENT),
+]
+"""What trials broke: each of these was in the code once."""
+
+
 class Mistake(NamedTuple):
     """One of them, and where it is looked for."""
 
@@ -361,5 +388,5 @@ class Mistake(NamedTuple):
         return f"{self.mutation.__name__} {self.layout.name} {self.weather.name}"
 
 
-_ALL = (*_RULES, *_MENDED, *_RINGS, *_SERVICES, *_EVERYWHERE, *_FLEETS, *_COPIES, *_CONVERSIONS)
+_ALL = (*_RULES, *_MENDED, *_RINGS, *_SERVICES, *_EVERYWHERE, *_FLEETS, *_COPIES, *_CONVERSIONS, *_TRIALS)
 MISTAKES = [Mistake(*row) for row in _ALL]

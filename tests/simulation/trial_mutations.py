@@ -3,30 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncGenerator, Collection
 from heapq import heappop, heapreplace
 from typing import Any
 
 import msgspec
 import pytest
 
-from casque.broker.broker import Broker
 from casque.client import remote
 from casque.clock import Clock
 from casque.codec.ring import RingHead
 from casque.engine.embedded import EmbeddedService
 from casque.errors import CasqueError, InvalidInputError
-from casque.journal.document import DocumentJournal
 from casque.journal.log.journal import LogJournal
-from casque.journal.log.replica import Replica
 from casque.journal.port import Batch, Refreshed
+from casque.ring import admitter
 from casque.ring.admissions import Found
 from casque.ring.admitter import Admitter
 from casque.ring.broker import RingBroker
 from casque.ring.forgetting import Forgetting
 from casque.ring.local import LocalShard
 from casque.ring.members import _Seen
-from casque.ring.shards import in_time
-from casque.service import Known, ShardService
+from casque.ring.shards import Shard, in_time
+from casque.service import Place, ShardService
 from casque.state import State
 from casque.state.fair import Board, FairIndex, Turn
 from casque.types import JobRecord
@@ -35,24 +34,6 @@ from casque.worker.runner import Runner
 from casque.worker.worker import _Shift
 
 # --- Leaders that answer from memory ---
-
-
-def reads_renew_the_trust_of_a_leader(patch: pytest.MonkeyPatch) -> None:
-    """Whoever finds its own name in the head believes that it will stay there for another half lease."""
-
-    def trusting(cls: type[Any]) -> None:
-        refresh = cls.refresh
-
-        async def seen(self: Any, state: State) -> Refreshed:
-            began_ms = self._clock.monotonic_ms()
-            fresh: Refreshed = await refresh(self, state)
-            self._seen_ms = began_ms
-            return fresh
-
-        patch.setattr(cls, "refresh", seen)
-
-    trusting(Replica)
-    trusting(DocumentJournal)
 
 
 def heartbeats_that_were_refused_renew_the_trust_of_a_leader(patch: pytest.MonkeyPatch) -> None:
@@ -67,15 +48,6 @@ def heartbeats_that_were_refused_renew_the_trust_of_a_leader(patch: pytest.Monke
         return Refreshed(state)
 
     patch.setattr(LogJournal, "beat", beat)
-
-
-def successors_that_wait_for_no_memory(patch: pytest.MonkeyPatch) -> None:
-    """A broker commits as soon as it leads."""
-
-    async def begin(self: Broker) -> None:
-        """Whoever led will notice."""
-
-    patch.setattr(Broker, "_let_memories_fade", begin)
 
 
 # --- Brokers of a ring ---
@@ -108,19 +80,16 @@ def shards_that_a_broker_has_not_heard_of_refused_for_good(patch: pytest.MonkeyP
 
 def leased_zones_without_jobs_overlooked_by_those_who_admit(patch: pytest.MonkeyPatch) -> None:
     """A zone that somebody has leased and emptied is taken for gone, and made anew elsewhere."""
-    known = LocalShard.known
 
-    async def blind(self: LocalShard, *args: Any, **asked: Any) -> Known:
-        found = await known(self, *args, **asked)
+    async def held(shard: Shard, places: Collection[Place]) -> AsyncGenerator[Place]:
+        known = await shard.service.known(places=tuple(places))
+        assert isinstance(shard.service, LocalShard)
+        zones = await shard.service._executor.look(lambda state, _now_ms: {*state.places.zones})
+        for is_zone, name in known.places:
+            if not is_zone or name in zones:
+                yield is_zone, name
 
-        def zones(state: State, _now_ms: int) -> frozenset[str]:
-            return frozenset(state.places.zones)
-
-        there = await self._executor.look(zones)
-        places = frozenset([(is_zone, name) for is_zone, name in found.places if not is_zone or name in there])
-        return msgspec.structs.replace(found, places=places)
-
-    patch.setattr(LocalShard, "known", blind)
+    patch.setattr(admitter, "_held", held)
 
 
 def batches_refused_while_somebody_admits_them(patch: pytest.MonkeyPatch) -> None:

@@ -106,6 +106,12 @@ class Answers:
 
     def _check_reason(self, request: Request, error: BaseException) -> None:
         """Who asks about a job has heard of it, and what has ended never comes back."""
+        if self._h.is_ring and request.verb is not Verb.ADMIT:
+            self._h.demand(
+                not isinstance(error, InvalidInputError),
+                Invariant.EXPECTED,
+                lambda: f"{request} was refused for good ({error}), and there is nothing wrong with it",
+            )
         if isinstance(error, ZoneLeaseLostError):
             self._h.demand(
                 not self._h.holds_zone(error.zone, error.token),

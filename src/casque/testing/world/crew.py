@@ -25,6 +25,7 @@ from casque.errors import (
 )
 from casque.service import Outcome
 from casque.settings import milliseconds
+from casque.tasks import is_cancelled
 from casque.testing.world.asked import Call, Request, Send, Through, Told, Verb
 from casque.testing.world.calendar import STEADY
 from casque.testing.world.converting import Converters
@@ -120,6 +121,8 @@ class Crew:
                 if not (ring and loop == self._borrow):
                     self._start(loop(), "casque crew")
             self._start(self._visit(), "casque crew")
+            for _ in range(self._world.profile.curious):
+                self._start(self._look_around(), "casque crew")
             if self._world.profile.hedged:
                 self._start(self._hedge(), "casque crew")
             if ring:
@@ -132,7 +135,8 @@ class Crew:
                 self._start(self._keep_zones(), "casque crew")
                 if not ring:
                     self._start(self._rent(), "casque crew")
-                self._start(self._hold_zones(), "casque crew")
+                for _ in range(self._world.profile.holders):
+                    self._start(self._hold_zones(), "casque crew")
             for others in self._others:
                 for role in others.roles():
                     self._start(role, "casque crew")
@@ -169,6 +173,11 @@ class Crew:
     async def _admit(self) -> None:
         while await self._pause(2.5):
             await self._ask(self._admit_request())
+
+    async def _look_around(self) -> None:
+        while not self._world.healed:
+            await self._life.clock.sleep(self._rng.uniform(0.0, 0.1))
+            await self._ask(self._look_request())
 
     async def _hedge(self) -> None:
         """Somebody admits every batch through two queues at once, and goes by the first answer."""
@@ -447,7 +456,8 @@ class Crew:
 
     async def _pause(self, mean_s: float, *, until_s: float = 0.0) -> bool:
         """Think; False when the day's work is over."""
-        await self._life.clock.sleep(self._rng.expovariate(1 / (mean_s * self._world.layout.leisure)))
+        leisure = self._world.layout.leisure * self._world.profile.leisure
+        await self._life.clock.sleep(self._rng.expovariate(1 / mean_s) * leisure)
         return not self._world.healed_for(until_s)
 
     # --- Requests ---
@@ -800,6 +810,9 @@ class Crew:
             self._check_payloads(request, answer)
             answer = _plain(request.verb, answer)
         except asyncio.CancelledError:
+            if not self._life.dead and not is_cancelled():
+                with self._world.watching():
+                    raise Violation(Invariant.EXPECTED, f"the caller of {request} was cancelled by the queue") from None
             self._in_doubt(call, Told.UNKNOWN if self._life.dead else Told.LEFT)
             raise
         except UnknownOutcomeError as error:

@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from casque.clock import Random
+from casque.codec.blobs import BLOBS
 from casque.errors import StorageError
 from casque.storage.port import Outcome, Read, Unknown
 from casque.testing.world.bucket import Bucket
@@ -41,6 +42,8 @@ class Line:
 
     async def get(self, key: str, *, unless: str | None = None) -> Read:
         await self._reach(key)
+        if self._is_unread(key):
+            raise StorageError("slow down")
         read = await _Fetch(self, lambda: self._settled(key) or self._bucket.get(key, unless)).sent()
         if isinstance(read, Unknown):
             raise StorageError("the sync failed", read.cause)
@@ -55,6 +58,15 @@ class Line:
         if self.life.world.is_away(key):
             await self.life.clock.sleep(self.latency_s(slow=False))
             raise StorageError("slow down")
+
+    def _is_unread(self, key: str) -> bool:
+        """Whether this is a large payload that cannot be had just now."""
+        world = self.life.world
+        if not world.profile.unread or world.healed or not key.startswith(BLOBS):
+            return False
+        unread = self.rng.random() < world.profile.unread
+        world.faults[Fault.READ_FAILED] += unread
+        return unread
 
     def _delete(self, key: str) -> None:
         self._bucket.settle(key)

@@ -86,6 +86,8 @@ class Profile:
     lease_s: float = 6.0
     latency_s: tuple[float, float] = (0.002, 0.04)
     timeout_s: tuple[float, float] = (0.2, 1.5)
+    nap_s: tuple[float, float] | None = None
+    """How long leaders doze off for, and nobody else; None: everybody does, from a moment to well over a lease."""
     late_s: float = 20.0
     """How late a delayed write may still land."""
     writes: Mapping[Fault, float] = field(default_factory=dict)
@@ -108,6 +110,16 @@ class Profile:
     """The share of jobs that have a unique key."""
     large: float = 0.1
     """The share of jobs whose payload lies beside the queue."""
+    unread: float = 0.0
+    """The chance that such a payload cannot be read."""
+    curious: int = 0
+    """How many there are in each process who look at the queue all the time."""
+    leisure: float = 1.0
+    """By how much everybody takes longer to think than usual."""
+    holders: int = 1
+    """How many there are in each process who take zones for themselves."""
+    looked_back: int = 20
+    """From how many commits ago tenants read their events: mostly those are gone by then."""
     hedged: bool = False
     """Whether some who admit send their batch twice at the same time, through two queues."""
     grain_ms: int = 1

@@ -151,6 +151,10 @@ class World:
                     node.close()
                 else:
                     life.close_when_told(rounds=node.rng.randrange(12))
+            case Fault.PAUSE if self.profile.nap_s is not None:
+                if not life.stopped and life.broker is not None and life.broker.epoch is not None:
+                    life.stop()
+                    self.loop.call_later(node.rng.uniform(*self.profile.nap_s), life.go_on)
             case Fault.PAUSE:
                 life.stop()
                 self.loop.call_later(node.rng.uniform(0.05, 1.7 * self.profile.lease_s), life.go_on)
