@@ -133,9 +133,7 @@ async def test_a_tenant_is_answered_again_after_another_has_flooded_the_queue(
     store = MemoryStore()
 
     def opened() -> Queue[bytes]:
-        return Queue.open(
-            store, layout=layout, clock=ManualClock(), rng=Random(3), stale_timeout=timedelta(seconds=30)
-        )
+        return Queue.open(store, layout=layout, clock=ManualClock(), rng=Random(3), stale_timeout=timedelta(seconds=30))
 
     def tenant(queue: Queue[bytes], zone: str) -> Border:
         return Border(queue._service, Principal(zone, frozenset({Scope.ADMIN}), zones=frozenset({zone})))

@@ -32,9 +32,8 @@ async def queue(request: pytest.FixtureRequest) -> AsyncIterator[Any]:
     store, clock = MemoryStore(), ManualClock()
     if request.param == "ring":
         assert await Parts(store, QueueSettings(), clock=clock, rng=Random(5)).builder().create(1)
-    async with Queue.open(
-        store, clock=clock, rng=Random(6), **({} if request.param == "ring" else {"layout": "log"})
-    ) as q:
+    layout = None if request.param == "ring" else "log"
+    async with Queue.open(store, clock=clock, rng=Random(6), layout=layout) as q:
         yield q._service
 
 
@@ -104,7 +103,7 @@ async def test_a_job_id_that_becomes_anothers_is_not_there(queue: Any, principal
             if verb == "retry":
                 await queue.nack("order-17", token=theirs.token)
 
-    border = Border(Interposed(queue, change_owner), principal)  # type: ignore[arg-type]
+    border = Border(Interposed(queue, change_owner), principal)
     # Tokens are numbers that rise: whoever wants another's can guess the next one.
     guessed = JobRecord(THEIRS, 0, 0, JobState.RUNNING, 0, token=2 * mine.token - before.token)
     with pytest.raises(JobNotFoundError) if verb != "give_back" else nullcontext():
@@ -129,7 +128,7 @@ async def test_a_schedule_that_becomes_anothers_is_not_there(queue: Any, princip
         await queue.drop_schedule("nightly")
         await queue.set_schedule(theirs)
 
-    border = Border(Interposed(queue, change_owner), principal)  # type: ignore[arg-type]
+    border = Border(Interposed(queue, change_owner), principal)
     verbs: dict[str, Callable[[], Awaitable[Any]]] = {
         "set": lambda: border.set_schedule(mine),
         "pause": lambda: border.pause_schedule("nightly", paused=True),
