@@ -8,6 +8,7 @@ from datetime import timedelta
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.simulation.tenant_mutations import one_tenants_requests_push_out_anothers
 
 from casque import Queue
 from casque.clock import Random
@@ -40,6 +41,16 @@ def test_a_flood_pushes_out_its_own_requests_and_no_others() -> None:
     kept = Counter(map(scope_of, state.requests))
     assert kept == {"globex": 2, "initech": 1, "acme": MOST - 3}
     assert list(state.requests)[-1] == scoped_id("acme", "flood-399")
+
+
+def test_the_old_mistake_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The oldest of all goes: then a flood takes everything."""
+    one_tenants_requests_push_out_anothers(monkeypatch)
+    state = State(LIMITS)
+    for n, caller in enumerate(["globex", *["acme"] * MOST]):
+        asked(state, n, scoped_id(caller, f"order-{n}"))
+    state.commit(writer="w", batch=1, at_ms=1)
+    assert set(map(scope_of, state.requests)) == {"acme"}
 
 
 def test_without_callers_by_name_the_oldest_goes_as_before() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+from tests.simulation.tenant_mutations import tenants_are_let_through_before_their_call_is_carried_out
 
 from casque import JobNotFoundError, Queue, ScheduleNotFoundError
 from casque.client.opening import Parts
@@ -154,3 +155,17 @@ async def test_what_is_beyond_a_caller_is_told_like_what_does_not_exist_on_every
     assert [type(one) for one in settled] == [JobNotFoundError, type(None), JobNotFoundError]
     assert [type(one) for one in again] == [type(one) for one in settled]
     assert (await queue.find("theirs")).state is JobState.RUNNING
+
+
+async def test_the_old_mistake_is_found(queue: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whose a job is, looked up before the call is carried out: then another's job is cancelled."""
+    tenants_are_let_through_before_their_call_is_carried_out(monkeypatch)
+    mine = await claimed(queue, MINE)
+
+    async def change_owner() -> None:
+        await queue.ack("order-17", token=mine.token)
+        await queue.enqueue([THEIRS])
+
+    await Border(Interposed(queue, change_owner), ACME).cancel("order-17")
+
+    assert await queue.find("order-17") is None
