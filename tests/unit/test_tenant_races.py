@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+from tests.simulation.tenant_mutations import tenants_are_let_through_before_their_call_is_carried_out
 
 from casque import JobNotFoundError, Queue, ScheduleNotFoundError
 from casque.client.opening import Parts
@@ -32,9 +33,8 @@ async def queue(request: pytest.FixtureRequest) -> AsyncIterator[Any]:
     store, clock = MemoryStore(), ManualClock()
     if request.param == "ring":
         assert await Parts(store, QueueSettings(), clock=clock, rng=Random(5)).builder().create(1)
-    async with Queue.open(
-        store, clock=clock, rng=Random(6), **({} if request.param == "ring" else {"layout": "log"})
-    ) as q:
+    layout = None if request.param == "ring" else "log"
+    async with Queue.open(store, clock=clock, rng=Random(6), layout=layout) as q:
         yield q._service
 
 
@@ -104,7 +104,7 @@ async def test_a_job_id_that_becomes_anothers_is_not_there(queue: Any, principal
             if verb == "retry":
                 await queue.nack("order-17", token=theirs.token)
 
-    border = Border(Interposed(queue, change_owner), principal)  # type: ignore[arg-type]
+    border = Border(Interposed(queue, change_owner), principal)
     # Tokens are numbers that rise: whoever wants another's can guess the next one.
     guessed = JobRecord(THEIRS, 0, 0, JobState.RUNNING, 0, token=2 * mine.token - before.token)
     with pytest.raises(JobNotFoundError) if verb != "give_back" else nullcontext():
@@ -129,7 +129,7 @@ async def test_a_schedule_that_becomes_anothers_is_not_there(queue: Any, princip
         await queue.drop_schedule("nightly")
         await queue.set_schedule(theirs)
 
-    border = Border(Interposed(queue, change_owner), principal)  # type: ignore[arg-type]
+    border = Border(Interposed(queue, change_owner), principal)
     verbs: dict[str, Callable[[], Awaitable[Any]]] = {
         "set": lambda: border.set_schedule(mine),
         "pause": lambda: border.pause_schedule("nightly", paused=True),
@@ -155,3 +155,17 @@ async def test_what_is_beyond_a_caller_is_told_like_what_does_not_exist_on_every
     assert [type(one) for one in settled] == [JobNotFoundError, type(None), JobNotFoundError]
     assert [type(one) for one in again] == [type(one) for one in settled]
     assert (await queue.find("theirs")).state is JobState.RUNNING
+
+
+async def test_the_old_mistake_is_found(queue: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whose a job is, looked up before the call is carried out: then another's job is cancelled."""
+    tenants_are_let_through_before_their_call_is_carried_out(monkeypatch)
+    mine = await claimed(queue, MINE)
+
+    async def change_owner() -> None:
+        await queue.ack("order-17", token=mine.token)
+        await queue.enqueue([THEIRS])
+
+    await Border(Interposed(queue, change_owner), ACME).cancel("order-17")
+
+    assert await queue.find("order-17") is None

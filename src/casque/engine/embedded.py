@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import suppress
 from copy import copy
 from datetime import datetime
@@ -83,6 +83,8 @@ LOOKED_AT_ONCE = 5_000
 """Jobs that a scan looks at before it lets others have their turns: a few milliseconds."""
 
 HELD_MAX = 10_000
+PEEKED_AT_ONCE = 1_000
+"""Entrypoints that one peek at zones looks at before others have their turns."""
 
 
 class EmbeddedService:
@@ -394,10 +396,29 @@ class EmbeddedService:
         names: frozenset[str] | None = None,
         limit: int = 100,
     ) -> list[PeekedZone]:
-        def peeked(state: State, now_ms: int) -> list[PeekedZone]:
-            return state.peek(entrypoints, names, limit, now_ms)
+        """A hint, so that what changes between two looks does no harm: of many entrypoints only some are looked at
+        while others wait."""
 
-        return cast(list[PeekedZone], await self._executor.look(peeked))
+        def looked_for(some: tuple[str, ...] | None) -> Callable[[State, int], list[PeekedZone]]:
+            return lambda state, now_ms: state.peek(some, names, limit, now_ms)
+
+        asked, due = entrypoints, entrypoints
+        if due is None:
+            due = cast("tuple[str, ...]", await self._executor.look(lambda state, now_ms: state.due_names(now_ms)))
+        if len(due) <= PEEKED_AT_ONCE:
+            return cast("list[PeekedZone]", await self._executor.look(looked_for(asked)))
+        looks = [looked_for(due[start : start + PEEKED_AT_ONCE]) for start in range(0, len(due), PEEKED_AT_ONCE)]
+        if asked is None:
+            looks.append(lambda state, now_ms: state.peek_delayed(names, limit, now_ms))
+        found: dict[str, PeekedZone] = {}
+        async with self._scanning:
+            for look in looks:
+                for zone in cast("list[PeekedZone]", await self._executor.look(look)):
+                    known = found.get(zone.zone)
+                    if known is None or zone.next_ms < known.next_ms:
+                        found[zone.zone] = zone
+                await yield_once()
+        return sorted(found.values(), key=lambda one: (one.next_ms, one.zone))[:limit]
 
     async def lease_zone(
         self, zone: str, *, lease_ms: int | None = None, worker: str | None = None, request_id: str | None = None

@@ -181,14 +181,16 @@ class Level:
 class Board:
     """The zones that have jobs of one entrypoint waiting, whoever is next first."""
 
-    __slots__ = ("heap", "lines", "name", "vests")
+    __slots__ = ("heap", "lines", "name", "vested", "vests")
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.lines: dict[str, Line] = {}
         self.heap: list[Turn] = []
         self.vests: list[Vest] = []
-        """The same zones by vesting time, each at least once, unless it has to wait. Empty unless somebody peeks."""
+        """The same zones by vesting time, each at least once, unless it has to wait. Not all before somebody peeks."""
+        self.vested = False
+        """Whether they are all there."""
 
 
 class FairIndex:
@@ -444,15 +446,16 @@ class FairIndex:
         self, entrypoints: Iterable[str] | None, names: Iterable[str] | None, limit: int, now_ms: int
     ) -> list[Vest]:
         """Zones that have a job which is due and may be had, by vesting time; of these names alone, if any are given.
-        Takes as long as `limit` heap operations, but for the first time, which looks at every zone."""
+        Takes as long as `limit` heap operations and a look at each entrypoint, but for the first time, which looks at
+        every zone of these entrypoints."""
         boards = self._boards(entrypoints)
         if names is not None:
             vests = [vest for zone in names for vest in self._vests_of(boards, zone, now_ms)[:1]]
             return sorted(vests)[:limit]
         listed = list(boards.values())
-        if not self._peeked:
-            self._peeked = True
-            for board in self.boards.values():
+        self._peeked = True
+        for board in listed:
+            if not board.vested:
                 self._vest_all(board)
         found: dict[str, int] = {}
         passed: list[dict[str, Vest]] = [{} for _ in listed]
@@ -520,6 +523,7 @@ class FairIndex:
             self._vest_all(board)
 
     def _vest_all(self, board: Board) -> None:
+        board.vested = True
         board.vests = vests = []
         for zone, line in board.lines.items():
             records = line.records

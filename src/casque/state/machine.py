@@ -518,6 +518,11 @@ class State:
         self._ready.promote(now_ms)
         return self._ready.due_among(entrypoints)
 
+    def due_names(self, now_ms: int) -> tuple[str, ...]:
+        """The entrypoints that have jobs due, and maybe some that had."""
+        self._ready.promote(now_ms)
+        return tuple(self._ready.names())
+
     def due_zones_among(self, zones: Mapping[str, object], now_ms: int) -> list[str]:
         """The same of zones."""
         self._ready.promote(now_ms)
@@ -533,15 +538,32 @@ class State:
         through = self._let_through(entrypoints) if self.gates else entrypoints
         due = ready.fair.peek(through, names, limit, now_ms) if ready.takes_turns() else []
         found = {zone: PeekedZone(zone, due_ms, True, self.is_fifo(zone)) for due_ms, zone in due}
-        for job in islice(ready.upcoming(), LOOKED_AHEAD if len(found) < limit else 0):
+        self._peek_ahead(found, through, names, limit, now_ms)
+        return sorted(found.values(), key=lambda one: (one.next_ms, one.zone))
+
+    def peek_delayed(self, names: frozenset[str] | None, limit: int, now_ms: int) -> list[PeekedZone]:
+        """Only those whose next delayed job is near, of whatever entrypoint."""
+        found: dict[str, PeekedZone] = {}
+        self._ready.promote(now_ms)
+        self._peek_ahead(found, self._let_through(None) if self.gates else None, names, limit, now_ms)
+        return list(found.values())
+
+    def _peek_ahead(
+        self,
+        found: dict[str, PeekedZone],
+        through: tuple[str, ...] | None,
+        names: frozenset[str] | None,
+        limit: int,
+        now_ms: int,
+    ) -> None:
+        for job in islice(self._ready.upcoming(), LOOKED_AHEAD if len(found) < limit else 0):
             zone = job.spec.zone
             if zone is None or zone in found or (names is not None and zone not in names):
                 continue
-            if (through is None or job.spec.entrypoint in through) and ready.fair.may_be_had(zone, now_ms):
+            if (through is None or job.spec.entrypoint in through) and self._ready.fair.may_be_had(zone, now_ms):
                 found[zone] = PeekedZone(zone, job.due_ms, False, self.is_fifo(zone))
                 if len(found) == limit:
-                    break
-        return sorted(found.values(), key=lambda one: (one.next_ms, one.zone))
+                    return
 
     def _let_through(self, entrypoints: tuple[str, ...] | None) -> tuple[str, ...]:
         """Those of them whose jobs may be claimed. Asked only where something is not open: then whoever takes any
