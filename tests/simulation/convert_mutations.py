@@ -32,7 +32,7 @@ def logs_converted_without_a_fence(patch: pytest.MonkeyPatch) -> None:
 def documents_converted_over_what_was_written_meanwhile(patch: pytest.MonkeyPatch) -> None:
     switch = Converter._switch
 
-    async def careless(self: Converter, body: bytes, queue_id: str, *, expected: str) -> None:  # noqa: ARG001
+    async def careless(self: Converter, body: bytes, queue_id: str, *, expected: str) -> None:
         await switch(self, body, queue_id, expected=(await self._read()).etag)
 
     patch.setattr(Converter, "_switch", careless)

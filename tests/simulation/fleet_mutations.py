@@ -34,7 +34,7 @@ def declined_jobs_get_a_backoff(patch: pytest.MonkeyPatch) -> None:
 
 
 def declines_count_as_attempts(patch: pytest.MonkeyPatch) -> None:
-    def _apply_declined(self: State, event: Declined, at_ms: int) -> None:  # noqa: ARG001
+    def _apply_declined(self: State, event: Declined, at_ms: int) -> None:
         declined = self.jobs[event.job_id].declined + 1
         self._wait_again(event.job_id, event.due_ms, delayed=True, error=event.error, declined=declined)
 

@@ -126,7 +126,7 @@ class Converters:
                     world.history.demand(
                         not isinstance(error, (CorruptQueueError, UnsafeStoreError)),
                         Invariant.CONVERTED,
-                        lambda: f"{life.name} converts a sound queue, and met {error!r}",  # noqa: B023
+                        lambda: f"{life.name} converts a sound queue, and met {error!r}",
                     )
                 continue
             world.trace.note(life.name, f"convert to {layout} -> {converted}")

@@ -193,7 +193,7 @@ class Copies:
     async def _is_led(self, broker: Broker, place: Place, torn: bool) -> bool:
         try:
             service = broker.service()
-        except QueueLedError as error:
+        except QueueLedError:
             self._demand(False, lambda: f"the broker of {place.name} sends its callers to {error.address}")
         except NoLeaderError:
             return False
