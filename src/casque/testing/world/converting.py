@@ -120,13 +120,14 @@ class Converters:
             )
             try:
                 converted = await converter.convert(layout)
-            except CasqueError as error:
+            except CasqueError as met:
+                error = met
                 world.trace.note(life.name, f"convert to {layout} -> {type(error).__name__}")
                 with world.watching():
                     world.history.demand(
                         not isinstance(error, (CorruptQueueError, UnsafeStoreError)),
                         Invariant.CONVERTED,
-                        lambda: f"{life.name} converts a sound queue, and met {error!r}",
+                        lambda: f"{life.name} converts a sound queue, and met {error!r}",  # noqa: B023
                     )
                 continue
             world.trace.note(life.name, f"convert to {layout} -> {converted}")
