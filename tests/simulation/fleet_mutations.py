@@ -17,8 +17,6 @@ from casque.state import machine as state_machine
 from casque.state.events import Declined, Died
 from casque.types import JobRecord
 
-# Functions are named as what they stand for: states are copied by pickling, which looks their methods up by name.
-
 
 def declined_jobs_get_a_backoff(patch: pytest.MonkeyPatch) -> None:
     """Whoever is behind a broker then cannot decline anything, nor tell of what it did in the same call."""
