@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from casque.clock import new_id
+from casque.codec.document import LAYOUT as DOCUMENT
 from casque.codec.document import DocumentCodec
 from casque.codec.head import KEY
 from casque.codec.log import SnapshotRef, View
 from casque.journal import convert, leftovers
 from casque.journal.convert import Converted, Converter
+from casque.journal.log import LogJournal
 from casque.storage.port import Stored
 
 
@@ -16,15 +19,15 @@ def logs_converted_without_a_fence(patch: pytest.MonkeyPatch) -> None:
     """Read and switched: what is committed in between is in no layout."""
 
     async def to_document(self: Converter, found: Stored) -> Converted:
-        journal = convert.LogJournal(
+        journal = LogJournal(
             self._store, settings=self._settings, clock=self._clock, rng=self._rng, limits=convert.LIMITS
         )
         state = await journal.load()
-        codec = DocumentCodec(KEY, convert.new_id(self._rng))
+        codec = DocumentCodec(KEY, new_id(self._rng))
         codec.touch(job.spec.id for job in state.listed())
         body = codec.encode(state, version=state.position, writers=state.writers, archiving=state.archiving)
         await self._switch(body, codec.queue_id, expected=found.etag)
-        return Converted(convert.DOCUMENT, state.position, len(state.jobs), "")
+        return Converted(DOCUMENT, state.position, len(state.jobs), "")
 
     patch.setattr(Converter, "_to_document", to_document)
 
@@ -32,7 +35,7 @@ def logs_converted_without_a_fence(patch: pytest.MonkeyPatch) -> None:
 def documents_converted_over_what_was_written_meanwhile(patch: pytest.MonkeyPatch) -> None:
     switch = Converter._switch
 
-    async def careless(self: Converter, body: bytes, queue_id: str, *, expected: str) -> None:  # noqa: ARG001
+    async def careless(self: Converter, body: bytes, queue_id: str, *, expected: str) -> None:
         await switch(self, body, queue_id, expected=(await self._read()).etag)
 
     patch.setattr(Converter, "_switch", careless)

@@ -6,7 +6,9 @@ import msgspec
 import pytest
 
 from casque.broker.broker import Broker
-from casque.codec.head import Owner
+from casque.codec.head import KEY, Owner
+from casque.codec.log import LAYOUT as LOG
+from casque.codec.log import decode_head, encode_head
 from casque.journal import copying, discovery
 from casque.journal.copying import Copier
 from casque.ring import members
@@ -59,11 +61,11 @@ def copies_are_called_after_the_original(patch: pytest.MonkeyPatch) -> None:
         put = self._put
 
         async def keep(key: str, body: bytes) -> None:
-            if key == copying.KEY and moment.layout == copying.LOG:
-                original = copying.decode_head(key, (await self._read()).body)
-                head = copying.decode_head(key, body)
+            if key == KEY and moment.layout == LOG:
+                original = decode_head(key, (await self._read()).body)
+                head = decode_head(key, body)
                 kept = msgspec.structs.replace(head, mode=original.mode, owner=original.owner, epoch=original.epoch)
-                body = copying.encode_head(kept)
+                body = encode_head(kept)
             await put(key, body)
 
         self._put = keep  # type: ignore[method-assign]

@@ -14,17 +14,35 @@ from typing import NamedTuple
 
 from casque.testing.chaos.run import Way
 from casque.testing.world import Invariant
-from casque.testing.world.layout import DOCUMENT, LED, LED_DOCUMENT, LED_RING, LOG, RING, SERVED
+from casque.testing.world.layout import (
+    CONVERTING,
+    COPIED,
+    COPIED_DOCUMENT,
+    COPIED_RING,
+    DOCUMENT,
+    FLEET,
+    FLEET_DOCUMENT,
+    FLEET_RING,
+    FLEET_SERVED,
+    LED,
+    LED_DOCUMENT,
+    LED_RING,
+    LOG,
+    RING,
+    SERVED,
+    Layout,
+)
 from tests.simulation.mistakes import MISTAKES
 from tests.simulation.search_mistakes import first_seeds
 
-WAYS = {
-    "document": (DOCUMENT.name,),
-    "log": (LOG.name,),
-    "brokers": (LED.name, LED_DOCUMENT.name),
-    "gRPC": (SERVED.name, LED_RING.name),
-    "ring": (RING.name,),
-    "ring brokers": (LED_RING.name,),
+RING_BROKERS = (LED_RING, FLEET_RING, COPIED_RING)
+WAYS: dict[str, tuple[Layout, ...]] = {
+    "document": (DOCUMENT, FLEET_DOCUMENT, CONVERTING),
+    "log": (LOG, FLEET, CONVERTING),
+    "brokers": (LED, LED_DOCUMENT, COPIED, COPIED_DOCUMENT),
+    "gRPC": (SERVED, FLEET_SERVED, COPIED, COPIED_DOCUMENT, *RING_BROKERS),
+    "ring": (RING,),
+    "ring brokers": RING_BROKERS,
 }
 """Columns, and the simulated layouts that count for each."""
 
@@ -60,7 +78,7 @@ GUARANTEES = (
     ),
     Guarantee(
         "At least once, and every state change once",
-        (Invariant.CONSERVED, Invariant.TRIES, Invariant.COUNTED),
+        (Invariant.CONSERVED, Invariant.TRIES, Invariant.COUNTED, Invariant.DECLINED),
         EVERY_WAY,
     ),
     Guarantee("One live lease per job", (Invariant.TOKENS, Invariant.LEASE, Invariant.LEASED), EVERY_WAY, ("log",)),
@@ -88,6 +106,8 @@ GUARANTEES = (
     Guarantee("One job for each tick", (Invariant.TICKED,), EVERY_WAY),
     Guarantee("A zone is in one shard", (Invariant.ONE_PLACE, Invariant.REACHED), RINGS, ("ring", "ring brokers")),
     Guarantee("Tenants do not see each other", (Invariant.TENANTS,)),
+    Guarantee("A copy is a queue of its own", (Invariant.COPIED,)),
+    Guarantee("A conversion changes the layout and nothing else", (Invariant.CONVERTED,)),
 )
 
 OUTSIDE = {
@@ -120,7 +140,7 @@ def table() -> dict[tuple[str, str], Cell]:
     return {
         (guarantee.heading, way): Cell(
             model=way in guarantee.models,
-            mistakes=sum(found[invariant, layout] for invariant in guarantee.invariants for layout in layouts),
+            mistakes=sum(found[invariant, layout.name] for invariant in guarantee.invariants for layout in layouts),
             chaos=any(way in CHAOS_WAYS[by] for by in guarantee.chaos),
         )
         for guarantee in GUARANTEES
@@ -129,15 +149,22 @@ def table() -> dict[tuple[str, str], Cell]:
 
 
 _NO_SHARDS = "there are no shards"
+_COPIED_WHERE_LED = "copies are simulated where brokers lead the original, which is where they are dangerous"
+_NOT_CONVERTED = "a queue that is led, or is a ring, cannot be converted"
 _NOT_SIMULATED = "unit and integration tests alone"
 
 GAPS: dict[tuple[str, str], str] = {
     ("A zone is in one shard", "document"): _NO_SHARDS,
     ("A zone is in one shard", "log"): _NO_SHARDS,
     ("A zone is in one shard", "brokers"): _NO_SHARDS,
-    ("Tenants do not see each other", "gRPC"): _NOT_SIMULATED,
     ("Tenants do not see each other", "ring"): _NOT_SIMULATED,
-    ("Tenants do not see each other", "ring brokers"): _NOT_SIMULATED,
+    ("A copy is a queue of its own", "document"): _COPIED_WHERE_LED,
+    ("A copy is a queue of its own", "log"): _COPIED_WHERE_LED,
+    ("A copy is a queue of its own", "ring"): _COPIED_WHERE_LED,
+    ("A conversion changes the layout and nothing else", "brokers"): _NOT_CONVERTED,
+    ("A conversion changes the layout and nothing else", "gRPC"): _NOT_CONVERTED,
+    ("A conversion changes the layout and nothing else", "ring"): _NOT_CONVERTED,
+    ("A conversion changes the layout and nothing else", "ring brokers"): _NOT_CONVERTED,
 }
 """Empty cells, and why they are."""
 

@@ -17,8 +17,6 @@ from casque.state import machine as state_machine
 from casque.state.events import Declined, Died
 from casque.types import JobRecord
 
-# Functions are named as what they stand for: states are copied by pickling, which looks their methods up by name.
-
 
 def declined_jobs_get_a_backoff(patch: pytest.MonkeyPatch) -> None:
     """Whoever is behind a broker then cannot decline anything, nor tell of what it did in the same call."""
@@ -34,7 +32,7 @@ def declined_jobs_get_a_backoff(patch: pytest.MonkeyPatch) -> None:
 
 
 def declines_count_as_attempts(patch: pytest.MonkeyPatch) -> None:
-    def _apply_declined(self: State, event: Declined, at_ms: int) -> None:  # noqa: ARG001
+    def _apply_declined(self: State, event: Declined, at_ms: int) -> None:
         declined = self.jobs[event.job_id].declined + 1
         self._wait_again(event.job_id, event.due_ms, delayed=True, error=event.error, declined=declined)
 

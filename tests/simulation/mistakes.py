@@ -333,6 +333,8 @@ _FLEETS: list[_Row] = [
     (fleet_mutations.stale_leases_taken_from_everybody, FLEET_RING, CALM, Invariant.LEASE),
     (fleet_mutations.stale_leases_taken_again_when_it_is_asked_again, FLEET, CALM, None),
     (fleet_mutations.claims_go_back_after_that_has_failed, FLEET_DOCUMENT, CALM, Invariant.TOKENS),
+    (tenant_mutations.tenants_share_their_ids, FLEET_RING, CALM, Invariant.TENANTS),
+    (tenant_mutations.tenants_share_their_keys, FLEET_SERVED, CALM, Invariant.TENANTS),
 ]
 """Workers of two versions, claims that are given back, and operators."""
 

@@ -11,13 +11,27 @@ from typing import Any
 import pytest
 
 from casque.testing.world import BRUTAL, CALM, PROFILES, ROUGH, Invariant, Profile, Report, simulate
-from casque.testing.world.layout import DOCUMENT, LAYOUTS, LED, LED_RING, LOG, RING, SERVED, Layout
+from casque.testing.world.layout import (
+    CONVERTING,
+    COPIED,
+    DOCUMENT,
+    FLEET,
+    LAYOUTS,
+    LED,
+    LED_RING,
+    LOG,
+    RING,
+    SERVED,
+    Layout,
+)
 from casque.testing.world.onlooker import Effect
 from casque.testing.world.profile import DISK, STEPS, Fault
 from tests.simulation.mistakes import TAKEOVER, VISITORS
 
 CHUNK = 20
-every_layout = pytest.mark.parametrize("layout", [DOCUMENT, LOG, LED, RING, SERVED], ids=lambda layout: layout.name)
+every_layout = pytest.mark.parametrize(
+    "layout", [DOCUMENT, LOG, LED, RING, SERVED, FLEET, COPIED, CONVERTING], ids=lambda layout: layout.name
+)
 
 
 def chunks(seeds: Mapping[str, int]) -> list[Any]:
@@ -63,7 +77,22 @@ def test_the_same_seed_gives_the_same_run_in_another_process() -> None:
 # --- The queue survives ---
 
 
-SEEDS = {"document": 20, "log": 40, "led": 10, "led-document": 10, "ring": 6, "served": 8}
+SEEDS = {
+    "document": 20,
+    "log": 40,
+    "led": 10,
+    "led-document": 10,
+    "ring": 6,
+    "served": 8,
+    "fleet": 4,
+    "fleet-document": 4,
+    "fleet-served": 3,
+    "fleet-ring": 3,
+    "copied": 3,
+    "copied-document": 3,
+    "copied-ring": 3,
+    "converting": 5,
+}
 
 
 @pytest.mark.parametrize(("layout", "seeds"), chunks(SEEDS))
@@ -94,6 +123,9 @@ WORLDS = (
     (CALM, RING),
     (ROUGH, SERVED),
     (CALM, LED_RING),
+    (CALM, FLEET),
+    (CALM, COPIED),
+    (CALM, CONVERTING),
     (DISK, LOG),
     (STEPS, LOG),
     (TAKEOVER, LED),

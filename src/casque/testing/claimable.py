@@ -9,7 +9,8 @@ from __future__ import annotations
 import io
 import pickle
 from itertools import count
-from typing import TypeAlias
+from types import MethodType
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -31,12 +32,30 @@ def copied(state: State) -> State:
     the time of `copy.deepcopy`."""
     written = io.BytesIO()
     pickler = pickle.Pickler(written, pickle.HIGHEST_PROTOCOL)
-    pickler.dispatch_table = {count: lambda _: (count, (2**40,))}  # later than all stamps that it has given out
+    functions: list[Any] = []
+
+    def bound(method: MethodType) -> tuple[Any, ...]:
+        functions.append(method.__func__)
+        return _bound, (method.__self__, len(functions) - 1)
+
+    pickler.dispatch_table = {
+        count: lambda _: (count, (2**40,)),  # later than all stamps that it has given out
+        MethodType: bound,  # by name, one that a test has put in the place of another would not be found
+    }
     pickler.dump({name: value for name, value in vars(state).items() if name not in _ASIDE})
     copy = State.__new__(State)
     vars(copy).update(vars(State(state.limits)))
+    _functions[:] = functions
     vars(copy).update(pickle.loads(written.getbuffer()))  # noqa: S301  written just now
     return copy
+
+
+_functions: list[Any] = []
+"""Of the methods in the copy that is being made."""
+
+
+def _bound(owner: object, number: int) -> MethodType:
+    return MethodType(_functions[number], owner)
 
 
 def rebuilt(state: State) -> State:

@@ -406,7 +406,9 @@ class Answers:
     def _requeued(self, call: Call, count: int) -> None:
         request, h = call.request, self._h
         first = min(other.asked_at for other in request.calls)
-        landed = sum(n for at, life, n in h.expired if at >= first and any(life in other.via for other in request.calls))
+        landed = sum(
+            n for at, life, n in h.expired if at >= first and any(life in other.via for other in request.calls)
+        )
         h.demand(landed >= count, Invariant.DURABLE, lambda: f"{request} was answered {count}, and {landed} landed")
         if not h.is_ring:  # a shard that is new has not heard of it
             self._same_answer(request, count)

@@ -216,7 +216,18 @@ class _Anyone(set["Life"]):
 class Call:
     """One attempt of a request, through one process."""
 
-    __slots__ = ("asked_at", "earliest_wall_ms", "ended_at", "landed", "life", "parts", "request", "told", "via", "wall_ms")
+    __slots__ = (
+        "asked_at",
+        "earliest_wall_ms",
+        "ended_at",
+        "landed",
+        "life",
+        "parts",
+        "request",
+        "told",
+        "via",
+        "wall_ms",
+    )
 
     def __init__(self, request: Request, life: Life) -> None:
         self.request = request

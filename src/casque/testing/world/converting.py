@@ -120,7 +120,8 @@ class Converters:
             )
             try:
                 converted = await converter.convert(layout)
-            except CasqueError as error:
+            except CasqueError as met:
+                error = met
                 world.trace.note(life.name, f"convert to {layout} -> {type(error).__name__}")
                 with world.watching():
                     world.history.demand(

@@ -193,10 +193,12 @@ class Copies:
     async def _is_led(self, broker: Broker, place: Place, torn: bool) -> bool:
         try:
             service = broker.service()
-        except QueueLedError as error:
-            self._demand(False, lambda: f"the broker of {place.name} sends its callers to {error.address}")
         except NoLeaderError:
             return False
+        except QueueLedError as error:
+            with self._world.watching():
+                detail = f"the broker of {place.name} sends its callers elsewhere: {error}"
+                raise Violation(Invariant.COPIED, detail) from error
         queue = Queue(Surroundings(self._world.profile.settings, clock=self._life.clock, rng=self._rng), BytesCodec())
         queue._embedded = service  # noqa: SLF001
         try:

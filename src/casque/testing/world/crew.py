@@ -133,7 +133,7 @@ class Crew:
             self._start(self._keep_gates(), "casque crew")
             if self._world.zoned:
                 self._start(self._keep_zones(), "casque crew")
-                if not ring:
+                if not ring or self._world.layout.fleet:
                     self._start(self._rent(), "casque crew")
                 for _ in range(self._world.profile.holders):
                     self._start(self._hold_zones(), "casque crew")

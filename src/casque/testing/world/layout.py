@@ -223,6 +223,8 @@ LED_RING = Layout(
     duration_s=14.0,
 )
 """Brokers share the shards of a ring, and pass requests on to each other."""
+
+
 def _fleet(layout: Layout, name: str) -> Layout:
     patient = {
         "casque.state.machine.DECLINES_MAX": DECLINES_MAX,

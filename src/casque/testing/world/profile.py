@@ -56,6 +56,8 @@ class Fault(StrEnum):
 
 STEP_S = 1200.0
 """More than the quarter of an hour for which request ids are remembered."""
+RING_STEP_S = 6.0
+"""The same for rings, which remember requests for seconds here."""
 PAYLOAD_MAX = 64
 """A payload that is larger lies beside the queue."""
 

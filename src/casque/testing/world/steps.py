@@ -112,7 +112,6 @@ class Steps:
             lambda: f"{by} changed the state without being a commit",
         )
 
-
     def _check_converted(self, new: State) -> None:
         old = self._history.state
         self._history.demand(

@@ -23,7 +23,7 @@ from casque.testing.world.layout import Layout
 from casque.testing.world.life import Life, Node, routed, task_factory
 from casque.testing.world.loop import VirtualLoop
 from casque.testing.world.onlooker import Effect
-from casque.testing.world.profile import STEP_S, Fault, Profile
+from casque.testing.world.profile import RING_STEP_S, STEP_S, Fault, Profile
 from casque.testing.world.reigns import Reigns
 from casque.testing.world.ring import RingHistory, RingSteps
 from casque.testing.world.server import ServedBroker
@@ -179,8 +179,10 @@ class World:
                 self.bucket.lose(node.rng)
             case Fault.SHARD_AWAY:
                 self._send_away(node.rng)
-            case Fault.CLOCK_STEP if not self.layout.ring:  # to a ring of this world, minutes are days
-                node.clock.set_wall(node.rng.choice((-1, 1)) * node.rng.uniform(60.0, STEP_S))
+            case Fault.CLOCK_STEP if not self.layout.ring or self.layout.fleet:
+                # To a ring of this world, minutes are days.
+                least_s, most_s = (1.0, RING_STEP_S) if self.layout.ring else (60.0, STEP_S)
+                node.clock.set_wall(node.rng.choice((-1, 1)) * node.rng.uniform(least_s, most_s))
                 self.loop.call_later(node.rng.uniform(0.2, 4.0), node.clock.set_wall, 0.0)
                 if node.rng.random() < 0.3:
                     node.crash()  # whoever takes over, or comes back, has another time
