@@ -112,6 +112,10 @@ NEIGHBOURS = replace(CALM, name="neighbours", looked_back=3)
 """Tenants read events that are still there."""
 SECONDS_OFF = replace(CALM, name="seconds off", skew_s=3.0, every_s={Fault.CLOCK_JUMP: 1.0})
 """Clocks that are never right, and never wrong by much."""
+FICKLE = replace(CALM, name="fickle", wanderers=6, every_s={})
+"""Most callers leave before they are answered."""
+SOLO = replace(CALM, name="solo", nodes=1, leisure=0.4, every_s={})
+"""One process alone: nobody else's change explains what it finds."""
 
 LED_RING_TIGHT = replace(
     LED_RING,

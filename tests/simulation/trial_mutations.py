@@ -56,7 +56,7 @@ def heartbeats_that_were_refused_renew_the_trust_of_a_leader(patch: pytest.Monke
 def late_looks_restart_the_silence_of_all(patch: pytest.MonkeyPatch) -> None:
     """A look that comes after half a lease is taken for a fresh start: with such heartbeats, that is every look."""
 
-    def stay_silent(self: _Seen, now_ms: int, *, late_ms: int, late_counts_ms: int) -> None:  # noqa: ARG001
+    def stay_silent(self: _Seen, now_ms: int, *, late_ms: int, late_counts_ms: int) -> None:
         passed_ms = now_ms - self._counted_ms
         self.silent_ms = self.silent_ms + passed_ms if passed_ms < 2 * late_counts_ms else 0
         self._counted_ms = now_ms
@@ -214,7 +214,7 @@ def jobs_that_outlive_the_drain_called_failed(patch: pytest.MonkeyPatch) -> None
 def heartbeats_wait_for_all_shards(patch: pytest.MonkeyPatch) -> None:
     """One that cannot be reached keeps the answers of the others, and nothing is beaten for meanwhile."""
 
-    async def patient(calls: Any, *, clock: Clock, seconds: float | None = None) -> Any:  # noqa: ARG001
+    async def patient(calls: Any, *, clock: Clock, seconds: float | None = None) -> Any:
         return await in_time(calls, clock=clock, seconds=None)
 
     patch.setattr("casque.ring.service.in_time", patient)

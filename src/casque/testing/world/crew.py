@@ -123,7 +123,7 @@ class Crew:
                     self._start(self._rent(), "casque crew")
                 for _ in range(self._world.profile.holders):
                     self._start(self._hold_zones(), "casque crew")
-        for loop in (self._wander, self._work, self._work, *([self._work] * self._world.layout.ring)):
+        for loop in (*[self._wander] * self._world.profile.wanderers, self._work, self._work, *([self._work] * self._world.layout.ring)):
             self._start(loop(), "casque crew")
 
     def dismiss(self) -> None:
