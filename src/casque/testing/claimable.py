@@ -22,8 +22,9 @@ Claims: TypeAlias = dict[str | None, list[str]]
 LIMIT = 10_000
 
 
-_ASIDE = ("finished", "requests", "admissions", "writers", "schedules", "staged", "vigils")
-"""What a claim neither asks nor changes: most of what a state holds, and not worth a copy each time."""
+_ASIDE = ("_handlers", "_appliers", "finished", "requests", "admissions", "writers", "schedules", "staged", "vigils")
+"""What a claim neither asks nor changes: most of what a state holds, and not worth a copy each time. And methods, which
+would bring the whole state along."""
 
 
 def copied(state: State) -> State:
@@ -33,8 +34,7 @@ def copied(state: State) -> State:
     pickler = pickle.Pickler(written, pickle.HIGHEST_PROTOCOL)
     pickler.dispatch_table = {count: lambda _: (count, (2**40,))}  # later than all stamps that it has given out
     pickler.dump({name: value for name, value in vars(state).items() if name not in _ASIDE})
-    copy = State.__new__(State)
-    vars(copy).update(vars(State(state.limits)))
+    copy = State(state.limits)
     vars(copy).update(pickle.loads(written.getbuffer()))  # noqa: S301  written just now
     return copy
 
