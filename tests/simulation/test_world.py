@@ -14,7 +14,7 @@ from casque.testing.world import BRUTAL, CALM, PROFILES, ROUGH, Invariant, Profi
 from casque.testing.world.layout import DOCUMENT, LAYOUTS, LED, LED_RING, LOG, RING, SERVED, Layout
 from casque.testing.world.onlooker import Effect
 from casque.testing.world.profile import DISK, STEPS, Fault
-from tests.simulation.mistakes import TAKEOVER, VISITORS
+from tests.simulation.mistakes import SHARDS_AWAY, TAKEOVER, VISITORS
 
 CHUNK = 20
 every_layout = pytest.mark.parametrize("layout", [DOCUMENT, LOG, LED, RING, SERVED], ids=lambda layout: layout.name)
@@ -92,6 +92,7 @@ WORLDS = (
     (STEPS, LOG),
     (TAKEOVER, LED),
     (VISITORS, LOG),
+    (SHARDS_AWAY, RING),
 )
 """Between them they have everything."""
 

@@ -123,7 +123,8 @@ class Crew:
                     self._start(self._rent(), "casque crew")
                 for _ in range(self._world.profile.holders):
                     self._start(self._hold_zones(), "casque crew")
-        for loop in (*[self._wander] * self._world.profile.wanderers, self._work, self._work, *([self._work] * self._world.layout.ring)):
+        workers = 3 if self._world.layout.ring else 2
+        for loop in [self._wander] * self._world.profile.wanderers + [self._work] * workers:
             self._start(loop(), "casque crew")
 
     def dismiss(self) -> None:
