@@ -121,10 +121,8 @@ class Crew:
                 self._start(self._keep_zones(), "casque crew")
                 if not ring:
                     self._start(self._rent(), "casque crew")
-                for _ in range(self._world.profile.holders):
-                    self._start(self._hold_zones(), "casque crew")
-        workers = 3 if self._world.layout.ring else 2
-        for loop in [self._wander] * self._world.profile.wanderers + [self._work] * workers:
+                self._start(self._hold_zones(), "casque crew")
+        for loop in (self._wander, self._work, self._work, *([self._work] * self._world.layout.ring)):
             self._start(loop(), "casque crew")
 
     def dismiss(self) -> None:
