@@ -32,10 +32,10 @@ from casque.testing.world.layout import (
     SERVED,
     Layout,
 )
-from tests.simulation.mistakes import MISTAKES
+from tests.simulation.mistakes import LED_RING_TIGHT, MISTAKES
 from tests.simulation.search_mistakes import first_seeds
 
-RING_BROKERS = (LED_RING, FLEET_RING, COPIED_RING)
+RING_BROKERS = (LED_RING, LED_RING_TIGHT, FLEET_RING, COPIED_RING)
 WAYS: dict[str, tuple[Layout, ...]] = {
     "document": (DOCUMENT, FLEET_DOCUMENT, CONVERTING),
     "log": (LOG, FLEET, CONVERTING),

@@ -95,8 +95,6 @@ VISITORS = replace(
 )
 """Nobody stays for the length of a lease, some die, and clocks are set all the time."""
 
-INSTANT = replace(CALM, name="instant", latency_s=(0.0, 0.0004), every_s={})
-"""A store in memory: a race is lost and tried again within the same millisecond."""
 BLURRED = replace(
     CALM,
     name="blurred",
@@ -113,8 +111,6 @@ NODDING = replace(
 """Brokers that doze off for about a lease, and callers who look at the queue all the time."""
 RESTARTS = replace(CALM, name="restarts", latency_s=(0.005, 0.08), every_s={Fault.CRASH: 4.0})
 """Brokers die, and some come back before anybody has missed them."""
-COARSE = replace(TRIO, name="coarse", latency_s=(0.02, 0.08), skew_s=0.0, grain_ms=1_000, every_s={})
-"""Wall clocks that go by the second: whatever is tried again is tried at the same time."""
 STAFFED = replace(CALM, name="staffed", worker_lease_s=6.0, every_s={Fault.CLOSE: 4.0})
 """Real workers, which are stopped cleanly again and again."""
 SHARDS_AWAY = replace(
@@ -126,13 +122,11 @@ SHARDS_AWAY = replace(
 )
 """One shard after the other cannot be reached for longer than leases last, and callers are patient."""
 HEDGED = replace(CALM, name="hedged", hedged=True, reads={Fault.READ_SLOW: 0.15}, every_s={})
-HELD = replace(HEDGED, name="held", holders=5)
-"""Much is admitted, and most zones are held by somebody."""
+"""Batches are admitted through two queues at once, and some reads take long."""
 NEIGHBOURS = replace(CALM, name="neighbours", looked_back=3)
 """Tenants read events that are still there."""
 SECONDS_OFF = replace(CALM, name="seconds off", skew_s=3.0, every_s={Fault.CLOCK_JUMP: 1.0})
 """Clocks that are never right, and never wrong by much."""
-
 LED_RING_TIGHT = replace(
     LED_RING,
     name="led-ring-tight",

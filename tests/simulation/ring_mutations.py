@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
+from functools import wraps
 
 import pytest
 
@@ -85,6 +86,7 @@ def zones_whose_last_job_is_running_count_as_gone(patch: pytest.MonkeyPatch) -> 
 def _counting(patch: pytest.MonkeyPatch, counts: Callable[[JobRecord], bool]) -> None:
     enqueue = State._enqueue
 
+    @wraps(enqueue)  # the state calls what carries out its commands by name
     def hasty(self: State, c: Enqueue, now_ms: int) -> tuple[JobRecord, ...]:
         here = {job.spec.zone for job in self.jobs.values() if counts(job)}
         held, self.places.zones = self.places.zones, {z: n for z, n in self.places.zones.items() if z in here}

@@ -8,22 +8,31 @@ from __future__ import annotations
 
 import pytest
 
-from casque.testing.world import Profile, simulate
+from casque.testing.world import ROUGH, Profile, simulate
 from casque.testing.world.layout import DOCUMENT, LED, LED_DOCUMENT, LED_RING, LOG, RING, SERVED, Layout
 from casque.testing.world.profile import DISK, ROLLING
 from tests.simulation.mistakes import (
+    BLURRED,
     CLOSING,
     CUT_OFF,
     DEAF,
     DROWSY,
+    HEDGED,
     IMPATIENT,
     JUMPY,
+    LED_RING_TIGHT,
     LIDS,
     LOST_LIDS,
     MISTAKES,
     NAPS,
+    NEIGHBOURS,
+    NODDING,
     PAIR,
+    RESTARTS,
+    SECONDS_OFF,
+    SHARDS_AWAY,
     SLEEPY,
+    STAFFED,
     STORMY,
     TRIO,
     VISITORS,
@@ -84,6 +93,16 @@ def test_there_are_many_mistakes_and_seeds_are_kept_for_these_only() -> None:
         (SERVED, CUT_OFF),
         (LED_RING, ROLLING),
         (LED_RING, CLOSING),
+        (LED_RING, RESTARTS),
+        (LED_RING_TIGHT, ROUGH),
+        (LED, NODDING),
+        (LOG, STAFFED),
+        (LOG, BLURRED),
+        (LOG, NEIGHBOURS),
+        (DOCUMENT, SECONDS_OFF),
+        (RING, SHARDS_AWAY),
+        (RING, HEDGED),
+        (SERVED, CLOSING),
     ],
     ids=lambda value: value.name,
 )

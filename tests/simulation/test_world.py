@@ -26,7 +26,7 @@ from casque.testing.world.layout import (
 )
 from casque.testing.world.onlooker import Effect
 from casque.testing.world.profile import DISK, STEPS, Fault
-from tests.simulation.mistakes import TAKEOVER, VISITORS
+from tests.simulation.mistakes import SHARDS_AWAY, TAKEOVER, VISITORS
 
 CHUNK = 20
 every_layout = pytest.mark.parametrize(
@@ -130,6 +130,7 @@ WORLDS = (
     (STEPS, LOG),
     (TAKEOVER, LED),
     (VISITORS, LOG),
+    (SHARDS_AWAY, RING),
 )
 """Between them they have everything."""
 

@@ -3,31 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Collection
-from heapq import heappop, heapreplace
 from typing import Any
 
-import msgspec
 import pytest
 
 from casque.client import remote
 from casque.clock import Clock
-from casque.codec.ring import RingHead
 from casque.engine.embedded import EmbeddedService
 from casque.errors import CasqueError, InvalidInputError
 from casque.journal.log.journal import LogJournal
 from casque.journal.port import Batch, Refreshed
-from casque.ring import admitter
 from casque.ring.admissions import Found
 from casque.ring.admitter import Admitter
 from casque.ring.broker import RingBroker
-from casque.ring.forgetting import Forgetting
-from casque.ring.local import LocalShard
 from casque.ring.members import _Seen
-from casque.ring.shards import Shard, in_time
-from casque.service import Place, ShardService
+from casque.ring.shards import in_time
+from casque.service import ShardService
 from casque.state import State
-from casque.state.fair import Board, FairIndex, Turn
 from casque.types import JobRecord
 from casque.worker.claims import Claim
 from casque.worker.runner import Runner
@@ -56,7 +48,7 @@ def heartbeats_that_were_refused_renew_the_trust_of_a_leader(patch: pytest.Monke
 def late_looks_restart_the_silence_of_all(patch: pytest.MonkeyPatch) -> None:
     """A look that comes after half a lease is taken for a fresh start: with such heartbeats, that is every look."""
 
-    def stay_silent(self: _Seen, now_ms: int, *, late_ms: int, late_counts_ms: int) -> None:  # noqa: ARG001
+    def stay_silent(self: _Seen, now_ms: int, *, late_ms: int, late_counts_ms: int) -> None:
         passed_ms = now_ms - self._counted_ms
         self.silent_ms = self.silent_ms + passed_ms if passed_ms < 2 * late_counts_ms else 0
         self._counted_ms = now_ms
@@ -78,20 +70,6 @@ def shards_that_a_broker_has_not_heard_of_refused_for_good(patch: pytest.MonkeyP
 # --- Admissions to a ring ---
 
 
-def leased_zones_without_jobs_overlooked_by_those_who_admit(patch: pytest.MonkeyPatch) -> None:
-    """A zone that somebody has leased and emptied is taken for gone, and made anew elsewhere."""
-
-    async def held(shard: Shard, places: Collection[Place]) -> AsyncGenerator[Place]:
-        known = await shard.service.known(places=tuple(places))
-        assert isinstance(shard.service, LocalShard)
-        zones = await shard.service._executor.look(lambda state, _now_ms: {*state.places.zones})
-        for is_zone, name in known.places:
-            if not is_zone or name in zones:
-                yield is_zone, name
-
-    patch.setattr(admitter, "_held", held)
-
-
 def batches_refused_while_somebody_admits_them(patch: pytest.MonkeyPatch) -> None:
     """What an attempt finds wrong is what is wrong with the batch, whoever else is at work on it."""
 
@@ -99,12 +77,6 @@ def batches_refused_while_somebody_admits_them(patch: pytest.MonkeyPatch) -> Non
         return True
 
     patch.setattr(Admitter, "_refuse", refuse)
-
-
-def batches_that_were_begun_called_failed(patch: pytest.MonkeyPatch) -> None:
-    """Its shares are written down, and one of them meets an error."""
-    patch.setattr(Admitter, "_complete_or_say_so", Admitter._complete)
-    patch.setattr("casque.ring.admitter._failed", lambda _batch, error, _admitted=None: error)
 
 
 # --- After a commit ---
@@ -127,55 +99,7 @@ def claims_whose_payloads_cannot_be_read_called_failed(patch: pytest.MonkeyPatch
     patch.setattr(EmbeddedService, "_with_payloads", raising)
 
 
-# --- Turns of zones ---
-
-
-def turns_recognised_by_number_and_time(patch: pytest.MonkeyPatch) -> None:
-    """A batch that is undone gives its numbers back: within a millisecond another job has both."""
-
-    def top(self: FairIndex, board: Board, now_ms: int) -> Turn | None:
-        heap, lines, jobs = board.heap, board.lines, self._jobs
-        while heap:
-            turn = heap[0]
-            zone = turn[4]
-            line = lines.get(zone)
-            if line is None or line.turn is not turn:
-                heappop(heap)
-                continue
-            if self._curbed and self._waits(zone, now_ms):
-                heappop(heap)
-                line.turn = None
-                self._parked.setdefault(zone, set()).add(board.name)
-                continue
-            head = line.head(jobs)
-            if head is None:
-                heappop(heap)
-                self._drop(board, zone)
-                continue
-            level = self._levels[turn[0]]
-            if turn[3] == head.sequence and turn[2] == head.due_ms and turn[1] >= level.end_of(zone):
-                return turn
-            line.turn, line.listed = self._turn(line, head, zone, turn), head
-            heapreplace(heap, line.turn)
-        return None
-
-    patch.setattr(FairIndex, "_top", top)
-
-
 # --- Siblings ---
-
-
-def sizes_forgotten_by_two_clocks(patch: pytest.MonkeyPatch) -> None:
-    """One machine notes when the shards were clear, and another one looks at its own wall clock."""
-
-    def is_time(self: Forgetting, head: RingHead) -> bool:
-        if len(head.sizes) == 1 or head.cleared_at is msgspec.UNSET:
-            return False
-        from casque.ring import forgetting
-
-        return self._clock.wall_ms() - head.cleared_at >= forgetting.SETTLED_MS
-
-    patch.setattr(Forgetting, "is_time", is_time)
 
 
 def callers_cancelled_with_the_search_for_a_leader(patch: pytest.MonkeyPatch) -> None:
@@ -214,7 +138,7 @@ def jobs_that_outlive_the_drain_called_failed(patch: pytest.MonkeyPatch) -> None
 def heartbeats_wait_for_all_shards(patch: pytest.MonkeyPatch) -> None:
     """One that cannot be reached keeps the answers of the others, and nothing is beaten for meanwhile."""
 
-    async def patient(calls: Any, *, clock: Clock, seconds: float | None = None) -> Any:  # noqa: ARG001
+    async def patient(calls: Any, *, clock: Clock, seconds: float | None = None) -> Any:
         return await in_time(calls, clock=clock, seconds=None)
 
     patch.setattr("casque.ring.service.in_time", patient)

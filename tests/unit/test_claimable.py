@@ -25,7 +25,7 @@ from casque.state import (
     State,
     Tick,
 )
-from casque.testing.claimable import allowed, claimable, rebuilt
+from casque.testing.claimable import allowed, claimable, copied, rebuilt
 from casque.types import Gate, JobRecord, JobSpec, JobState, ScheduleSpec, ZoneRules
 
 ZONES = ("a", "b")
@@ -209,3 +209,19 @@ def test_a_tick_joins_a_zone_of_the_other_kind_as_one_of_its_jobs(zone_is_fifo: 
         state.execute(Ack(one.spec.id), 60_000)
     assert claimed == ["1", "s@1"]
     assert claimable(state, 60_000) == {}
+
+
+def test_claims_on_a_copy_are_the_copys_alone_whatever_its_methods_are_called(monkeypatch: pytest.MonkeyPatch) -> None:
+    dequeue = State._dequeue
+
+    def renamed(self: State, c: Dequeue, now_ms: int) -> list[JobRecord]:
+        return dequeue(self, c, now_ms)
+
+    monkeypatch.setattr(State, "_dequeue", renamed)
+    state = State()
+    state.execute(Enqueue((JobSpec("a", "mail", b""),)), 1)
+    state.commit(writer="w", batch=1, at_ms=1)
+    copy = copied(state)
+    assert [job.id for job in copy.execute(Dequeue(None, limit=1, lease_ms=1_000), 1)] == ["a"]
+    assert (copy.running, copy.counters.tokens) == (1, 1)
+    assert (state.running, state.counters.tokens, state.jobs["a"].state) == (0, 0, JobState.READY)

@@ -9,8 +9,7 @@ from __future__ import annotations
 import io
 import pickle
 from itertools import count
-from types import MethodType
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import msgspec
 
@@ -23,8 +22,9 @@ Claims: TypeAlias = dict[str | None, list[str]]
 LIMIT = 10_000
 
 
-_ASIDE = ("finished", "requests", "admissions", "writers", "schedules", "staged", "vigils")
-"""What a claim neither asks nor changes: most of what a state holds, and not worth a copy each time."""
+_ASIDE = ("_handlers", "_appliers", "finished", "requests", "admissions", "writers", "schedules", "staged", "vigils")
+"""What a claim neither asks nor changes: most of what a state holds, and not worth a copy each time. And methods, which
+would bring the whole state along."""
 
 
 def copied(state: State) -> State:
@@ -32,30 +32,11 @@ def copied(state: State) -> State:
     the time of `copy.deepcopy`."""
     written = io.BytesIO()
     pickler = pickle.Pickler(written, pickle.HIGHEST_PROTOCOL)
-    functions: list[Any] = []
-
-    def bound(method: MethodType) -> tuple[Any, ...]:
-        functions.append(method.__func__)
-        return _bound, (method.__self__, len(functions) - 1)
-
-    pickler.dispatch_table = {
-        count: lambda _: (count, (2**40,)),  # later than all stamps that it has given out
-        MethodType: bound,  # by name, one that a test has put in the place of another would not be found
-    }
+    pickler.dispatch_table = {count: lambda _: (count, (2**40,))}  # later than all stamps that it has given out
     pickler.dump({name: value for name, value in vars(state).items() if name not in _ASIDE})
-    copy = State.__new__(State)
-    vars(copy).update(vars(State(state.limits)))
-    _functions[:] = functions
+    copy = State(state.limits)
     vars(copy).update(pickle.loads(written.getbuffer()))  # noqa: S301  written just now
     return copy
-
-
-_functions: list[Any] = []
-"""Of the methods in the copy that is being made."""
-
-
-def _bound(owner: object, number: int) -> MethodType:
-    return MethodType(_functions[number], owner)
 
 
 def rebuilt(state: State) -> State:

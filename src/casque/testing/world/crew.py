@@ -135,8 +135,7 @@ class Crew:
                 self._start(self._keep_zones(), "casque crew")
                 if not ring or self._world.layout.fleet:
                     self._start(self._rent(), "casque crew")
-                for _ in range(self._world.profile.holders):
-                    self._start(self._hold_zones(), "casque crew")
+                self._start(self._hold_zones(), "casque crew")
             for others in self._others:
                 for role in others.roles():
                     self._start(role, "casque crew")

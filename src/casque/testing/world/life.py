@@ -74,9 +74,7 @@ class Node:
         self.world = world
         self.name = f"n{number}"
         self.rng = Random(f"{world.seed}/{self.name}")
-        self.clock = MachineClock(
-            world.loop, self.rng, skew_s=world.skew_s, drift=world.profile.drift, grain_ms=world.profile.grain_ms
-        )
+        self.clock = MachineClock(world.loop, self.rng, skew_s=world.skew_s, drift=world.profile.drift)
         self.cut_off = False
         self.refused = False
         self.lives = 0

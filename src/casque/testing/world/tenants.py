@@ -63,6 +63,4 @@ async def peep(life: Life, zone: str, job_id: str) -> None:
             events = [event async for event in feed]
     strange = [event.job_id for event in events if not str(event.job_id).startswith(prefix(zone))]
     with life.world.watching():
-        history.demand(
-            not strange, Invariant.TENANTS, lambda: f"the tenant {zone} is shown events of {strange[:3]}"
-        )
+        history.demand(not strange, Invariant.TENANTS, lambda: f"the tenant {zone} is shown events of {strange[:3]}")
