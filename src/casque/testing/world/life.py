@@ -321,7 +321,7 @@ class Life:
 
     def arrived(self) -> None:
         """A write has reached the store."""
-        if self._sleepy and not self._stopped:
+        if self._sleepy and not self._stopped and not self.world.healed:
             self._sleepy = False
             self.stop()
             self._sleep_on(self.world.history.position, self.world.loop.time() + SLEEP_MAX_S)
