@@ -103,6 +103,14 @@ def test_a_clock_that_is_ahead_counts_once_however_often_it_comes_by(ahead_ms: i
     assert leased.state.watched()[0].dated_ms < LEASE_MS // 3
 
 
+def test_processes_that_leave_together_with_clocks_further_ahead_each_time_end_no_lease() -> None:
+    leased = Leased()
+    for hour in range(1, 100):  # all of them came when none had left yet
+        leased.visit(hour * 3_600_000, visits=0)
+    assert leased.is_running
+    assert leased.state.watched()[0].dated_ms == LEASE_MS // DATED_VISITS
+
+
 def test_what_is_believed_of_written_times_does_not_shorten_what_has_to_be_watched() -> None:
     leased = Leased()
     leased.visit(24 * 3600 * 1000, 59_000)

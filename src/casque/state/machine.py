@@ -1225,10 +1225,11 @@ class State:
         visits, until_ms = (0, found.beat_ms or 0) if known is None else (known.visits, known.until_ms)
         # A visit begins with a look that shows all visits before it. If another one was recorded since, the two may
         # have watched at the same time, and no moment may count twice.
-        watched_ms = seen.watched_ms if seen.visits == visits else 0
+        alone = seen.visits == visits
+        watched_ms = seen.watched_ms if alone else 0
         # Only clocks that are ahead of all before them add anything here: going to and fro between clocks that differ
-        # does not make time.
-        dated_ms = min(max(0, now_ms - until_ms) // DATED_FACTOR, -(-found.lease_ms // DATED_VISITS))
+        # does not make time. Nor do several that leave at once: each came while the others were there.
+        dated_ms = min(max(0, now_ms - until_ms) // DATED_FACTOR, -(-found.lease_ms // DATED_VISITS)) if alone else 0
         return Watched(subject, lease.token, watched_ms, dated_ms, is_zone)
 
     def _vigil(self, seen: Watching) -> Vigil | None:
