@@ -236,7 +236,7 @@ _RULES: list[_Row] = [
     (mutations.leases_judged_by_wall_clocks, LED, SLEEPY, Invariant.LEASE),
     (log_mutations.log_probed_before_the_head_is_claimed, LED, SLEEPY, Invariant.EPOCHS),
     (log_mutations.deposed_leader_goes_on, LED, SLEEPY, Invariant.EPOCHS),
-    (log_mutations.leader_without_a_fence, LED, TRIO, Invariant.SAME_STATE),
+    (log_mutations.leader_without_a_fence, LED, NODDING, Invariant.CURRENT),
     (log_mutations.deleted_before_the_floor_is_raised, LED, SLEEPY, Invariant.KEPT),
     (log_mutations.fences_collected, LED, SLEEPY, Invariant.KEPT),
     (broker_mutations.healthy_leader_evicted, LED, TRIO, Invariant.HEALTHY),

@@ -74,7 +74,8 @@ class Claims:
         self._gone = gone
         self.held: dict[str, Claim] = {}
         self.waiting: deque[Claim] = deque()
-        self.running: set[Claim] = set()
+        self.running: dict[Claim, None] = {}
+        """In the order in which they were started."""
 
     def take(self, claim: Claim) -> None:
         self.held[claim.job.id] = claim

@@ -71,7 +71,7 @@ class Runner:
                 continue
             claim.started_ms = self._clock.monotonic_ms()
             self.started += 1
-            running.add(claim)
+            running[claim] = None
             claim.task = self._loop.create_task(self._work(claim))
 
     def lose(self, claim: Claim) -> None:
@@ -117,7 +117,7 @@ class Runner:
         finally:
             if claim.trace is not None:
                 claim.trace.end(claim.how or "left", claim.why)
-            self._claims.running.discard(claim)
+            self._claims.running.pop(claim, None)
             self.fill()
             self._ended()
 
