@@ -16,6 +16,7 @@ from casque import InvalidInputError, InvalidPayloadError, Job, JobState, Queue
 from casque.cli.logs import said
 from casque.cli.main import app as commands
 from casque.clock import SystemClock, new_nonce, system_random
+from casque.errors import CASConflictError
 from casque.worker import Cancel, Handler, JobContext, Retry, Snooze, Summary, Worker
 from casque.worker.words import read_word
 
@@ -287,6 +288,25 @@ async def test_a_job_that_outlives_the_drain_is_given_back_and_is_neither_an_att
 
     assert (summary.given_back, summary.left, summary.lost) == (1, 0, 0)
     assert (job.state, job.attempts, job.record.crashes, job.record.tries) == (JobState.READY, 0, 0, ())
+
+
+async def test_a_job_that_could_not_be_given_back_at_first_is_given_back_all_the_same(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, give_back, refusals = asyncio.Event(), Queue.give_back, [CASConflictError("others won every race")]
+
+    async def busy(queue: Queue[bytes], jobs: Any) -> Any:
+        return [refusals.pop()] if refusals else await give_back(queue, jobs)
+
+    async def endless(_payload: bytes, _context: JobContext) -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(Queue, "give_back", busy)
+    summary, job = await stopped(url, handler(endless), begun=begun)
+
+    assert not refusals
+    assert (summary.given_back, job.state, job.attempts) == (1, JobState.READY, 0)
 
 
 async def test_ten_deployments_do_not_quarantine_a_long_job(url: str) -> None:

@@ -452,7 +452,7 @@ class RemoteQueue:
         # A first hint is followed at once. Brokers that point at each other get time to agree.
         patience.hints += 1
         if (self._leader is None or patience.hints > HINTS_AT_ONCE) and not await patience.wait():
-            raise error
+            raise _last_word(error, None) from error
 
     async def _found(self, patience: _Persistence) -> RemoteService:
         if self._closed:
@@ -502,6 +502,9 @@ class RemoteQueue:
 
 def _last_word(error: CasqueError, doubt: UnknownOutcomeError | None) -> CasqueError:
     """What to tell a caller in the end: an attempt that may have been carried out is not taken back by a later one."""
+    if isinstance(error, QueueLedError):
+        # That is for those who opened the store: whoever asks brokers has only met them while they change places.
+        error = NoLeaderError(f"a broker says that {error.address} does, and that one was not found to lead in time")
     if doubt is None or error is doubt:
         return error
     return UnknownOutcomeError(f"{doubt}; asked again, and: {error}")

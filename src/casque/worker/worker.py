@@ -41,6 +41,8 @@ STOP_S = 2.0
 """How long a handler may take to notice that it should stop, after the time of `drain`."""
 LEAVE_S = 5.0
 """What giving jobs back may take when `run` was cancelled."""
+RETURNS_MAX = 4
+"""How often it is tried to give a job back, within about a second."""
 
 
 class Worker:
@@ -483,13 +485,24 @@ class _Shift:
             return
         for claim in claims:
             claim.left = True
-        try:
-            answers = await self._queue.give_back([claim.job for claim in claims])
-        except CasqueError as error:
-            answers = [error] * len(claims)
-        refused = [answer for answer in answers if answer is not None]
+        refused = await self._given_back(claims)
         self._summary.given_back += len(claims) - len(refused)
         if refused:
             log.warning("%d jobs could not be given back; their leases run out: %s", len(refused), refused[0])
         for claim in claims:
             self._claims.drop(claim)
+
+    async def _given_back(self, claims: list[Claim]) -> list[CasqueError]:
+        """Tried a few times: others who commit may win every race once. Answers why some did not go back."""
+        patience, jobs, tries = Patience(self._clock, self._rng), [claim.job for claim in claims], 0
+        while True:
+            tries += 1
+            try:
+                answers = await self._queue.give_back(jobs)
+            except CasqueError as error:
+                answers = [error] * len(jobs)
+            jobs = [job for job, answer in zip(jobs, answers, strict=True) if answer is not None]
+            refused = [answer for answer in answers if answer is not None]
+            if tries == RETURNS_MAX or all(map(patience.is_hopeless, refused)):
+                return refused
+            await patience.wait()
