@@ -201,7 +201,7 @@ def first_write_overwrites(patch: pytest.MonkeyPatch) -> None:
 
 
 def request_ids_not_remembered(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(State, "_answered", lambda self, c, verb: None)
+    patch.setattr(State, "_remember", lambda self, c, verb, now_ms, **answer: None)
 
 
 def batches_not_remembered(patch: pytest.MonkeyPatch) -> None:
