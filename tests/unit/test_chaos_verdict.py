@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 from casque.service import ArchivedJob, EventKind, QueueEvent
+from casque.testing.chaos.actor import unheard
 from casque.testing.chaos.chronicle import Chronicle
 from casque.testing.chaos.ledger import Ledger
 from casque.testing.chaos.verdict import judge
 from casque.testing.history import Outcome, Recorder
-from casque.testing.history.call import Wish
+from casque.testing.history.call import Answered, Asked, Call, Wish
 from casque.types import JobState
 
 NOW = datetime(2026, 2, 15, tzinfo=UTC)
@@ -189,3 +190,21 @@ def test_figures_are_taken_as_a_record_grows_and_half_a_line_waits_for_its_end(t
     assert ledger.succeeded["enqueue"] == 2
     assert ledger.longest_call_ms >= 7
     assert ledger.longest_silence_ms > 1_000_000
+
+
+def test_who_was_killed_asks_again_for_what_got_no_answer_but_for_batches_that_its_source_went_on_without() -> None:
+    def call(number: int, verb: str, request: str | None, outcome: Outcome | None) -> Call:
+        answered = None if outcome is None else Answered(str(number), number, outcome)
+        return Call(Asked(str(number), verb, number, request=request), answered)
+
+    calls = [
+        call(1, "admit", "lane/0 19", Outcome.FAILED),
+        call(2, "admit", "lane/0 25", Outcome.OK),
+        call(3, "admit", "lane/1 4", None),
+        call(4, "enqueue", "r1", Outcome.UNKNOWN),
+        call(5, "enqueue", "r2", Outcome.UNKNOWN),
+        call(6, "enqueue", "r2", Outcome.OK),
+        call(7, "ack", None, None),
+    ]
+
+    assert [asked.request for asked in unheard(calls)] == ["lane/1 4", "r1"]

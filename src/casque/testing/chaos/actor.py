@@ -7,7 +7,7 @@ import ctypes
 import os
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -17,9 +17,10 @@ import msgspec
 from casque.client.queue import Queue
 from casque.clock import Random
 from casque.journal.log import pace
-from casque.testing.chaos.caller import Caller, Place
+from casque.testing.chaos.caller import Caller, Place, batch_of
 from casque.testing.chaos.shifted_clock import shift_clock
 from casque.testing.history import Outcome, Recorder
+from casque.testing.history.call import Asked, Call
 from casque.testing.history.recorder import read_record
 
 _PR_SET_PDEATHSIG = 1
@@ -97,10 +98,25 @@ async def _run(orders: Orders, lane: Lane) -> None:
 
 async def _ask_again(caller: Caller, earlier: Path) -> None:
     """A careful caller that was killed asks again for what it never heard of, under the same request id."""
-    calls = [call for call in read_record(earlier) if call.asked.request is not None]
+    for asked in unheard(read_record(earlier)):
+        await caller.again(asked)
+
+
+def unheard(calls: Sequence[Call]) -> list[Asked]:
+    """The requests that got no answer. Batches of a source come in order: one that its source went on without is given
+    up, because the queue takes whatever is older than the last batch for a repetition."""
+    requests = {call.asked.request: call.asked for call in calls if call.asked.request is not None}
     answered = {call.asked.request for call in calls if call.outcome in (Outcome.OK, Outcome.REFUSED)}
-    for call in {call.asked.request: call for call in calls if call.asked.request not in answered}.values():
-        await caller.again(call.asked)
+    last: dict[str, int] = {}
+    for asked in requests.values():
+        if asked.verb == "admit":
+            source, batch = batch_of(asked)
+            last[source] = max(batch, last.get(source, 0))
+    return [
+        asked
+        for request, asked in requests.items()
+        if request not in answered and (asked.verb != "admit" or last[batch_of(asked)[0]] == batch_of(asked)[1])
+    ]
 
 
 async def _until(stopping: asyncio.Event, lane: Lane, caller: Caller, orders: Orders, rng: Random, name: str) -> None:

@@ -90,8 +90,8 @@ class Caller:
             case "enqueue":
                 await self.insist(lambda: self.enqueue(asked.wishes, request=request))
             case "admit":
-                source, _, batch = request.rpartition(" ")
-                await self.insist(lambda: self.admit(asked.wishes, source=source, batch=int(batch)))
+                source, batch = batch_of(asked)
+                await self.insist(lambda: self.admit(asked.wishes, source=source, batch=batch))
             case "dequeue":
                 for job in await self.dequeue(batch_size=1, wait_s=0, lease_s=asked.lease_ms / 1000, request=request):
                     await self.ack(job.id, job.token)
@@ -280,6 +280,12 @@ def outcome_of(error: CasqueError) -> Outcome:
     if isinstance(error, UnknownOutcomeError):
         return Outcome.UNKNOWN
     return Outcome.REFUSED if isinstance(error, REFUSALS) else Outcome.FAILED
+
+
+def batch_of(admission: Asked) -> tuple[str, int]:
+    """The source and the number of a batch: its request id names both."""
+    source, _, batch = (admission.request or "").rpartition(" ")
+    return source, int(batch)
 
 
 def names_of(jobs: Sequence[Job[bytes]]) -> list[Claim]:
