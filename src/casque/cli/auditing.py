@@ -11,7 +11,7 @@ import logging
 import os
 import socket
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from contextvars import copy_context
 from functools import wraps
 from typing import Any, TypeVar
@@ -72,25 +72,17 @@ def _ended(verb: str, said: dict[str, Any], command: Callable[[], Any]) -> Any:
 
 @contextmanager
 def _written() -> Iterator[None]:
-    """Send the audit log to the file that is named for it, which nobody else needs to read."""
-    path, level = os.environ.get(FILE), log.level
-    log.setLevel(logging.INFO)
-    if not path:
-        try:
-            yield
-        finally:
-            log.setLevel(level)
-        return
-    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-    with os.fdopen(descriptor, "a", encoding="utf-8") as file:
-        handler = logging.StreamHandler(file)
-        handler.setFormatter(TextLine())
-        log.addHandler(handler)
-        try:
-            yield
-        finally:
-            log.removeHandler(handler)
-            log.setLevel(level)
+    """Send the audit log to the file that is named for it. Only its owner may read that."""
+    with ExitStack() as meanwhile:
+        meanwhile.callback(log.setLevel, log.level)
+        log.setLevel(logging.INFO)
+        if path := os.environ.get(FILE):
+            descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+            handler = logging.StreamHandler(meanwhile.enter_context(os.fdopen(descriptor, "a", encoding="utf-8")))
+            handler.setFormatter(TextLine())
+            log.addHandler(handler)
+            meanwhile.callback(log.removeHandler, handler)
+        yield
 
 
 def _user() -> str:
