@@ -364,6 +364,7 @@ _TRIALS: list[_Row] = [
     (trial_mutations.claims_whose_payloads_cannot_be_read_called_failed, LOG, BLURRED, Invariant.GIVEN_BACK),
     (trial_mutations.shards_that_a_broker_has_not_heard_of_refused_for_good, LED_RING, RESTARTS, Invariant.EXPECTED),
     (trial_mutations.heartbeats_wait_for_all_shards, RING, SHARDS_AWAY, Invariant.LEASE),
+    (trial_mutations.workers_sent_away_by_brokers_that_disagree, LED, STAFFED, Invariant.GIVEN_BACK),
     (trial_mutations.callers_cancelled_with_the_search_for_a_leader, SERVED, CLOSING, Invariant.EXPECTED),
     (trial_mutations.batches_refused_while_somebody_admits_them, RING, HEDGED, Invariant.ABSENT),
 ]

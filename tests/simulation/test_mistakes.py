@@ -97,6 +97,7 @@ def test_there_are_many_mistakes_and_seeds_are_kept_for_these_only() -> None:
         (LED_RING_TIGHT, ROUGH),
         (LED, NODDING),
         (LOG, STAFFED),
+        (LED, STAFFED),
         (LOG, BLURRED),
         (LOG, NEIGHBOURS),
         (DOCUMENT, SECONDS_OFF),
