@@ -267,8 +267,8 @@ class Queue(LeaseVerbs, Generic[T]):
         """Add a job; it is durable when this returns.
 
         `priority`: lower runs first. `delay` or `run_at`: not before then. `key`: while an unfinished job holds the
-        same key, that job is returned and nothing is added; without its payload if no answer came at first, and the job
-        has ended since. `max_attempts`: kept as dead after so many claims.
+        same key, that job is returned and nothing is added. If the call is repeated and that job has ended since, it
+        comes back without its payload. `max_attempts`: kept as dead after so many claims.
         `max_crashes`: kept as dead after the process that worked on it died so often, which is then no attempt;
         without it a crash is an attempt that failed. `zone`: whose job it is; zones take turns. `fifo`: the jobs of
         this zone are handed out strictly in the order they came, one at a time, whatever their priorities.
