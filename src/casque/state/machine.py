@@ -7,7 +7,7 @@ functions. Applying an event replaces a job's frozen record and notes the old on
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby, islice
 from typing import Any
 
@@ -192,6 +192,66 @@ class Named(msgspec.Struct, frozen=True, gc=False, array_like=True):
     bytes: int
 
 
+_HANDLERS: dict[type, str] = {
+    Enqueue: "_enqueue",
+    Admit: "_admit",
+    Dequeue: "_dequeue",
+    Ack: "_ack",
+    Nack: "_nack",
+    Settle: "_settle",
+    Heartbeat: "_heartbeat",
+    GiveBack: "_give_back",
+    Cancel: "_cancel",
+    Retry: "_retry",
+    Purge: "_purge",
+    SetGate: "_set_gate",
+    SetZone: "_set_zone",
+    LeaseZone: "_lease_zone",
+    BeatZone: "_beat_zone",
+    ReleaseZone: "_release_zone",
+    AdoptRing: "_adopt_ring",
+    Expire: "_expire",
+    Watch: "_watch",
+    RequeueStale: "_requeue_stale",
+    SetSchedule: "_set_schedule",
+    PauseSchedule: "_pause_schedule",
+    DropSchedule: "_drop_schedule",
+    Tick: "_tick",
+}
+_APPLIERS: dict[type, str] = {
+    Added: "_apply_added",
+    Admitted: "_apply_admitted",
+    Claimed: "_apply_claimed",
+    Beaten: "_apply_beaten",
+    Advanced: "_apply_advanced",
+    Acked: "_apply_acked",
+    Nacked: "_apply_nacked",
+    Returned: "_apply_returned",
+    Snoozed: "_apply_snoozed",
+    Declined: "_apply_declined",
+    Expired: "_apply_expired",
+    Crashed: "_apply_crashed",
+    Died: "_apply_died",
+    Quarantined: "_apply_quarantined",
+    Cancelled: "_apply_cancelled",
+    Withdrawn: "_apply_withdrawn",
+    Revived: "_apply_revived",
+    Purged: "_apply_purged",
+    Gated: "_apply_gated",
+    Zoned: "_apply_zoned",
+    ZoneLeased: "_apply_zone_leased",
+    ZoneBeaten: "_apply_zone_beaten",
+    ZoneReleased: "_apply_zone_left",
+    ZoneExpired: "_apply_zone_left",
+    Watched: "_apply_watched",
+    Ringed: "_apply_ringed",
+    Remembered: "_apply_remembered",
+    Scheduled: "_apply_scheduled",
+    Unscheduled: "_apply_unscheduled",
+    Ticked: "_apply_ticked",
+}
+
+
 class State:
     """All jobs of one queue and the rules for changing them.
 
@@ -263,64 +323,6 @@ class State:
         self._zone_leases_before: dict[str, ZoneLease] | None = None
         self._vigils_before: dict[int, Vigil] | None = None
         self._ring_before: tuple[RingView | None] | None = None
-        self._handlers: dict[type, Callable[[Any, int], Any]] = {
-            Enqueue: self._enqueue,
-            Admit: self._admit,
-            Dequeue: self._dequeue,
-            Ack: self._ack,
-            Nack: self._nack,
-            Settle: self._settle,
-            Heartbeat: self._heartbeat,
-            GiveBack: self._give_back,
-            Cancel: self._cancel,
-            Retry: self._retry,
-            Purge: self._purge,
-            SetGate: self._set_gate,
-            SetZone: self._set_zone,
-            LeaseZone: self._lease_zone,
-            BeatZone: self._beat_zone,
-            ReleaseZone: self._release_zone,
-            AdoptRing: self._adopt_ring,
-            Expire: self._expire,
-            Watch: self._watch,
-            RequeueStale: self._requeue_stale,
-            SetSchedule: self._set_schedule,
-            PauseSchedule: self._pause_schedule,
-            DropSchedule: self._drop_schedule,
-            Tick: self._tick,
-        }
-        self._appliers: dict[type, Callable[[Any, int], object]] = {
-            Added: self._apply_added,
-            Admitted: self._apply_admitted,
-            Claimed: self._apply_claimed,
-            Beaten: self._apply_beaten,
-            Advanced: self._apply_advanced,
-            Acked: self._apply_acked,
-            Nacked: self._apply_nacked,
-            Returned: self._apply_returned,
-            Snoozed: self._apply_snoozed,
-            Declined: self._apply_declined,
-            Expired: self._apply_expired,
-            Crashed: self._apply_crashed,
-            Died: self._apply_died,
-            Quarantined: self._apply_quarantined,
-            Cancelled: self._apply_cancelled,
-            Withdrawn: self._apply_withdrawn,
-            Revived: self._apply_revived,
-            Purged: self._apply_purged,
-            Gated: self._apply_gated,
-            Zoned: self._apply_zoned,
-            ZoneLeased: self._apply_zone_leased,
-            ZoneBeaten: self._apply_zone_beaten,
-            ZoneReleased: self._apply_zone_left,
-            ZoneExpired: self._apply_zone_left,
-            Watched: self._apply_watched,
-            Ringed: self._apply_ringed,
-            Remembered: self._apply_remembered,
-            Scheduled: self._apply_scheduled,
-            Unscheduled: self._apply_unscheduled,
-            Ticked: self._apply_ticked,
-        }
 
     # --- Commands, commits, replay ---
 
@@ -336,7 +338,7 @@ class State:
             self._saved = msgspec.structs.replace(self.counters)
         if self._admitting is not None:
             self.carry_out(now_ms)
-        return self._handlers[type(command)](command, now_ms)
+        return getattr(self, _HANDLERS[type(command)])(command, now_ms)
 
     def commit(self, *, writer: str, batch: int, at_ms: int, forgets: str | None = None) -> None:
         """The batch has landed: it is part of history now.
@@ -433,7 +435,7 @@ class State:
         assert not self.events, "roll the batch back before applying another writer's commit"
         left = iter(events)
         for event in left:
-            self._appliers[type(event)](event, at_ms)
+            getattr(self, _APPLIERS[type(event)])(event, at_ms)
             if type(event) is Admitted:
                 self._apply_added_all(_added(left, event), at_ms)
         self.commit(writer=writer, batch=batch, at_ms=at_ms, forgets=forgets)
@@ -1001,7 +1003,7 @@ class State:
                 else:
                     event = self._failure(job, outcome.error, outcome.delay_ms, outcome.backoff, now_ms)
                 events.append(event)
-                self._appliers[type(event)](event, now_ms)
+                getattr(self, _APPLIERS[type(event)])(event, now_ms)
                 answers.append(None)
         return answers
 
@@ -1330,7 +1332,7 @@ class State:
 
     def _happen(self, event: Event, now_ms: int) -> None:
         self.events.append(event)
-        self._appliers[type(event)](event, now_ms)
+        getattr(self, _APPLIERS[type(event)])(event, now_ms)
 
     def _answered(
         self,

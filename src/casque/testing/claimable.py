@@ -22,9 +22,8 @@ Claims: TypeAlias = dict[str | None, list[str]]
 LIMIT = 10_000
 
 
-_ASIDE = ("_handlers", "_appliers", "finished", "requests", "admissions", "writers", "schedules", "staged", "vigils")
-"""What a claim neither asks nor changes: most of what a state holds, and not worth a copy each time. And methods, which
-would bring the whole state along."""
+_ASIDE = ("finished", "_memory", "admissions", "writers", "schedules", "staged", "vigils")
+"""What a claim neither asks nor changes: most of what a state holds, and not worth a copy each time."""
 
 
 def copied(state: State) -> State:
@@ -77,11 +76,15 @@ def _claimed(
     raise AssertionError("a dequeue finds jobs without end")
 
 
-def unclaimable(state: State, now_ms: int) -> str | None:
-    """What is wrong with the indexes of a committed state, if anything is."""
+def unclaimable(state: State, now_ms: int, *, restored_too: bool = True) -> str | None:
+    """What is wrong with the indexes of a committed state, and with those of the same that was just restored, if
+    anything is."""
     now_ms = max(now_ms, state._ready._promoted_to)  # noqa: SLF001  what was due once stays so when the clock goes back
     expected = allowed(state, now_ms)
-    for name, one in (("the state", copied(state)), ("the same, restored from its jobs,", rebuilt(state))):
+    asked = [("the state", copied(state))]
+    if restored_too:
+        asked.append(("the same, restored from its jobs,", rebuilt(state)))
+    for name, one in asked:
         try:
             found = _claimed(one, now_ms, None, None, 1)
         except Exception as error:  # noqa: BLE001  whatever it is, callers would meet it

@@ -99,6 +99,8 @@ class History:
         """What a fresh reader finds."""
         self.states: dict[int, State] = {}
         """The last versions, by position."""
+        self.restored: set[int] = set()
+        """Positions at which a state that was just restored was asked what can be claimed."""
         self.segments: dict[int, Segment] = {}
         """What was first put into each slot of a log."""
         self.fates: dict[str, Fate] = of.fates if of else {}

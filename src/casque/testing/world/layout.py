@@ -10,6 +10,8 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
+import msgspec
+
 from casque.codec.admission import expanded
 from casque.codec.document import DocumentCodec
 from casque.codec.head import KEY, Owner, read_layout
@@ -128,10 +130,21 @@ def _part(objects: Mapping[str, Stored], key: str) -> bytes:
     return objects[key].body
 
 
+class _DocumentLeader(msgspec.Struct, rename="camel"):
+    """What a document says of its leader: all else in it is not worth decoding after every write."""
+
+    epoch: int = 0
+    broker: str | None = None
+    broker_id: str | None = None
+    broker_nonce: str = ""
+    broker_place: str | None = None
+
+
 def _document_leader(body: bytes) -> tuple[int, Owner | None]:
-    codec = DocumentCodec(KEY, "")
-    codec.decode(body, LIMITS)
-    return codec.leadership.epoch, codec.leadership.owner
+    leader = msgspec.json.decode(body, type=_DocumentLeader)
+    if leader.broker_id is None:
+        return leader.epoch, None
+    return leader.epoch, Owner(leader.broker_id, leader.broker_nonce, leader.broker, leader.broker_place)
 
 
 def _log_leader(body: bytes) -> tuple[int, Owner | None]:

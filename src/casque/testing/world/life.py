@@ -7,6 +7,7 @@ from collections.abc import Callable, Coroutine
 from contextvars import ContextVar, copy_context
 from functools import partial
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from casque.client.opening import Parts, Surroundings
 from casque.client.payloads import BytesCodec
@@ -145,7 +146,7 @@ class Life:
         self.direct: DirectCommit | None = None
         self.small = self._small_queue(self.line)
         self._opened = False
-        self._looked: dict[int, int] = {}
+        self._looked: WeakKeyDictionary[State, int] = WeakKeyDictionary()
         """Of each state that it has held, the position up to which it was asked what can be claimed."""
         self._stagings = 0
         self._visitors = 0
@@ -369,7 +370,7 @@ class Life:
         async def watched_refresh() -> None:
             landed = history.position
             await refresh()
-            self._accepted(history, committer.state, landed)
+            self._accepted(history, committer.state, landed, read=True)
 
         async def watched_hold() -> None:
             await hold()
@@ -402,8 +403,9 @@ class Life:
             return False
         return bool(self.direct._giving) or self.failed_at.get(writer, -1.0) >= since  # noqa: SLF001
 
-    def _accepted(self, history: History, state: State, landed: int = 0) -> None:
-        """Some code of this process believes that this is the queue; it had landed so far when that code asked."""
+    def _accepted(self, history: History, state: State, landed: int = 0, *, read: bool = False) -> None:
+        """Some code of this process believes that this is the queue; it had landed so far when that code asked.
+        `read`: it has only looked, and carried out nothing."""
         if self.dead:
             return
         stored = history.states.get(state.position)
@@ -418,9 +420,15 @@ class Life:
                 Invariant.SAME_STATE,
                 lambda: f"{self.name} holds another state of position {state.position} than the store",
             )
-            if not state.events and self._looked.get(id(state)) != state.position:
-                self._looked[id(state)] = state.position
-                problem = unclaimable(state, self.clock.wall_ms())
+            if state.events or self._looked.get(state) == state.position:
+                return
+            decoded = read and state not in self._looked
+            self._looked[state] = state.position
+            # What was just restored knows nothing of who holds it: one of each position is enough.
+            unknown = state.position not in history.restored
+            history.restored.add(state.position)
+            if unknown or not decoded:
+                problem = unclaimable(state, self.clock.wall_ms(), restored_too=unknown)
                 history.demand(problem is None, Invariant.CLAIMABLE, lambda: f"{self.name}: {problem}")
 
 

@@ -84,6 +84,7 @@ def simulate_by_name(seed: int, *, profile: str, layout: str, duration_s: float 
     # A world is full of cycles, and they die with it: one collection between two worlds costs less than many in each.
     gc.disable()
     gc.collect()
+    gc.freeze()  # what is left are modules, not worth another look
     layouts = list(LAYOUTS) if layout == ALL else [layout]
     profiles = list(PROFILES) if profile == ALL else [profile]
     chosen = LAYOUTS[layouts[seed % len(layouts)]]

@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 
 WAITING = (JobState.READY, JobState.DELAYED)
 CLOCK_GRAIN_S = 0.005
+UNREAD = (Effect.SNAPSHOT, Effect.ARCHIVED, Effect.STAGED)
+UNREAD_TRIED = 8
+"""After one in so many of these a fresh reader looks whether the queue is still the same."""
 
 
 class Steps:
@@ -58,8 +61,8 @@ class Steps:
         if effect is Effect.BLOB:
             h.blobs[key] = objects[key].body
             return
-        if self._layout.ring and effect in (Effect.SNAPSHOT, Effect.ARCHIVED):
-            return  # nobody reads these yet; that it is so is tried often enough where there is one log
+        if effect in UNREAD and (self._layout.ring or self.effects[effect] % UNREAD_TRIED):
+            return  # nobody reads these yet; that it is so is tried often enough
         new = self._recover(objects)
         if effect is Effect.CONVERTED:
             self._check_converted(new)
