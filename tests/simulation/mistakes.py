@@ -31,9 +31,10 @@ from casque.testing.world.layout import (
     LOG,
     RING,
     SERVED,
+    WATCHED,
     Layout,
 )
-from casque.testing.world.profile import DISK, Fault
+from casque.testing.world.profile import DISK, ROLLING, Fault
 from tests.simulation import (
     broker_mutations,
     convert_mutations,
@@ -41,6 +42,7 @@ from tests.simulation import (
     fleet_mutations,
     log_mutations,
     mutations,
+    reader_mutations,
     ring_mutations,
     served_mutations,
     tenant_mutations,
@@ -317,6 +319,17 @@ _SERVICES: list[_Row] = [
 ]
 """Sessions, connections, brokers of rings, leases of zones and large payloads."""
 
+_READERS: list[_Row] = [
+    (reader_mutations.followers_go_on_after_the_commit_that_was_cut, WATCHED, CUT_OFF, Invariant.FOLLOWED),
+    (reader_mutations.followers_are_shown_again_what_they_saw, WATCHED, CUT_OFF, Invariant.FOLLOWED),
+    (reader_mutations.followers_wait_for_a_leader_that_was_deposed, WATCHED, STORMY, Invariant.LIVE),
+    (reader_mutations.stopping_brokers_end_streams_as_if_they_were_complete, WATCHED, ROLLING, None),
+    (reader_mutations.lists_that_break_off_taken_for_whole, WATCHED, CUT_OFF, None),
+    (reader_mutations.archives_read_again_from_their_beginning, WATCHED, CUT_OFF, Invariant.SHOWN),
+    (reader_mutations.archived_objects_that_cannot_be_read_left_out, WATCHED, ROUGH, Invariant.SHOWN),
+]
+"""What is shown to those who follow, list and read the archive through brokers."""
+
 _FLEETS: list[_Row] = [
     (fleet_mutations.declined_jobs_get_a_backoff, FLEET_SERVED, CALM, Invariant.EXPECTED),
     (fleet_mutations.declines_count_as_attempts, FLEET, CALM, Invariant.COUNTED),
@@ -385,5 +398,5 @@ class Mistake(NamedTuple):
         return f"{self.mutation.__name__} {self.layout.name} {self.weather.name}"
 
 
-_ALL = (*_RULES, *_MENDED, *_RINGS, *_SERVICES, *_EVERYWHERE, *_FLEETS, *_COPIES, *_CONVERSIONS, *_TRIALS)
+_ALL = (*_RULES, *_MENDED, *_RINGS, *_SERVICES, *_READERS, *_EVERYWHERE, *_FLEETS, *_COPIES, *_CONVERSIONS, *_TRIALS)
 MISTAKES = [Mistake(*row) for row in _ALL]

@@ -34,6 +34,7 @@ from casque.testing.world.fleet import Fleet
 from casque.testing.world.history import History
 from casque.testing.world.invariants import Invariant, Violation
 from casque.testing.world.profile import PAYLOAD_MAX, Fault
+from casque.testing.world.readers import Readers
 from casque.testing.world.tenants import TENANTS, Orders, order, peep
 from casque.testing.world.wire import CALL
 from casque.transport.tenants import prefix
@@ -104,7 +105,8 @@ class Crew:
         self._fleet = Fleet(life, self) if layout.fleet else None
         copies = Copies(life, self) if layout.copied else None
         converters = Converters(life, self) if layout.converted else None
-        self._others = [others for others in (self._fleet, copies, converters) if others is not None]
+        readers = Readers(life, self) if layout.read else None
+        self._others = [others for others in (self._fleet, copies, converters, readers) if others is not None]
 
     def begin(self) -> None:
         if not self._world.healed:

@@ -39,6 +39,8 @@ class Invariant(StrEnum):
     TENANTS = "13 a tenant is shown its own, and nobody else is in its way"
     COPIED = "14 a copy is what the queue was, and what is done to it stays in it"
     CONVERTED = "15 a conversion changes the layout and nothing else"
+    FOLLOWED = "16 who follows is shown every event once and in order, or is told that they are gone"
+    SHOWN = "16 a list is a state that was, and an archive what was finished, without a gap"
     LEASE = "a lease lasts its length"
     GIVEN_BACK = "a claim whose caller left goes back"
     CAUSED = "nothing happens that nobody asked for"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from functools import lru_cache, partial
 from importlib import import_module
 from types import ModuleType
@@ -79,6 +80,10 @@ class Layout:
     """Whether somebody converts the queue while it is in use."""
     hurried: Mapping[str, Any] = field(default_factory=dict)
     """What happens sooner or later here than in other worlds."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of the queue that differ from those of the weather."""
+    read: bool = False
+    """Whether there are readers of the events, of the jobs and of the archive."""
     duration_s: float = 8.0
     """How long the faults go on, if nobody says otherwise."""
 
@@ -269,6 +274,16 @@ COPIED_RING = _copied(LED_RING, "copied-ring")
 """The bucket is copied, backed up and restored while brokers lead the queue."""
 
 
+WATCHED = replace(
+    SERVED,
+    name="watched",
+    read=True,
+    settings={"retention": timedelta(seconds=8)},
+    hurried={"casque.testing.world.history.KEPT_STATES": 400},
+)
+"""Many read what brokers serve. The log is kept for long enough to be followed through a failover."""
+
+
 def _recover_either(objects: Mapping[str, Stored]) -> State:
     return _recover_document(objects) if _is_document(objects) else _recover_log(objects)
 
@@ -354,6 +369,7 @@ LAYOUTS = {
         COPIED_DOCUMENT,
         COPIED_RING,
         CONVERTING,
+        WATCHED,
     )
 }
 

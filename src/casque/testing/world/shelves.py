@@ -30,6 +30,16 @@ class Shelves:
     def after(self, position: int) -> list[Finished]:
         return [one for one in self._finished if one.position > position]
 
+    @property
+    def finished(self) -> list[Finished]:
+        """In the order of their commits."""
+        return self._finished
+
+    @property
+    def archived(self) -> int:
+        """Up to which position all of them are called archived."""
+        return self._archived
+
     def marked(self, objects: Mapping[str, Stored], archived: int, archiving: int | None, *, position: int) -> None:
         """The queue says so now, and it has come to this position."""
         h = self._h

@@ -21,6 +21,7 @@ from casque.testing.world.invariants import Invariant
 from casque.testing.world.layout import Layout
 from casque.testing.world.limits import DECLINES_MAX
 from casque.testing.world.onlooker import Effect
+from casque.testing.world.shelves import Shelves
 from casque.testing.world.stories import go_on
 from casque.testing.world.tenancies import check_tenancies
 from casque.testing.world.vigils import length_s
@@ -85,6 +86,10 @@ class Steps:
             )
         self.effects[Effect.DELETION] += 1
         self._onlooker.deleted(key)
+
+    @property
+    def shelves(self) -> Shelves:
+        return self._onlooker.shelves
 
     def archive_is_complete(self, objects: Mapping[str, Stored]) -> bool:
         return self._onlooker.archive_is_complete(objects)

@@ -30,6 +30,9 @@ BUFFERED = 0.8
 SILENCE_S = 0.7
 """Twice this without an answer to a ping, and the client gives the connection up."""
 
+WINDOW_BYTES = 2_000
+"""A server that has sent so much waits until its client has taken some of it, where that is simulated."""
+
 Event = Callable[[], object]
 
 
@@ -138,6 +141,8 @@ class _Link:
         self.server: Life | None = None
         """The process that took the connection."""
         self.is_cut = False
+        self.has_window = self.world.layout.read
+        """Whether what a client has not taken is bounded."""
 
     @property
     def blocked(self) -> bool:
@@ -163,6 +168,13 @@ class _Way:
         self._waiting: deque[tuple[Callable[[], Life | None], Event]] = deque()
         self._last = 0.0
         self._closed = False
+        self.is_torn = False
+        """A message was lost: what is said after it does not arrive."""
+
+    def tear(self) -> None:
+        """A message is lost, and so is whatever is sent after it: a stream has no gaps."""
+        # Where nothing is streamed that could have gaps, messages go on arriving: seeds that are known depend on it.
+        self.is_torn = self._link.world.layout.read
 
     def send(self, to: Callable[[], Life | None], event: Event, *, late_s: float = 0.0) -> None:
         """`to` is asked when it arrives: a process may have taken another's place by then."""
@@ -234,7 +246,10 @@ class ClientStream:
             self._news.clear()
             await self._news.wait()
         if self._inbox:
-            return self._deserializer(self._inbox.popleft())
+            body = self._inbox.popleft()
+            if self._link.has_window:
+                self._link.there.send(self._listener, lambda: self._server.taken(len(body)))
+            return self._deserializer(body)
         self._raise_for_status()
         return grpc.aio.EOF
 
@@ -276,8 +291,10 @@ class ClientStream:
             if link.rng.random() < 0.5:
                 # Sent, and on its way for as long as it takes the network to get over it.
                 link.there.send(self._listener, lambda: self._server.receive(body), late_s=link.rng.uniform(0.0, 3.0))
+            else:
+                link.there.tear()
             self.cut()
-        else:
+        elif not link.there.is_torn:
             link.there.send(self._listener, lambda: self._server.receive(body))
 
     def cut(self) -> None:
@@ -376,6 +393,9 @@ class ServerStream:
         self._over = False
         """The client is gone, or a status was sent."""
         self._abandoned = False
+        self._untaken = 0
+        """Bytes that were sent, and that the client has not taken as far as is known here."""
+        self._room = asyncio.Event()
         self.deserializer: Callable[[bytes], Any] = bytes
         self.serializer: Callable[[Any], bytes] = bytes
         self.task: asyncio.Task[None] | None = None
@@ -404,11 +424,18 @@ class ServerStream:
         if self._link.draws_a_cut():
             if self._link.rng.random() < 0.5:
                 self._tell(lambda: self._client.receive(body))
+            else:
+                self._link.back.tear()
             self._client.cut()
         else:
             self._tell(lambda: self._client.receive(body))
         assert self._link.server is not None
         await _pause(self._link.server, self._link)
+        if self._link.has_window:
+            self._untaken += len(body)
+            while self._untaken > WINDOW_BYTES and not self._abandoned:
+                self._room.clear()
+                await self._room.wait()
 
     async def abort(
         self, code: grpc.StatusCode, details: str = "", trailing_metadata: tuple[tuple[str, Any], ...] = ()
@@ -455,6 +482,10 @@ class ServerStream:
             if self._link.server is not None:
                 self._link.server.told()
 
+    def taken(self, size: int) -> None:
+        self._untaken -= size
+        self._room.set()
+
     def abandon(self) -> None:
         """The client is gone: whoever reads hears of the end, and the handler is cancelled, in whatever order."""
         if self._abandoned:
@@ -463,6 +494,7 @@ class ServerStream:
         if self._link.rng.random() < 0.5:
             self._inbox.clear()
         self._news.set()
+        self._room.set()
         if self.task is not None:
             _cancel_in(self._link, self.task, self._link.rng.choice((0, 0, 1, 2, 4)))
 
@@ -472,7 +504,8 @@ class ServerStream:
             self._tell(lambda: self._client.finish(status))
 
     def _tell(self, event: Event) -> None:
-        self._link.back.send(lambda: self._link.client, event)
+        if not self._link.back.is_torn:
+            self._link.back.send(lambda: self._link.client, event)
 
 
 def _cancel_in(link: _Link, task: asyncio.Task[None], rounds: int) -> None:

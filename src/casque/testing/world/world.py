@@ -6,6 +6,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from casque.clock import Random
@@ -24,9 +25,11 @@ from casque.testing.world.life import Life, Node, routed, task_factory
 from casque.testing.world.loop import VirtualLoop
 from casque.testing.world.onlooker import Effect
 from casque.testing.world.profile import RING_STEP_S, STEP_S, Fault, Profile
+from casque.testing.world.readers import Reader
 from casque.testing.world.reigns import Reigns
 from casque.testing.world.ring import RingHistory, RingSteps
 from casque.testing.world.server import ServedBroker
+from casque.testing.world.shelves import Shelves
 from casque.testing.world.steps import Steps
 from casque.testing.world.trace import Trace
 from casque.types import JobState
@@ -42,7 +45,7 @@ class World:
 
     def __init__(self, seed: int, profile: Profile, layout: Layout) -> None:
         self.seed = seed
-        self.profile = profile
+        self.profile = replace(profile, settings=replace(profile.settings, **layout.settings))
         self.layout = layout
         self.loop = VirtualLoop()
         self.loop.set_task_factory(task_factory)
@@ -62,6 +65,8 @@ class World:
         self.places = 0
         """Buckets beside this one."""
         self.violation: Violation | None = None
+        self.followers: dict[Reader, Life] = {}
+        """Those who follow the events, and in which process."""
         self._healed_at: float | None = None
         self._away = ""
         """What the keys of a shard begin with that cannot be reached."""
@@ -300,7 +305,9 @@ class World:
 
     def _check_done(self) -> None:
         states = self.history.everything()
+        behind = [place for reader in self.followers if (place := reader.behind) is not None]
         idle = not any(state.waiting or state.running for state in states) and not self._ticks_are_left()
+        idle = idle and not behind
         if idle and self._steps.archive_is_complete(self.bucket.objects):
             self.history.checked[Invariant.LIVE] += 1
             self.loop.stop()
@@ -314,9 +321,16 @@ class World:
         self.history.demand(
             not self.healed_for(self.profile.recovery_s),
             Invariant.ARCHIVED if idle else Invariant.LIVE,
-            lambda: f"{self.profile.recovery_s:.0f} s after the last fault there are left: {', '.join(left[:5])}",
+            lambda: (
+                f"{self.profile.recovery_s:.0f} s after the last fault there are left: {', '.join(left[:5])}"
+                + "".join(f", somebody has not seen the event {place}" for place in behind[:1])
+            ),
         )
         self._later(1.0, self._check_done)
+
+    def shelves(self) -> Shelves:
+        assert isinstance(self._steps, Steps)
+        return self._steps.shelves
 
     def _ticks_are_left(self) -> bool:
         schedules = [one for state in self.history.everything() for one in state.schedules.values()]
