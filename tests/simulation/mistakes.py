@@ -25,6 +25,7 @@ from casque.testing.world.layout import (
     FLEET_DOCUMENT,
     FLEET_RING,
     FLEET_SERVED,
+    FOREIGN,
     LED,
     LED_DOCUMENT,
     LED_RING,
@@ -40,6 +41,7 @@ from tests.simulation import (
     convert_mutations,
     copy_mutations,
     fleet_mutations,
+    foreign_mutations,
     log_mutations,
     mutations,
     reader_mutations,
@@ -330,6 +332,16 @@ _READERS: list[_Row] = [
 ]
 """What is shown to those who follow, list and read the archive through brokers."""
 
+_FOREIGNERS: list[_Row] = [
+    (foreign_mutations.osqueue_jobs_completed_by_whoever_names_them, FOREIGN, CALM, Invariant.TOKENS),
+    (foreign_mutations.osqueue_pushes_answered_before_they_have_landed, FOREIGN, CALM, Invariant.DURABLE),
+    (foreign_mutations.osqueue_heartbeats_that_only_look, FOREIGN, CALM, Invariant.DURABLE),
+    (foreign_mutations.calls_that_were_cut_off_called_refused, FOREIGN, STORMY, Invariant.ABSENT),
+    (foreign_mutations.tokens_of_single_calls_lost, FOREIGN, CALM, Invariant.TOKENS),
+    (foreign_mutations.request_ids_of_single_calls_lost, FOREIGN, CALM, Invariant.ONE_EFFECT),
+]
+"""Programs of other languages, whose calls need no session."""
+
 _FLEETS: list[_Row] = [
     (fleet_mutations.declined_jobs_get_a_backoff, FLEET_SERVED, CALM, Invariant.EXPECTED),
     (fleet_mutations.declines_count_as_attempts, FLEET, CALM, Invariant.COUNTED),
@@ -398,5 +410,17 @@ class Mistake(NamedTuple):
         return f"{self.mutation.__name__} {self.layout.name} {self.weather.name}"
 
 
-_ALL = (*_RULES, *_MENDED, *_RINGS, *_SERVICES, *_READERS, *_EVERYWHERE, *_FLEETS, *_COPIES, *_CONVERSIONS, *_TRIALS)
+_ALL = (
+    *_RULES,
+    *_MENDED,
+    *_RINGS,
+    *_SERVICES,
+    *_READERS,
+    *_FOREIGNERS,
+    *_EVERYWHERE,
+    *_FLEETS,
+    *_COPIES,
+    *_CONVERSIONS,
+    *_TRIALS,
+)
 MISTAKES = [Mistake(*row) for row in _ALL]

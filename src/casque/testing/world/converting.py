@@ -37,6 +37,10 @@ class ConvertedOnlooker:
         self._fences: set[int] = set()
         """Of all logs that there have been."""
 
+    @property
+    def shelves(self) -> Shelves:
+        return self._now.shelves
+
     def landed(self, objects: Mapping[str, Stored], key: str) -> Effect:
         if key == KEY and self._switched(objects):
             return Effect.CONVERTED

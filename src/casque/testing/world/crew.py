@@ -31,6 +31,7 @@ from casque.testing.world.calendar import STEADY
 from casque.testing.world.converting import Converters
 from casque.testing.world.copies import Copies
 from casque.testing.world.fleet import Fleet
+from casque.testing.world.foreign import Foreigners
 from casque.testing.world.history import History
 from casque.testing.world.invariants import Invariant, Violation
 from casque.testing.world.profile import PAYLOAD_MAX, Fault
@@ -92,7 +93,7 @@ class Crew:
         self._rng: Random = life.rng
         # Beside a leader it is refused every time, which is worth seeing now and then.
         layout = life.world.layout
-        self._small = 0.0 if layout.ring else 0.05 if layout.led else SMALL
+        self._small = 0.0 if layout.ring else 0.05 if layout.led and not layout.foreign else SMALL
         # In some worlds zones are busy and the ring is resized all the time. In others zones run empty, so that older
         # sizes are forgotten.
         self._leisure_s = 1.5 if not layout.ring else 0.7 if life.world.restless else 3.0
@@ -106,7 +107,9 @@ class Crew:
         copies = Copies(life, self) if layout.copied else None
         converters = Converters(life, self) if layout.converted else None
         readers = Readers(life, self) if layout.read else None
-        self._others = [others for others in (self._fleet, copies, converters, readers) if others is not None]
+        foreigners = Foreigners(life, self) if layout.foreign else None
+        others = (self._fleet, copies, converters, readers, foreigners)
+        self._others = [some for some in others if some is not None]
 
     def begin(self) -> None:
         if not self._world.healed:

@@ -56,6 +56,7 @@ class Claim:
         "promised",
         "token",
         "under",
+        "worker",
         "zone",
     )
 
@@ -71,6 +72,7 @@ class Claim:
     ) -> None:
         self.job_id = record.id
         self.token = record.token
+        self.worker = record.worker
         self.zone = record.spec.zone
         self.fifo = record.spec.fifo
         self.key = order(record)

@@ -84,6 +84,8 @@ class Layout:
     """Settings of the queue that differ from those of the weather."""
     read: bool = False
     """Whether there are readers of the events, of the jobs and of the archive."""
+    foreign: bool = False
+    """Whether there are programs of other languages, and many who use the small API beside brokers."""
     duration_s: float = 8.0
     """How long the faults go on, if nobody says otherwise."""
 
@@ -283,6 +285,10 @@ WATCHED = replace(
 )
 """Many read what brokers serve. The log is kept for long enough to be followed through a failover."""
 
+FOREIGN = replace(SERVED, name="foreign", foreign=True)
+"""Clients of osqueue and clients made from the proto file, which call brokers without a session; and others who open
+the store beside the brokers."""
+
 
 def _recover_either(objects: Mapping[str, Stored]) -> State:
     return _recover_document(objects) if _is_document(objects) else _recover_log(objects)
@@ -370,6 +376,7 @@ LAYOUTS = {
         COPIED_RING,
         CONVERTING,
         WATCHED,
+        FOREIGN,
     )
 }
 

@@ -76,8 +76,10 @@ class Effect(StrEnum):
 class Onlooker(Protocol):
     """Watches one bucket."""
 
-    shelves: Shelves
-    """What was finished, and how far that is archived."""
+    @property
+    def shelves(self) -> Shelves:
+        """What was finished, and how far that is archived."""
+        ...
 
     def landed(self, objects: Mapping[str, Stored], key: str) -> Effect:
         """What this write means to the queue."""

@@ -20,6 +20,7 @@ from casque.clock import Random
 from casque.errors import CasqueError
 from casque.service import QueueService, Role
 from casque.testing.world.broker import SETTINGS
+from casque.testing.world.foreign import LEASE_MS
 from casque.testing.world.invariants import Invariant
 from casque.testing.world.streams import Channel, Transport
 from casque.transport.grpc.client import GrpcService
@@ -118,7 +119,7 @@ class _Grpc(GrpcServer):
     """The real services on a simulated transport."""
 
     def __init__(self, life: Life, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
+        super().__init__(*args, osqueue_lease_ms=LEASE_MS, **options)
         self._life = life
 
     def _transport(self) -> grpc.aio.Server:
@@ -126,6 +127,8 @@ class _Grpc(GrpcServer):
 
     def _add_services(self, server: grpc.aio.Server, door: Door) -> None:
         server.add_generic_rpc_handlers((self._queue(door),))
+        if self._life.world.layout.foreign:
+            server.add_generic_rpc_handlers((self._osqueue(door),))
 
 
 class _Peers(Peers, frozen=True, kw_only=True):

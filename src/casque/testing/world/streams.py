@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -114,6 +114,20 @@ class Channel:
             stream = self._begin(method, metadata, request_serializer, response_deserializer)
             stream.post(request)
             return stream
+
+        return call
+
+    def unary_unary(
+        self, method: str, *, request_serializer: Callable[[Any], bytes], response_deserializer: Callable[[bytes], Any]
+    ) -> Callable[..., Awaitable[Any]]:
+        async def call(request: Any) -> Any:
+            stream = self._begin(method, (), request_serializer, response_deserializer)
+            stream.post(request)
+            answer = await stream.read()
+            # The answer counts when the status has come, which says that it is the whole of it.
+            if answer is not grpc.aio.EOF and await stream.read() is not grpc.aio.EOF:
+                raise AssertionError(f"{method} was answered twice")
+            return answer
 
         return call
 
