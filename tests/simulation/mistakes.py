@@ -26,6 +26,7 @@ from casque.testing.world.layout import (
     FLEET_RING,
     FLEET_SERVED,
     FOREIGN,
+    GUARDED,
     LED,
     LED_DOCUMENT,
     LED_RING,
@@ -342,6 +343,19 @@ _FOREIGNERS: list[_Row] = [
 ]
 """Programs of other languages, whose calls need no session."""
 
+_AT_THE_DOOR: list[_Row] = [
+    (tenant_mutations.sessions_outlive_their_tokens, GUARDED, CALM, Invariant.TENANTS),
+    (tenant_mutations.streams_outlive_their_tokens, GUARDED, CALM, Invariant.TENANTS),
+    (tenant_mutations.tokens_known_by_their_ids, GUARDED, CALM, Invariant.TENANTS),
+    (tenant_mutations.entrypoints_of_tokens_not_read, GUARDED, CALM, Invariant.TENANTS),
+    (tenant_mutations.archives_shown_to_every_tenant, GUARDED, CALM, Invariant.TENANTS),
+    (tenant_mutations.request_ids_shared_by_all_tokens, GUARDED, CALM, Invariant.TENANTS),
+    (tenant_mutations.tenants_share_their_ids, GUARDED, CALM, Invariant.TENANTS),
+    (tenant_mutations.tenants_find_what_they_can_name, GUARDED, CALM, Invariant.TENANTS),
+    (tenant_mutations.tenants_watch_whatever_is_added, GUARDED, CALM, Invariant.TENANTS),
+]
+"""Tenants with tokens, and those whose token does not count."""
+
 _FLEETS: list[_Row] = [
     (fleet_mutations.declined_jobs_get_a_backoff, FLEET_SERVED, CALM, Invariant.EXPECTED),
     (fleet_mutations.declines_count_as_attempts, FLEET, CALM, Invariant.COUNTED),
@@ -417,6 +431,7 @@ _ALL = (
     *_SERVICES,
     *_READERS,
     *_FOREIGNERS,
+    *_AT_THE_DOOR,
     *_EVERYWHERE,
     *_FLEETS,
     *_COPIES,

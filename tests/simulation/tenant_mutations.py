@@ -8,8 +8,11 @@ import msgspec
 import pytest
 
 from casque.errors import JobNotFoundError
+from casque.transport import access
+from casque.transport.access import Principal, TokenBook
 from casque.transport.border import Border
 from casque.transport.tenants import Naming
+from casque.transport.tokenfile import StoredToken
 from casque.types import JobSpec
 
 
@@ -65,3 +68,53 @@ def tenants_are_let_through_before_their_call_is_carried_out(patch: pytest.Monke
             return call
 
     patch.setattr(Border, "_own", property(Looked))
+
+
+# --- Tokens at the door ---
+
+
+def sessions_outlive_their_tokens(patch: pytest.MonkeyPatch) -> None:
+    """A token is looked at when a session begins."""
+    patch.setattr(TokenBook, "current", lambda self, principal: principal)
+    patch.setattr(TokenBook, "_entry_of", _of_every_token_there_was(TokenBook._entry_of))
+
+
+def _of_every_token_there_was(entry_of: Any) -> Any:
+    def found(self: TokenBook, authorization: str | None) -> Any:
+        kept = self.__dict__.setdefault("kept", {})
+        if authorization not in kept:
+            kept[authorization] = entry_of(self, authorization)
+        return kept[authorization]
+
+    return found
+
+
+def streams_outlive_their_tokens(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Border, "_while_valid", lambda self, answers: answers)
+
+
+def tokens_known_by_their_ids(patch: pytest.MonkeyPatch) -> None:
+    """What was verified once is not compared again."""
+
+    def seen(self: TokenBook, authorization: str | None) -> Any:
+        known = self._headers.get((authorization or "")[access._ID])
+        return None if known is None else known[1]
+
+    patch.setattr(TokenBook, "_seen", seen)
+
+
+def entrypoints_of_tokens_not_read(patch: pytest.MonkeyPatch) -> None:
+    principal = access._principal
+
+    def unlimited(token: StoredToken) -> Principal:
+        return msgspec.structs.replace(principal(token), entrypoints=None)
+
+    patch.setattr(access, "_principal", unlimited)
+
+
+def archives_shown_to_every_tenant(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Border, "_own_archive", lambda self, kept: kept)
+
+
+def request_ids_shared_by_all_tokens(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Border, "_own_id", lambda self, request_id: request_id)

@@ -46,14 +46,17 @@ class TokenBook:
 
     def __init__(self, path: Path | str, *, clock: Clock | None = None) -> None:
         self._path = Path(path)
-        self._clock = clock or SystemClock()
-        self._signature = _signature(self._path)
-        self._entries: dict[str, _Entry] = {}
-        self._headers: dict[str, tuple[str, _Entry]] = {}
-        self._take(tokenfile.read(self._path))
-        self._looked_ms = self._clock.monotonic_ms()
+        self._open(clock or SystemClock())
         if self._path.stat().st_mode & stat.S_IWOTH:
             _log.warning("everybody on this machine can write %s, and let themselves in: chmod o-w", self._path)
+
+    def _open(self, clock: Clock) -> None:
+        self._clock = clock
+        self._signature = self._version()
+        self._entries: dict[str, _Entry] = {}
+        self._headers: dict[str, tuple[str, _Entry]] = {}
+        self._take(self._stored())
+        self._looked_ms = clock.monotonic_ms()
 
     def principal_for(self, authorization: str | None) -> Principal:
         """Whose token this is: the value of an `Authorization` header.
@@ -122,16 +125,23 @@ class TokenBook:
             return
         self._looked_ms = now_ms
         # One look at a local file each second, and a small read when it has changed: not worth a thread.
-        signature = _signature(self._path)
+        signature = self._version()
         if signature == self._signature:
             return
         self._signature = signature  # whatever is wrong with it is logged once, not each second
         try:
-            self._take(tokenfile.read(self._path))
+            self._take(self._stored())
         except InvalidInputError as error:
             _log.error("tokens stay as they were: %s", error)
         else:
-            _log.info("%d tokens read from %s", len(self._entries), self._path)
+            _log.info("%d tokens were read anew", len(self._entries))
+
+    def _version(self) -> tuple[int, int, int] | None:
+        """Another one when the file has changed. The simulator has tokens without a file."""
+        return _signature(self._path)
+
+    def _stored(self) -> tuple[StoredToken, ...]:
+        return tokenfile.read(self._path)
 
     def _take(self, tokens: tuple[StoredToken, ...]) -> None:
         # A token that did not change keeps its principal, and with it the border that was made for it.

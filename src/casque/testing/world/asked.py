@@ -36,6 +36,8 @@ class Through(Protocol):
 
 IN_A_COPY = b"in a copy"
 """The payload of every job that is added to a copy of the queue."""
+NOT_THEIRS = b"not theirs"
+"""The payload of every job that a tenant tries to add where it may not."""
 Send: TypeAlias = Callable[[Through], Awaitable[Any]]
 """Asks for it through one of the queues of this process."""
 

@@ -18,6 +18,7 @@ from casque.storage.port import Stored
 from casque.testing.world.history import History
 from casque.testing.world.invariants import Invariant
 from casque.testing.world.onlooker import DocumentOnlooker, Effect, LogOnlooker
+from casque.testing.world.shelves import Shelves
 
 if TYPE_CHECKING:
     from casque.testing.world.crew import Crew

@@ -32,6 +32,7 @@ from casque.testing.world.converting import Converters
 from casque.testing.world.copies import Copies
 from casque.testing.world.fleet import Fleet
 from casque.testing.world.foreign import Foreigners
+from casque.testing.world.guarded import Guarded
 from casque.testing.world.history import History
 from casque.testing.world.invariants import Invariant, Violation
 from casque.testing.world.profile import PAYLOAD_MAX, Fault
@@ -108,7 +109,8 @@ class Crew:
         converters = Converters(life, self) if layout.converted else None
         readers = Readers(life, self) if layout.read else None
         foreigners = Foreigners(life, self) if layout.foreign else None
-        others = (self._fleet, copies, converters, readers, foreigners)
+        guarded = Guarded(life, self) if layout.guarded else None
+        others = (self._fleet, copies, converters, readers, foreigners, guarded)
         self._others = [some for some in others if some is not None]
 
     def begin(self) -> None:
@@ -138,7 +140,7 @@ class Crew:
             self._start(self._keep_gates(), "casque crew")
             if self._world.zoned:
                 self._start(self._keep_zones(), "casque crew")
-                if not ring or self._world.layout.fleet:
+                if (not ring or self._world.layout.fleet) and not self._world.layout.guarded:
                     self._start(self._rent(), "casque crew")
                 self._start(self._hold_zones(), "casque crew")
             for others in self._others:

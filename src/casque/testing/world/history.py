@@ -118,6 +118,8 @@ class History:
         """When, by whom and how many dead jobs were purged by one commit."""
         self.payloads: dict[str, bytes] = of.payloads if of else {}
         """What every job that came has to do, by its id."""
+        self.reached: dict[str, tuple[str, str | None]] = of.reached if of else {}
+        """The entrypoint and the zone of every job that came, by its id."""
         self.blobs: dict[str, bytes] = {}
         """Every large payload that was ever stored."""
         self.gates: list[Request] = of.gates if of else []

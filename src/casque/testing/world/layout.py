@@ -84,6 +84,8 @@ class Layout:
     """Settings of the queue that differ from those of the weather."""
     read: bool = False
     """Whether there are readers of the events, of the jobs and of the archive."""
+    guarded: bool = False
+    """Whether brokers want tokens, and tenants have some that are limited."""
     foreign: bool = False
     """Whether there are programs of other languages, and many who use the small API beside brokers."""
     duration_s: float = 8.0
@@ -289,6 +291,9 @@ FOREIGN = replace(SERVED, name="foreign", foreign=True)
 """Clients of osqueue and clients made from the proto file, which call brokers without a session; and others who open
 the store beside the brokers."""
 
+GUARDED = replace(SERVED, name="guarded", guarded=True, settings={"retention": timedelta(seconds=4)})
+"""Tenants come through the door of a broker, with tokens that are limited, revoked, or none."""
+
 
 def _recover_either(objects: Mapping[str, Stored]) -> State:
     return _recover_document(objects) if _is_document(objects) else _recover_log(objects)
@@ -377,6 +382,7 @@ LAYOUTS = {
         CONVERTING,
         WATCHED,
         FOREIGN,
+        GUARDED,
     )
 }
 

@@ -19,6 +19,7 @@ from casque.client.remote_shard import LedShard, RemoteShard
 from casque.clock import Random
 from casque.errors import CasqueError
 from casque.service import QueueService, Role
+from casque.testing.world.badges import STAFF, Badge, Book
 from casque.testing.world.broker import SETTINGS
 from casque.testing.world.foreign import LEASE_MS
 from casque.testing.world.invariants import Invariant
@@ -103,6 +104,7 @@ class _Server(BrokerServer):
                 drain=timedelta(seconds=DRAIN_S),
                 peers=_Peers(life=life),
                 grpc_limits=LIMITS,
+                tokens=Book(life.world.tokens, life.clock) if life.world.layout.guarded else None,
             ),
             clock=life.clock,
             rng=Random(f"{life.world.seed}/{life.name}/server"),
@@ -150,8 +152,9 @@ class _OverStreams:
 
 
 class _Service(_OverStreams, GrpcService):
-    def __init__(self, life: Life, address: str) -> None:
-        super().__init__(address, connect_s=CONNECT_S, call_s=CALL_S, clock=life.clock)
+    def __init__(self, life: Life, address: str, badge: Badge) -> None:
+        token = badge.token if life.world.layout.guarded else None
+        super().__init__(address, token=token, connect_s=CONNECT_S, call_s=CALL_S, clock=life.clock)
         self._life = life
 
 
@@ -161,7 +164,7 @@ class _Shard(_OverStreams, GrpcShard):
         self._life = life
 
 
-def remote_queue(life: Life, name: str, line: Line | None = None) -> RemoteQueue:
+def remote_queue(life: Life, name: str, line: Line | None = None, badge: Badge = STAFF) -> RemoteQueue:
     """The real client: it asks the bucket where to connect, or tries all addresses. `line`: that of another bucket."""
     rng = Random(f"{life.world.seed}/{life.name}/{name}")
     addresses = [address_of(node) for node in life.world.nodes]
@@ -170,7 +173,7 @@ def remote_queue(life: Life, name: str, line: Line | None = None) -> RemoteQueue
         finder = AddressFinder(rng.sample(addresses, len(addresses)))
     return RemoteQueue(
         finder,
-        lambda address: cast(RemoteService, _Service(life, address)),
+        lambda address: cast(RemoteService, _Service(life, address, badge)),
         settings=life.world.profile.settings,
         clock=life.clock,
         rng=rng,

@@ -13,7 +13,7 @@ from casque.errors import CorruptQueueError
 from casque.state import State
 from casque.state.machine import LEASE_RAN_OUT
 from casque.storage.port import Stored
-from casque.testing.world.asked import IN_A_COPY, Request, Told, Verb
+from casque.testing.world.asked import IN_A_COPY, NOT_THEIRS, Request, Told, Verb
 from casque.testing.world.broker import ANYBODY
 from casque.testing.world.calendar import STEADY, ticks_between
 from casque.testing.world.history import Claim, Fate, History, Key, Line, order
@@ -230,6 +230,7 @@ class _Step:
         h.demand(
             payload != IN_A_COPY, Invariant.COPIED, lambda: f"job {record.id[:8]} was added to a copy, and came here"
         )
+        h.demand(payload != NOT_THEIRS, Invariant.TENANTS, lambda: f"job {record.id} was added by somebody who may not")
         number, item = payload.decode().split(":")[:2]
         request = h.requests[int(number)]
         index = int(item)
@@ -258,6 +259,7 @@ class _Step:
         name = record.spec.entrypoint
         self._demand_open(record, Gate.DRAINING, self._old.gates.drains(name) and self._new.gates.drains(name))
         h.fates[record.id] = Fate(record.id)
+        h.reached[record.id] = record.spec.entrypoint, record.spec.zone
         if record.state is JobState.RUNNING:
             self._note_claim(record, None)
 

@@ -13,6 +13,7 @@ from casque.clock import Random
 from casque.codec.head import KEY
 from casque.codec.ring import shard_prefix
 from casque.testing.world.answers import Answers
+from casque.testing.world.badges import Tokens
 from casque.testing.world.broker import LEASE_S
 from casque.testing.world.bucket import Bucket
 from casque.testing.world.calendar import FAR_MS
@@ -65,6 +66,7 @@ class World:
         self.places = 0
         """Buckets beside this one."""
         self.violation: Violation | None = None
+        self.tokens = Tokens(self)
         self.followers: dict[Reader, Life] = {}
         """Those who follow the events, and in which process."""
         self._healed_at: float | None = None
@@ -88,6 +90,8 @@ class World:
             self.loop.call_later(self._rng.uniform(0.0, 0.3), node.start)
             for fault, mean_s in self.profile.every_s.items():
                 self._expect(node, fault, mean_s)
+        if self.layout.guarded:
+            self.loop.call_later(duration_s / 2, self.tokens.revoke)
         self.loop.call_later(duration_s, self._heal)
         try:
             self.loop.run_forever()
