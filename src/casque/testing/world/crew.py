@@ -94,7 +94,7 @@ class Crew:
         self._rng: Random = life.rng
         # Beside a leader it is refused every time, which is worth seeing now and then.
         layout = life.world.layout
-        self._small = 0.0 if layout.ring else 0.05 if layout.led and not layout.foreign else SMALL
+        self._small_share = 0.0 if layout.ring else 0.05 if layout.led and not layout.foreign else SMALL
         # In some worlds zones are busy and the ring is resized all the time. In others zones run empty, so that older
         # sizes are forgotten.
         self._leisure_s = 1.5 if not layout.ring else 0.7 if life.world.restless else 3.0
@@ -347,6 +347,11 @@ class Crew:
     def _careless(self, share: float) -> bool:
         """As long as the day goes on, now and then."""
         return not self._world.healed and not self._is_brisk() and self._rng.random() < share
+
+    @property
+    def _small(self) -> float:
+        """The share of calls that go through the small API. Where that is refused often, it ends with the day."""
+        return 0.0 if self._world.layout.foreign and self._world.healed else self._small_share
 
     def _is_brisk(self) -> bool:
         """On a ring most work is done at once: zones have to run empty for it to be of interest."""

@@ -84,6 +84,9 @@ class Layout:
     """Settings of the queue that differ from those of the weather."""
     read: bool = False
     """Whether there are readers of the events, of the jobs and of the archive."""
+    gapless: bool = False
+    """Whether nothing arrives after what a broken connection has lost. Older layouts are without it: their seeds are
+    known."""
     guarded: bool = False
     """Whether brokers want tokens, and tenants have some that are limited."""
     foreign: bool = False
@@ -281,17 +284,20 @@ COPIED_RING = _copied(LED_RING, "copied-ring")
 WATCHED = replace(
     SERVED,
     name="watched",
+    gapless=True,
     read=True,
     settings={"retention": timedelta(seconds=8)},
     hurried={"casque.testing.world.history.KEPT_STATES": 400},
 )
 """Many read what brokers serve. The log is kept for long enough to be followed through a failover."""
 
-FOREIGN = replace(SERVED, name="foreign", foreign=True)
+FOREIGN = replace(SERVED, name="foreign", gapless=True, foreign=True)
 """Clients of osqueue and clients made from the proto file, which call brokers without a session; and others who open
 the store beside the brokers."""
 
-GUARDED = replace(SERVED, name="guarded", guarded=True, settings={"retention": timedelta(seconds=4)})
+GUARDED = replace(
+    SERVED, name="guarded", gapless=True, guarded=True, settings={"retention": timedelta(seconds=4)}
+)
 """Tenants come through the door of a broker, with tokens that are limited, revoked, or none."""
 
 

@@ -187,8 +187,7 @@ class _Way:
 
     def tear(self) -> None:
         """A message is lost, and so is whatever is sent after it: a stream has no gaps."""
-        # Where nothing is streamed that could have gaps, messages go on arriving: seeds that are known depend on it.
-        self.is_torn = self._link.world.layout.read
+        self.is_torn = self._link.world.layout.gapless
 
     def send(self, to: Callable[[], Life | None], event: Event, *, late_s: float = 0.0) -> None:
         """`to` is asked when it arrives: a process may have taken another's place by then."""
