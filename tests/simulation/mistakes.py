@@ -33,6 +33,7 @@ from casque.testing.world.layout import (
     LOG,
     RING,
     SERVED,
+    STALLED,
     WATCHED,
     Layout,
 )
@@ -330,6 +331,11 @@ _READERS: list[_Row] = [
     (reader_mutations.lists_that_break_off_taken_for_whole, WATCHED, CUT_OFF, None),
     (reader_mutations.archives_read_again_from_their_beginning, WATCHED, CUT_OFF, Invariant.SHOWN),
     (reader_mutations.archived_objects_that_cannot_be_read_left_out, WATCHED, ROUGH, Invariant.SHOWN),
+    (reader_mutations.readers_keep_what_others_need_room_for, STALLED, CALM, Invariant.HELD),
+    (reader_mutations.commits_that_were_taken_away_passed_over, STALLED, CALM, Invariant.FOLLOWED),
+    (reader_mutations.values_read_ahead_without_asking_for_room, STALLED, CALM, Invariant.HELD),
+    (reader_mutations.room_for_what_was_sent_never_given_back, STALLED, CALM, None),
+    (reader_mutations.readers_that_stall_never_make_way, STALLED, CALM, Invariant.LIVE),
 ]
 """What is shown to those who follow, list and read the archive through brokers."""
 

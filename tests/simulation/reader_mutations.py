@@ -11,12 +11,15 @@ import pytest
 from casque.client import remote
 from casque.client.remote import ASKED_AGAIN, RemoteQueue
 from casque.engine import archived
+from casque.engine.held_commits import HeldCommits, Stretch
 from casque.engine.pulse import Pulse
 from casque.errors import BrokerUnreachableError, NoLeaderError, StorageError
 from casque.service import QueueEvent
 from casque.storage.port import MISSING
 from casque.transport.grpc import streams
 from casque.transport.grpc.client import GrpcService
+from casque.transport.grpc.streams import Outlet
+from casque.transport.quotas import Bytes
 
 
 async def _events(
@@ -118,3 +121,43 @@ def archived_objects_that_cannot_be_read_left_out(patch: pytest.MonkeyPatch) -> 
             return MISSING
 
     patch.setattr(archived, "_get", get)
+
+
+# --- Readers who do not read ---
+
+
+def readers_keep_what_others_need_room_for(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(HeldCommits, "_has_room", lambda self, size: True)
+
+
+def commits_that_were_taken_away_passed_over(patch: pytest.MonkeyPatch) -> None:
+    """A reader that made way for another goes on after what it held."""
+    patch.setattr(Stretch, "drop", lambda self: self.let_go())
+
+
+def values_read_ahead_without_asking_for_room(patch: pytest.MonkeyPatch) -> None:
+    async def hold(self: Outlet, weight: int) -> None:
+        self._unsent.take(self._name, weight)
+        self._held += weight
+
+    patch.setattr(Outlet, "hold", hold)
+
+
+def room_for_what_was_sent_never_given_back(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Outlet, "_let_go", lambda self, weight: self._written.set())
+
+
+def readers_that_stall_never_make_way(patch: pytest.MonkeyPatch) -> None:
+    """Who holds all there is, and takes nothing, is waited for."""
+
+    async def write(self: Outlet, message: Any, weight: int) -> None:
+        try:
+            await self._context.write(message)
+        finally:
+            self._let_go(weight)
+
+    async def room_in_time(self: Bytes, name: str, _patience_s: float) -> None:
+        await self.room_for_bytes(name)
+
+    patch.setattr(Outlet, "write", write)
+    patch.setattr(Bytes, "room_in_time", room_in_time)

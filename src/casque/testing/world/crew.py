@@ -37,6 +37,7 @@ from casque.testing.world.history import History
 from casque.testing.world.invariants import Invariant, Violation
 from casque.testing.world.profile import PAYLOAD_MAX, Fault
 from casque.testing.world.readers import Readers
+from casque.testing.world.stalled import Stalled
 from casque.testing.world.tenants import TENANTS, Orders, order, peep
 from casque.testing.world.wire import CALL
 from casque.transport.tenants import prefix
@@ -110,7 +111,8 @@ class Crew:
         readers = Readers(life, self) if layout.read else None
         foreigners = Foreigners(life, self) if layout.foreign else None
         guarded = Guarded(life, self) if layout.guarded else None
-        others = (self._fleet, copies, converters, readers, foreigners, guarded)
+        stalled = Stalled(life, self, readers) if readers is not None and layout.stalled else None
+        others = (self._fleet, copies, converters, readers, foreigners, guarded, stalled)
         self._others = [some for some in others if some is not None]
 
     def begin(self) -> None:

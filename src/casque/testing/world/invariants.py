@@ -41,6 +41,7 @@ class Invariant(StrEnum):
     CONVERTED = "15 a conversion changes the layout and nothing else"
     FOLLOWED = "16 who follows is shown every event once and in order, or is told that they are gone"
     SHOWN = "16 a list is a state that was, and an archive what was finished, without a gap"
+    HELD = "17 what is held for those who do not read is bounded"
     LEASE = "a lease lasts its length"
     GIVEN_BACK = "a claim whose caller left goes back"
     CAUSED = "nothing happens that nobody asked for"

@@ -21,7 +21,7 @@ from casque.codec.snapshot import decode_snapshot
 from casque.errors import CorruptQueueError
 from casque.state import State
 from casque.storage.port import Stored
-from casque.testing.world import calendar
+from casque.testing.world import calendar, stalled
 from casque.testing.world.converting import ConvertedOnlooker
 from casque.testing.world.history import History
 from casque.testing.world.limits import (
@@ -84,6 +84,8 @@ class Layout:
     """Settings of the queue that differ from those of the weather."""
     read: bool = False
     """Whether there are readers of the events, of the jobs and of the archive."""
+    stalled: bool = False
+    """Whether some of the readers stop reading."""
     gapless: bool = False
     """Whether nothing arrives after what a broken connection has lost. Older layouts are without it: their seeds are
     known."""
@@ -291,13 +293,24 @@ WATCHED = replace(
 )
 """Many read what brokers serve. The log is kept for long enough to be followed through a failover."""
 
+STALLED = replace(
+    WATCHED,
+    name="stalled",
+    stalled=True,
+    hurried={
+        **WATCHED.hurried,
+        "casque.engine.history.HeldCommits": stalled.WatchedCommits,
+        "casque.engine.history.READERS_AT_ONCE": 2,
+        "casque.testing.world.server.LIMITS": stalled.LIMITS,
+        "casque.transport.grpc.streams.AHEAD_BYTES": 1_200,
+    },
+)
+"""Brokers have little room for what their readers do not take."""
 FOREIGN = replace(SERVED, name="foreign", gapless=True, foreign=True)
 """Clients of osqueue and clients made from the proto file, which call brokers without a session; and others who open
 the store beside the brokers."""
 
-GUARDED = replace(
-    SERVED, name="guarded", gapless=True, guarded=True, settings={"retention": timedelta(seconds=4)}
-)
+GUARDED = replace(SERVED, name="guarded", gapless=True, guarded=True, settings={"retention": timedelta(seconds=4)})
 """Tenants come through the door of a broker, with tokens that are limited, revoked, or none."""
 
 
@@ -387,6 +400,7 @@ LAYOUTS = {
         COPIED_RING,
         CONVERTING,
         WATCHED,
+        STALLED,
         FOREIGN,
         GUARDED,
     )

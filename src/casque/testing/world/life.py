@@ -42,6 +42,7 @@ from casque.testing.world.steps import same_state
 from casque.testing.world.streams import ClientStream, Transport
 from casque.testing.world.tailer import Tailer
 from casque.testing.world.wire import followed
+from casque.transport.grpc.door import Door
 
 if TYPE_CHECKING:
     from casque.testing.world.world import World
@@ -136,6 +137,7 @@ class Life:
         """Those that its server has taken."""
         self.streams_begun = 0
         self.listening: Transport | None = None
+        self.door: Door | None = None
         self._remote: RemoteQueue | None = None
         if world.layout.led:
             brokers = _WatchedParts(self, self.line, "broker", ANYBODY)

@@ -85,7 +85,7 @@ class Readers:
                 await self._keep_following(queue, reader, pace_s)
                 return
             except HistoryGoneError as error:
-                self._check_gone(reader, error)
+                self.check_gone(reader, error)
             finally:
                 del self._world.followers[reader]
 
@@ -94,14 +94,14 @@ class Readers:
             try:
                 async with aclosing(queue.events(from_position=reader.asks())) as events:
                     async for event in events:
-                        self._take(reader, event)
+                        self.take(reader, event)
                         await self._think(pace_s)
             except HistoryGoneError:
                 raise
             except QueueClosedError:
                 return
             except CasqueError as error:
-                await self._refused("follows", error)
+                await self.refused("follows", error)
 
     async def _read_up(self, queue: Queue[bytes]) -> None:
         """Up to the end of the log, again and again."""
@@ -111,12 +111,12 @@ class Readers:
             try:
                 async with aclosing(queue.events(from_position=reader.asks(), follow=False)) as events:
                     async for event in events:
-                        self._take(reader, event)
+                        self.take(reader, event)
                         await self._think(pace_s)
             except HistoryGoneError as error:
-                self._check_gone(reader, error)
+                self.check_gone(reader, error)
             except CasqueError as error:
-                await self._refused("reads events", error)
+                await self.refused("reads events", error)
             else:
                 with self._world.watching():
                     left = reader.next(landed)
@@ -134,11 +134,11 @@ class Readers:
         back = self._rng.choice((None, *BACK))
         return None if back is None else max(0, self._world.history.position - back)
 
-    def _take(self, reader: Reader, event: QueueEvent) -> None:
+    def take(self, reader: Reader, event: QueueEvent) -> None:
         with self._world.watching():
             reader.take(event, self._life.name)
 
-    def _check_gone(self, reader: Reader, error: HistoryGoneError) -> None:
+    def check_gone(self, reader: Reader, error: HistoryGoneError) -> None:
         """It says so, and that is true."""
         world = self._world
         floor = world.layout.collected(world.bucket.objects)
@@ -163,7 +163,7 @@ class Readers:
             try:
                 jobs = await queue.jobs(states=states, entrypoint=entrypoint, limit=limit, after=after)
             except CasqueError as error:
-                await self._refused("lists jobs", error)
+                await self.refused("lists jobs", error)
                 continue
 
             def shown(records: list[JobRecord]) -> list[JobRecord]:
@@ -222,7 +222,7 @@ class Readers:
                         jobs.append(job)
                 whole = True
             except CasqueError as error:
-                await self._refused("reads the archive", error)
+                await self.refused("reads the archive", error)
 
             def wanted(one: Finished) -> bool:
                 at = from_ms(one.at_ms)
@@ -268,7 +268,7 @@ class Readers:
 
     # --- Refusals ---
 
-    async def _refused(self, who: str, error: CasqueError) -> None:
+    async def refused(self, who: str, error: CasqueError) -> None:
         self._world.trace.note(self._life.name, f"somebody {who}: {type(error).__name__}")
         if isinstance(error, (CorruptQueueError, InvalidInputError)):
             with self._world.watching():

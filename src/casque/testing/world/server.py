@@ -129,6 +129,7 @@ class _Grpc(GrpcServer):
 
     def _add_services(self, server: grpc.aio.Server, door: Door) -> None:
         server.add_generic_rpc_handlers((self._queue(door),))
+        self._life.door = door
         if self._life.world.layout.foreign:
             server.add_generic_rpc_handlers((self._osqueue(door),))
 

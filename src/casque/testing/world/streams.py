@@ -17,6 +17,7 @@ import grpc
 
 from casque.clock import Random
 from casque.testing.world.profile import Fault
+from casque.testing.world.stalled import check_unsent
 
 if TYPE_CHECKING:
     from casque.testing.world.life import Life, Node
@@ -445,6 +446,8 @@ class ServerStream:
         assert self._link.server is not None
         await _pause(self._link.server, self._link)
         if self._link.has_window:
+            if (server := self._link.server).door is not None and self._link.world.layout.stalled:
+                check_unsent(server, server.door)
             self._untaken += len(body)
             while self._untaken > WINDOW_BYTES and not self._abandoned:
                 self._room.clear()
