@@ -95,6 +95,18 @@ class Failing:
         await self._store.close()
 
 
+class Slow(Failing):
+    """Something happens while a payload is on its way to whoever asked for it."""
+
+    meanwhile: Awaitable[None] | None = None
+
+    async def get(self, key: str, *, unless: str | None = None) -> Read:
+        if key.startswith("blobs/") and self.meanwhile is not None:
+            meanwhile, self.meanwhile = self.meanwhile, None
+            await meanwhile
+        return await super().get(key, unless=unless)
+
+
 class Silent(Failing):
     """Writes land, and are not answered, where they cannot be read back either."""
 
@@ -415,6 +427,28 @@ async def test_over_a_wire_a_missing_payload_is_an_error_and_never_an_empty_one(
             with pytest.raises(CorruptQueueError) as caught:
                 await look
             assert caught.value.key == key
+
+
+@BOTH
+async def test_a_job_that_ends_while_its_payload_is_read_is_not_there_and_no_damage(layout: str) -> None:
+    store = Slow(MemoryStore())
+    async with leading(store, layout=layout, archive=False) as host:
+        service = host.service()
+        await service.enqueue([JobSpec("1", "send", LARGE), JobSpec("2", "send", LARGE), JobSpec("3", "send", b"")])
+        store.meanwhile = service.cancel("1")
+        assert [(job.id, job.spec.payload) for job in await service.jobs()] == [("2", LARGE), ("3", b"")]
+        store.meanwhile = service.cancel("2")
+        assert await service.find("2") is None
+
+
+@BOTH
+async def test_a_page_is_full_although_one_of_its_jobs_ends_while_it_is_read(layout: str) -> None:
+    store = Slow(MemoryStore())
+    async with leading(store, layout=layout, archive=False) as host:
+        service = host.service()
+        await service.enqueue([JobSpec(str(number), "send", LARGE) for number in range(4)])
+        store.meanwhile = service.cancel("0")
+        assert [job.id for job in await service.jobs(limit=2)] == ["1", "2"]
 
 
 @BOTH

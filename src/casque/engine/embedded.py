@@ -266,18 +266,27 @@ class EmbeddedService:
                 await self._executor.execute(GiveBack(job.id, job.token, unseen=True))
 
     async def _filled(self, records: Sequence[JobRecord]) -> list[JobRecord]:
-        """
+        """Without those that ended, and took their payloads with them, while these were read.
+
         Raises:
             CorruptQueueError: a payload is missing, and whoever asks cannot be shown the job without it.
         """
         if self._blobs is None or not _any_blob(records):
             return list(records)
         fetched = await self._blobs.fetch(records)
-        for found in fetched:
-            if isinstance(found, StorageError) or (isinstance(found, CorruptQueueError) and not self._blobs.tolerant):
+        named: set[str] | None = None
+        filled: list[JobRecord] = []
+        for job, found in zip(records, fetched, strict=True):
+            if isinstance(found, StorageError):
                 raise found
-        pairs = zip(records, fetched, strict=True)
-        return [job if isinstance(found, CasqueError) else found for job, found in pairs]
+            if isinstance(found, CorruptQueueError) and not self._blobs.tolerant:
+                if named is None:
+                    named = cast("set[str]", await self._executor.look(_blobs_in))
+                if job.spec.blob in named:
+                    raise found
+                continue
+            filled.append(job if isinstance(found, CasqueError) else found)
+        return filled
 
     async def _filled_if_possible(self, records: Sequence[JobRecord]) -> Sequence[JobRecord]:
         """After a commit: what it did is true whether or not a payload can be read, so that those that cannot be are
@@ -457,7 +466,9 @@ class EmbeddedService:
 
     async def find(self, job_id: str) -> JobRecord | None:
         job = await self._job(job_id)
-        return job if job is None or job.spec.blob is None else (await self._filled([job]))[0]
+        if job is None or job.spec.blob is None:
+            return job
+        return next(iter(await self._filled([job])), None)
 
     async def _job(self, job_id: str) -> JobRecord | None:
         job = cast(JobRecord | None, await self._executor.look(lambda state, _now: state.jobs.get(job_id)))
@@ -491,7 +502,11 @@ class EmbeddedService:
                 if limit is not None and len(found) >= limit:
                     break
                 await yield_once()
-        return await self._filled(found)
+        filled = await self._filled(found)
+        if (gone := len(found) - len(filled)) and len(found) == limit:
+            # A page that is not full would be taken for the last one.
+            filled += await self.jobs(states=states, entrypoint=entrypoint, limit=gone, after=found[-1].sequence)
+        return filled
 
     async def stats(self) -> Stats:
         def counted(state: State, now_ms: int) -> Stats:
