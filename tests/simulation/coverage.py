@@ -24,12 +24,16 @@ from casque.testing.world.layout import (
     FLEET_DOCUMENT,
     FLEET_RING,
     FLEET_SERVED,
+    FOREIGN,
+    GUARDED,
     LED,
     LED_DOCUMENT,
     LED_RING,
     LOG,
     RING,
     SERVED,
+    STALLED,
+    WATCHED,
     Layout,
 )
 from tests.simulation.mistakes import LED_RING_TIGHT, MISTAKES
@@ -40,7 +44,7 @@ WAYS: dict[str, tuple[Layout, ...]] = {
     "document": (DOCUMENT, FLEET_DOCUMENT, CONVERTING),
     "log": (LOG, FLEET, CONVERTING),
     "brokers": (LED, LED_DOCUMENT, COPIED, COPIED_DOCUMENT),
-    "gRPC": (SERVED, FLEET_SERVED, COPIED, COPIED_DOCUMENT, *RING_BROKERS),
+    "gRPC": (SERVED, FLEET_SERVED, WATCHED, STALLED, FOREIGN, GUARDED, COPIED, COPIED_DOCUMENT, *RING_BROKERS),
     "ring": (RING,),
     "ring brokers": RING_BROKERS,
 }
@@ -104,6 +108,7 @@ GUARANTEES = (
         ("brokers",),
     ),
     Guarantee("One job for each tick", (Invariant.TICKED,), EVERY_WAY),
+    Guarantee("Readers see what happened", (Invariant.FOLLOWED, Invariant.SHOWN, Invariant.HELD)),
     Guarantee("A zone is in one shard", (Invariant.ONE_PLACE, Invariant.REACHED), RINGS, ("ring", "ring brokers")),
     Guarantee("Tenants do not see each other", (Invariant.TENANTS,)),
     Guarantee("A copy is a queue of its own", (Invariant.COPIED,)),
@@ -151,12 +156,18 @@ def table() -> dict[tuple[str, str], Cell]:
 _NO_SHARDS = "there are no shards"
 _COPIED_WHERE_LED = "copies are simulated where brokers lead the original, which is where they are dangerous"
 _NOT_CONVERTED = "a queue that is led, or is a ring, cannot be converted"
+_READ_FROM_THE_STORE = "readers of the store itself: who follows a log is simulated under one order of commits"
 _NOT_SIMULATED = "unit and integration tests alone"
 
 GAPS: dict[tuple[str, str], str] = {
     ("A zone is in one shard", "document"): _NO_SHARDS,
     ("A zone is in one shard", "log"): _NO_SHARDS,
     ("A zone is in one shard", "brokers"): _NO_SHARDS,
+    ("Readers see what happened", "document"): _READ_FROM_THE_STORE,
+    ("Readers see what happened", "log"): _READ_FROM_THE_STORE,
+    ("Readers see what happened", "brokers"): "readers come to brokers by a wire: see gRPC",
+    ("Readers see what happened", "ring"): _NOT_SIMULATED,
+    ("Readers see what happened", "ring brokers"): _NOT_SIMULATED,
     ("Tenants do not see each other", "ring"): _NOT_SIMULATED,
     ("A copy is a queue of its own", "document"): _COPIED_WHERE_LED,
     ("A copy is a queue of its own", "log"): _COPIED_WHERE_LED,

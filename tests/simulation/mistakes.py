@@ -279,6 +279,8 @@ _RINGS: list[_Row] = [
     (ring_mutations.leases_of_zones_not_counted_by_those_who_add, RING, CALM, Invariant.ONE_PLACE),
 ]
 
+BULKY = replace(CALM, name="bulky", large=0.7, reads={Fault.READ_SLOW: 0.5})
+"""Most payloads lie beside the queue, and take their time."""
 CUT_OFF = replace(CALM, name="cut off", cuts=0.06, every_s={})
 """Nothing goes wrong but connections."""
 
@@ -331,6 +333,7 @@ _READERS: list[_Row] = [
     (reader_mutations.lists_that_break_off_taken_for_whole, WATCHED, CUT_OFF, None),
     (reader_mutations.archives_read_again_from_their_beginning, WATCHED, CUT_OFF, Invariant.SHOWN),
     (reader_mutations.archived_objects_that_cannot_be_read_left_out, WATCHED, ROUGH, Invariant.SHOWN),
+    (reader_mutations.large_jobs_that_ended_meanwhile_called_damaged, WATCHED, BULKY, Invariant.EXPECTED),
     (reader_mutations.readers_keep_what_others_need_room_for, STALLED, CALM, Invariant.HELD),
     (reader_mutations.commits_that_were_taken_away_passed_over, STALLED, CALM, Invariant.FOLLOWED),
     (reader_mutations.values_read_ahead_without_asking_for_room, STALLED, CALM, Invariant.HELD),

@@ -11,15 +11,17 @@ import pytest
 from casque.client import remote
 from casque.client.remote import ASKED_AGAIN, RemoteQueue
 from casque.engine import archived
+from casque.engine.embedded import EmbeddedService
 from casque.engine.held_commits import HeldCommits, Stretch
 from casque.engine.pulse import Pulse
-from casque.errors import BrokerUnreachableError, NoLeaderError, StorageError
+from casque.errors import BrokerUnreachableError, CasqueError, NoLeaderError, StorageError
 from casque.service import QueueEvent
 from casque.storage.port import MISSING
 from casque.transport.grpc import streams
 from casque.transport.grpc.client import GrpcService
 from casque.transport.grpc.streams import Outlet
 from casque.transport.quotas import Bytes
+from casque.types import JobRecord
 
 
 async def _events(
@@ -161,3 +163,15 @@ def readers_that_stall_never_make_way(patch: pytest.MonkeyPatch) -> None:
 
     patch.setattr(Outlet, "write", write)
     patch.setattr(Bytes, "room_in_time", room_in_time)
+
+
+def large_jobs_that_ended_meanwhile_called_damaged(patch: pytest.MonkeyPatch) -> None:
+    async def filled(self: EmbeddedService, records: Any) -> list[JobRecord]:
+        assert self._blobs is not None
+        found = await self._blobs.fetch(records)
+        for one in found:
+            if isinstance(one, CasqueError):
+                raise one
+        return [one for one in found if not isinstance(one, CasqueError)]
+
+    patch.setattr(EmbeddedService, "_filled", filled)

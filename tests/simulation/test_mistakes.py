@@ -8,11 +8,25 @@ from __future__ import annotations
 
 import pytest
 
-from casque.testing.world import ROUGH, Profile, simulate
-from casque.testing.world.layout import DOCUMENT, LED, LED_DOCUMENT, LED_RING, LOG, RING, SERVED, Layout
+from casque.testing.world import CALM, ROUGH, Profile, simulate
+from casque.testing.world.layout import (
+    DOCUMENT,
+    FOREIGN,
+    GUARDED,
+    LED,
+    LED_DOCUMENT,
+    LED_RING,
+    LOG,
+    RING,
+    SERVED,
+    STALLED,
+    WATCHED,
+    Layout,
+)
 from casque.testing.world.profile import DISK, ROLLING
 from tests.simulation.mistakes import (
     BLURRED,
+    BULKY,
     CLOSING,
     CUT_OFF,
     DEAF,
@@ -104,6 +118,13 @@ def test_there_are_many_mistakes_and_seeds_are_kept_for_these_only() -> None:
         (RING, SHARDS_AWAY),
         (RING, HEDGED),
         (SERVED, CLOSING),
+        (WATCHED, CUT_OFF),
+        (WATCHED, STORMY),
+        (WATCHED, ROLLING),
+        (WATCHED, BULKY),
+        (STALLED, CALM),
+        (FOREIGN, STORMY),
+        (GUARDED, CALM),
     ],
     ids=lambda value: value.name,
 )

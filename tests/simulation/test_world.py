@@ -16,12 +16,16 @@ from casque.testing.world.layout import (
     COPIED,
     DOCUMENT,
     FLEET,
+    FOREIGN,
+    GUARDED,
     LAYOUTS,
     LED,
     LED_RING,
     LOG,
     RING,
     SERVED,
+    STALLED,
+    WATCHED,
     Layout,
 )
 from casque.testing.world.onlooker import Effect
@@ -30,7 +34,9 @@ from tests.simulation.mistakes import SHARDS_AWAY, TAKEOVER, VISITORS
 
 CHUNK = 20
 every_layout = pytest.mark.parametrize(
-    "layout", [DOCUMENT, LOG, LED, RING, SERVED, FLEET, COPIED, CONVERTING], ids=lambda layout: layout.name
+    "layout",
+    [DOCUMENT, LOG, LED, RING, SERVED, FLEET, COPIED, CONVERTING, WATCHED, FOREIGN, GUARDED],
+    ids=lambda layout: layout.name,
 )
 
 
@@ -92,6 +98,10 @@ SEEDS = {
     "copied-document": 3,
     "copied-ring": 3,
     "converting": 5,
+    "watched": 3,
+    "stalled": 3,
+    "foreign": 4,
+    "guarded": 4,
 }
 
 
@@ -126,6 +136,8 @@ WORLDS = (
     (CALM, FLEET),
     (CALM, COPIED),
     (CALM, CONVERTING),
+    (CALM, STALLED),
+    (CALM, GUARDED),
     (DISK, LOG),
     (STEPS, LOG),
     (TAKEOVER, LED),
