@@ -292,6 +292,14 @@ WATCHED = replace(
     hurried={"casque.testing.world.history.KEPT_STATES": 400},
 )
 """Many read what brokers serve. The log is kept for long enough to be followed through a failover."""
+WATCHED_RING = replace(
+    LED_RING,
+    name="watched-ring",
+    read=True,
+    gapless=True,
+    hurried={**LED_RING.hurried, "casque.testing.world.history.KEPT_STATES": 400},
+)
+"""A ring cannot be followed through brokers: its jobs are listed, and its archive is read."""
 
 STALLED = replace(
     WATCHED,
@@ -400,6 +408,7 @@ LAYOUTS = {
         COPIED_RING,
         CONVERTING,
         WATCHED,
+        WATCHED_RING,
         STALLED,
         FOREIGN,
         GUARDED,

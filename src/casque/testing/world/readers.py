@@ -6,25 +6,24 @@ and is held against what has landed.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import aclosing
-from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from casque.clock import Random
-from casque.codec.archive import archived_jobs, hour_of
 from casque.codec.log import Segment
 from casque.engine import feed
 from casque.errors import CasqueError, CorruptQueueError, HistoryGoneError, InvalidInputError, QueueClosedError
-from casque.service import ArchivedJob, QueueEvent
-from casque.state import Admitted, Event, State
+from casque.service import QueueEvent
+from casque.state import Event
 from casque.state.events import subject
 from casque.testing.world.history import History
 from casque.testing.world.invariants import Invariant, Violation
+from casque.testing.world.lists import Lists
 from casque.transport.grpc import unpacking
-from casque.types import Finished, JobRecord, JobState, from_ms
+from casque.types import from_ms
 
 if TYPE_CHECKING:
     from casque.client.queue import Queue
@@ -36,20 +35,6 @@ END = 1 << 62
 """An index behind all events of a commit."""
 BACK = (0, 0, 1, 4, 12, 40)
 """From how many commits ago somebody reads."""
-LISTED: tuple[frozenset[JobState] | None, ...] = (
-    None,
-    None,
-    frozenset({JobState.READY, JobState.DELAYED}),
-    frozenset({JobState.RUNNING}),
-    frozenset({JobState.DEAD, JobState.RUNNING}),
-)
-"""Which of a delayed and a ready job one is depends on a clock: they are asked for together."""
-ARCHIVED: tuple[frozenset[JobState] | None, ...] = (
-    None,
-    None,
-    frozenset({JobState.DONE}),
-    frozenset({JobState.DEAD, JobState.CANCELLED}),
-)
 
 
 class Readers:
@@ -63,7 +48,8 @@ class Readers:
 
     def roles(self) -> list[Coroutine[Any, Any, None]]:
         followers = [self._follow, self._follow, self._read_up] if self._world.layout.followed else []
-        return [self._begin(role) for role in (*followers, self._list, self._read_archive)]
+        lists = Lists(self._life, self)
+        return [self._begin(role) for role in (*followers, lists.list_jobs, lists.read_archive)]
 
     async def _begin(self, role: Callable[[Queue[bytes]], Awaitable[None]]) -> None:
         """With a connection of its own, as a program has that only reads, or with one that others use as well."""
@@ -149,134 +135,10 @@ class Readers:
                 lambda: f"{self._life.name} heard that {error}, and what follows {reader.begin} is there",
             )
 
-    # --- Jobs ---
-
-    async def _list(self, queue: Queue[bytes]) -> None:
-        history, rng = self._world.history, self._rng
-        while await self._crew.pause(0.7):
-            states, entrypoint = rng.choice(LISTED), rng.choice((None, None, "mail"))
-            limit, after = rng.choice((None, None, 3)), 0
-            known = [job.sequence for job in history.state.jobs.values()]
-            if known and rng.random() < 0.3:
-                after = rng.choice(known)
-            landed = history.position
-            try:
-                jobs = await queue.jobs(states=states, entrypoint=entrypoint, limit=limit, after=after)
-            except CasqueError as error:
-                await self.refused("lists jobs", error)
-                continue
-
-            def shown(records: list[JobRecord]) -> list[JobRecord]:
-                fits = [
-                    job
-                    for job in records
-                    if job.sequence > after  # noqa: B023
-                    and entrypoint in (None, job.spec.entrypoint)  # noqa: B023
-                    and (states is None or job.state in states)  # noqa: B023
-                ]
-                return fits[:limit]  # noqa: B023
-
-            self._check_listed([job.record for job in jobs], shown, landed)
-
-    def _check_listed(
-        self, jobs: list[JobRecord], shown: Callable[[list[JobRecord]], list[JobRecord]], landed: int
-    ) -> None:
-        history = self._world.history
-        if landed and landed not in history.states:
-            return  # it took so long that nobody remembers what there was
-        found = [_bare(job) for job in jobs]
-        shown_ids = {job.id for job in jobs}
-
-        def seen(records: list[JobRecord]) -> list[JobRecord]:
-            """Without large ones that ended while their payloads were read."""
-            return [
-                _bare(job)
-                for job in shown(records)
-                if job.spec.blob is None or job.id in shown_ids or job.id in history.state.jobs
-            ]
-
-        with self._world.watching():
-            history.demand(
-                any(found == seen(records) for records in _states_since(history, landed)),
-                Invariant.SHOWN,
-                lambda: (
-                    f"{self._life.name} was shown {[job.id[:8] for job in jobs]}, and from {landed} to"
-                    f" {history.position} that was never so"
-                ),
-            )
-            for job in jobs:
-                expected = history.payloads.get(job.id)
-                history.demand(
-                    expected is None or job.spec.payload == expected,
-                    Invariant.PAYLOADS,
-                    lambda: f"{self._life.name} was shown job {job.id[:8]} with {job.spec.payload!r}: {expected!r}",  # noqa: B023
-                )
-
-    # --- The archive ---
-
-    async def _read_archive(self, queue: Queue[bytes]) -> None:
-        world, rng = self._world, self._rng
-        while await self._crew.pause(1.5):
-            states, entrypoint = rng.choice(ARCHIVED), rng.choice((None, None, "mail"))
-            moments = sorted(
-                from_ms(one.at_ms)
-                for one in rng.sample(world.shelves().finished, min(2, len(world.shelves().finished)))
-            )
-            since = moments[0] if moments and rng.random() < 0.3 else None
-            until = moments[-1] if moments and rng.random() < 0.3 else None
-            must, jobs, whole = world.shelves().archived, list[ArchivedJob](), False
-            asked = {"since": since, "until": until, "entrypoint": entrypoint, "states": states}
-            try:
-                async with aclosing(queue.archive(**asked)) as archive:  # type: ignore[arg-type]
-                    async for job in archive:
-                        jobs.append(job)
-                whole = True
-            except CasqueError as error:
-                await self.refused("reads the archive", error)
-
-            def wanted(one: Finished) -> bool:
-                at = from_ms(one.at_ms)
-                return (
-                    (since is None or at >= since)  # noqa: B023
-                    and (until is None or at < until)  # noqa: B023
-                    and entrypoint in (None, one.job.spec.entrypoint)  # noqa: B023
-                    and (states is None or one.state in states)  # noqa: B023
-                )
-
-            self._check_archive(jobs, [one for one in world.shelves().finished if wanted(one)], must, whole=whole)
-
-    def _check_archive(self, jobs: list[ArchivedJob], wanted: list[Finished], must: int, *, whole: bool) -> None:
-        """Each is one that was finished, in order and once. Between them, and up to the end of an answer that was
-        whole, nothing is left out that had been archived, up to the position `must`, when it was asked for."""
-        h, name = self._world.history, self._life.name
-        wanted.sort(key=lambda one: (hour_of(one.at_ms), one.position))
-        expected = archived_jobs(wanted)
-        at = 0
-        with self._world.watching():
-            for job in jobs:
-                skipped = at
-                while at < len(expected) and expected[at] != job:
-                    at += 1
-                h.demand(
-                    at < len(expected),
-                    Invariant.SHOWN,
-                    lambda: f"{name} read {job.id[:8]} of {job.position}, which is wrong or out of order",  # noqa: B023
-                )
-                left_out = [one.position for one in wanted[skipped:at] if one.position <= must]
-                h.demand(
-                    not left_out,
-                    Invariant.SHOWN,
-                    lambda: f"{name} read the archive without what was finished by {left_out}",  # noqa: B023
-                )
-                at += 1
-            left_out = [one.position for one in wanted[at:] if whole and one.position <= must]
-            h.demand(
-                not left_out,
-                Invariant.SHOWN,
-                lambda: f"{name} read the archive to its end without what was finished by {left_out}",
-            )
-
     # --- Refusals ---
+
+    async def pause(self, mean_s: float) -> bool:
+        return await self._crew.pause(mean_s)
 
     async def refused(self, who: str, error: CasqueError) -> None:
         self._world.trace.note(self._life.name, f"somebody {who}: {type(error).__name__}")
@@ -347,30 +209,3 @@ def _as_shown(commit: Segment, index: int) -> QueueEvent:
     made = QueueEvent(commit.position, index, from_ms(commit.at), kind, subject(event), fields)
     [shown] = unpacking.events(msgspec.msgpack.encode([made]))
     return shown
-
-
-def _states_since(history: History, landed: int) -> Iterator[list[JobRecord]]:
-    """All jobs at this position and at every step from there on: a look in the middle of a batch sees what the calls
-    before it in the batch have done."""
-    state = deepcopy(history.states[landed]) if landed else State()
-    yield list(state.listed())
-    for position in range(landed + 1, history.position + 1):
-        commit = history.segments[position]
-        for events in _steps(commit.events):
-            state.replay(events, writer=commit.writer, batch=commit.batch, at_ms=commit.at)
-            yield list(state.listed())
-
-
-def _steps(events: list[Event]) -> Iterator[list[Event]]:
-    """Event by event, but an admission with all of its jobs."""
-    at = 0
-    while at < len(events):
-        event = events[at]
-        end = at + 1 + (event.added if isinstance(event, Admitted) else 0)
-        yield events[at:end]
-        at = end
-
-
-def _bare(job: JobRecord) -> JobRecord:
-    """Without its payload, which lies beside the queue if it is large, and is read later."""
-    return msgspec.structs.replace(job, spec=msgspec.structs.replace(job.spec, payload=b"", blob=None, blob_bytes=0))

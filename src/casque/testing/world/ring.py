@@ -25,6 +25,7 @@ from casque.testing.world.history import Claim, History
 from casque.testing.world.invariants import Invariant
 from casque.testing.world.layout import SETTLED_MS, Layout
 from casque.testing.world.onlooker import Effect
+from casque.testing.world.shelves import Shelves
 from casque.testing.world.steps import Steps
 from casque.testing.world.tenancies import Tenancy
 from casque.types import JobRecord
@@ -144,6 +145,10 @@ class RingSteps:
         token, name = self._parsed(key)
         self._objects[token].pop(name)
         self._steps[token].deleted(name)
+
+    @property
+    def shelves(self) -> dict[int, Shelves]:
+        return {token: steps.shelves for token, steps in self._steps.items()}
 
     def archive_is_complete(self, objects: Mapping[str, Stored]) -> bool:  # noqa: ARG002  each shard has its own
         return all(steps.archive_is_complete(self._objects[token]) for token, steps in self._steps.items())

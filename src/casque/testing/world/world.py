@@ -37,6 +37,8 @@ from casque.types import JobState
 
 GRACE_S = 1.0
 """What a takeover may take beside waiting: reading, claiming, and a lost race or two."""
+HEARD_S = 3.0
+"""By then a broker knows of a shard that was added: it looks twice a second here, and some looks fail."""
 SETTLED_S = 4.0
 """After the faults, and well before leases run out: by then whoever left has given back."""
 
@@ -332,9 +334,17 @@ class World:
         )
         self._later(1.0, self._check_done)
 
-    def shelves(self) -> Shelves:
-        assert isinstance(self._steps, Steps)
-        return self._steps.shelves
+    def parts(self) -> list[tuple[int | None, History, Shelves]]:
+        """The queue, or the shards of a ring that brokers have had time to hear of."""
+        if isinstance(self._steps, Steps):
+            return [(None, self.history, self._steps.shelves)]
+        assert isinstance(self.history, RingHistory)
+        known = [walked for at, walked in self.history.roots if at < self.loop.time() - HEARD_S][-1:]
+        return [
+            (token, self.history.shard(token), shelves)
+            for token, shelves in self._steps.shelves.items()
+            if token < sum(known)
+        ]
 
     def _ticks_are_left(self) -> bool:
         schedules = [one for state in self.history.everything() for one in state.schedules.values()]
