@@ -29,7 +29,7 @@ from casque.testing import ManualClock
 from casque.testing.gated import GatedStore
 from casque.transport.border import Border
 from casque.transport.scopes import Principal, Scope
-from casque.types import JobRecord, JobSpec
+from casque.types import JobRecord, JobSpec, JobState
 
 pytestmark = pytest.mark.asyncio
 
@@ -253,6 +253,27 @@ async def test_while_a_shard_has_no_leader_jobs_of_the_others_are_claimed() -> N
         assert len(fleet.led()) == 1
         late = fleet.outcome(a.service().dequeue(entrypoints=None, limit=40, wait_s=60, request_id="e"))
         assert len(await late) == 40 - of_a
+
+
+async def test_a_repeated_dequeue_gives_nothing_back_that_it_was_told_of_before() -> None:
+    """Its shard could not be asked when the request was repeated, and is there again when another one has a job."""
+    async with a_fleet(4, "a", "b") as fleet:
+        await fleet.passes(10)
+        service, own = fleet.brokers["a"].service(), fleet.brokers["a"].led()
+        zones = {home(zone, 4) in own: zone for zone in map(str, range(40))}
+        await fleet.outcome(service.enqueue([JobSpec("told", "send", b"", zone=zones[False])]))
+        [told] = await fleet.outcome(service.dequeue(entrypoints=None, limit=1, request_id="d"))
+        await fleet.kill("b")
+        again = asyncio.create_task(service.dequeue(entrypoints=None, limit=1, wait_s=60, request_id="d"))
+
+        while not fleet.whole():
+            await fleet.clock.advance(0.01)
+        await service.enqueue([JobSpec("new", "send", b"", zone=zones[True])])
+
+        assert await fleet.outcome(again) == [told]
+        jobs = {job.id: job for job in await fleet.outcome(service.jobs())}
+        assert jobs["told"] == told
+        assert jobs["new"].state is JobState.READY
 
 
 async def test_a_shard_without_a_leader_costs_no_leases_in_the_others() -> None:

@@ -15,7 +15,7 @@ import msgspec
 
 from casque.clock import Clock, Random
 from casque.errors import CasqueError
-from casque.ring.numbers import record_of
+from casque.ring.numbers import inner, record_of
 from casque.ring.shards import ANSWER_S, LOOK_MS, Shard, Shards, in_time
 from casque.service import QueueService
 from casque.telemetry import logger
@@ -48,8 +48,9 @@ class Walker:
 
     async def dequeue(self, asked: Asked, *, wait_s: float) -> list[JobRecord]:
         ends_ms = self._clock.monotonic_ms() + int(wait_s * 1000)
+        unasked: set[int] = set()
         if asked.request_id is not None and not asked.first:
-            again = await self._claimed_before(asked, asked.request_id)
+            again = await self._claimed_before(asked, asked.request_id, unasked)
             if again is not None:
                 return again
         while True:
@@ -59,7 +60,7 @@ class Walker:
             left_ms = ends_ms - self._clock.monotonic_ms()
             if claimed or left_ms <= 0:
                 return claimed
-            claimed = await self._wait(shards, asked, left_ms / 1000, changed)
+            claimed = await self._wait(shards, asked, left_ms / 1000, changed, unasked)
             if claimed or self._clock.monotonic_ms() >= ends_ms:
                 return claimed
 
@@ -78,15 +79,17 @@ class Walker:
         # Those whose leader is gone come last: the others have jobs as well.
         return sorted(shards[first:] + shards[:first], key=lambda shard: shard.away)
 
-    async def _claimed_before(self, asked: Asked, request_id: str) -> list[JobRecord] | None:
+    async def _claimed_before(
+        self, asked: Asked, request_id: str, unasked: set[int] | None = None
+    ) -> list[JobRecord] | None:
         """A request that is repeated gets what it was given, wherever that was: what it still has of it, which may be
         nothing. None: no shard has given it anything. Shards that have no leader just now are not waited for: what they
-        gave goes to somebody else when its lease is over."""
+        gave goes to somebody else when its lease is over. Their tokens are added to `unasked`."""
 
         async def answered(shard: Shard) -> bool:
             return (await shard.at_once(lambda one: one.known((), request_id=request_id))).request
 
-        there = await self._of_those_there(await self._shards.walked(), answered)
+        there = await self._of_those_there(await self._shards.walked(), answered, unasked)
         if not there:
             return None
         answers = await asyncio.gather(*(self._at(shard, asked, asked.limit) for shard in there))
@@ -135,19 +138,24 @@ class Walker:
             shards, lambda shard: shard.at_once(lambda one: one.has_due(asked.entrypoints, asked.zones))
         )
 
-    async def _of_those_there(self, shards: Sequence[Shard], ask: Callable[[Shard], Awaitable[bool]]) -> list[Shard]:
+    async def _of_those_there(
+        self, shards: Sequence[Shard], ask: Callable[[Shard], Awaitable[bool]], unasked: set[int] | None = None
+    ) -> list[Shard]:
         """Those that say yes, of those that can be asked just now."""
         there: list[Shard] = []
         # Only one that may have no leader is not waited for: elsewhere a slow answer is as good as a quick one.
         seconds = ANSWER_S if any(shard.can_be_missed for shard in shards) else None
         asked = await in_time(map(ask, shards), clock=self._clock, seconds=seconds)
         for shard, answer in zip(shards, asked, strict=True):
+            if answer.done() and (error := answer.exception()) is None:
+                there += [shard] if answer.result() else []
+                continue
             if not answer.done():
                 answer.cancel()  # it hangs; nothing is changed by a question
-            elif (error := answer.exception()) is None:
-                there += [shard] if answer.result() else []
-            elif not shard.is_away(error):
+            elif error is not None and not shard.is_away(error):
                 raise error
+            if unasked is not None:
+                unasked.add(shard.token)
         return there
 
     async def _at(
@@ -167,9 +175,10 @@ class Walker:
     # --- Waiting ---
 
     async def _wait(
-        self, shards: Sequence[Shard], asked: Asked, wait_s: float, changed: asyncio.Event
+        self, shards: Sequence[Shard], asked: Asked, wait_s: float, changed: asyncio.Event, unasked: set[int]
     ) -> list[JobRecord]:
-        """At all shards at once, until one of them has something, or the ring changes."""
+        """At all shards at once, until one of them has something, or the ring changes. `unasked` are those that could
+        not say whether they have given something to an earlier attempt."""
         there = [shard for shard in shards if not shard.away]
         waiting = {asyncio.create_task(self._at(shard, asked, asked.limit, wait_s)): shard for shard in there}
         away = [shard for shard in shards if shard not in there]
@@ -187,10 +196,12 @@ class Walker:
             self._give_back(await _ended(waiting, watching), asked)
             raise
         claimed = await _ended(waiting, watching)
+        own = {(job.id, job.token) for job in claimed}
         if asked.request_id is not None:
-            # Those who were called off may have been given jobs at the last moment, which only they know.
+            # Those who were called off may have been given jobs at the last moment, which only they know. What another
+            # attempt was given comes first: its caller may have heard of it, and of what was claimed here nobody has.
             again = await self._claimed_before(asked, asked.request_id) or []
-            claimed = list({(job.id, job.token): job for job in (*claimed, *again)}.values())
+            claimed = [*(job for job in again if (job.id, job.token) not in own), *claimed]
         failed = [(shard, one.exception()) for one, shard in waiting.items() if not one.cancelled()]
         for shard, error in failed:
             if error is not None and not claimed and not shard.is_away(error):
@@ -199,7 +210,10 @@ class Walker:
         self._give_back(surplus, asked)
         if asked.request_id is not None:
             # Before the answer: whoever repeats the request is to be told of the same jobs, and not of these as well.
-            await self._shards.give_back(surplus)
+            # Not what a shard may have given before that could not be asked: somebody works on that.
+            await self._shards.give_back(
+                job for job in surplus if (job.id, job.token) in own or inner(job.token)[1] not in unasked
+            )
         return claimed[: asked.limit]
 
     async def _watch(self, changed: asyncio.Event, away: list[Shard], until_ms: float) -> None:
