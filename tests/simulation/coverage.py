@@ -34,12 +34,13 @@ from casque.testing.world.layout import (
     SERVED,
     STALLED,
     WATCHED,
+    WATCHED_RING,
     Layout,
 )
 from tests.simulation.mistakes import LED_RING_TIGHT, MISTAKES
 from tests.simulation.search_mistakes import first_seeds
 
-RING_BROKERS = (LED_RING, LED_RING_TIGHT, FLEET_RING, COPIED_RING)
+RING_BROKERS = (LED_RING, LED_RING_TIGHT, FLEET_RING, WATCHED_RING, COPIED_RING)
 WAYS: dict[str, tuple[Layout, ...]] = {
     "document": (DOCUMENT, FLEET_DOCUMENT, CONVERTING),
     "log": (LOG, FLEET, CONVERTING),
@@ -167,7 +168,6 @@ GAPS: dict[tuple[str, str], str] = {
     ("Readers see what happened", "log"): _READ_FROM_THE_STORE,
     ("Readers see what happened", "brokers"): "readers come to brokers by a wire: see gRPC",
     ("Readers see what happened", "ring"): _NOT_SIMULATED,
-    ("Readers see what happened", "ring brokers"): _NOT_SIMULATED,
     ("Tenants do not see each other", "ring"): _NOT_SIMULATED,
     ("A copy is a queue of its own", "document"): _COPIED_WHERE_LED,
     ("A copy is a queue of its own", "log"): _COPIED_WHERE_LED,

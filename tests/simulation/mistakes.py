@@ -35,6 +35,7 @@ from casque.testing.world.layout import (
     SERVED,
     STALLED,
     WATCHED,
+    WATCHED_RING,
     Layout,
 )
 from casque.testing.world.profile import DISK, ROLLING, Fault
@@ -342,6 +343,13 @@ _READERS: list[_Row] = [
 ]
 """What is shown to those who follow, list and read the archive through brokers."""
 
+_RING_READERS: list[_Row] = [
+    (ring_mutations.surplus_claims_taken_from_whoever_was_told_of_them, WATCHED_RING, ROLLING, Invariant.TOKENS),
+    (reader_mutations.lists_that_break_off_taken_for_whole, WATCHED_RING, CUT_OFF, Invariant.SHOWN),
+    (reader_mutations.first_shards_listed_alone, WATCHED_RING, CALM, Invariant.SHOWN),
+]
+"""The same of rings."""
+
 _FOREIGNERS: list[_Row] = [
     (foreign_mutations.osqueue_jobs_completed_by_whoever_names_them, FOREIGN, CALM, Invariant.TOKENS),
     (foreign_mutations.osqueue_pushes_answered_before_they_have_landed, FOREIGN, CALM, Invariant.DURABLE),
@@ -439,6 +447,7 @@ _ALL = (
     *_RINGS,
     *_SERVICES,
     *_READERS,
+    *_RING_READERS,
     *_FOREIGNERS,
     *_AT_THE_DOOR,
     *_EVERYWHERE,

@@ -15,6 +15,8 @@ from casque.engine.embedded import EmbeddedService
 from casque.engine.held_commits import HeldCommits, Stretch
 from casque.engine.pulse import Pulse
 from casque.errors import BrokerUnreachableError, CasqueError, NoLeaderError, StorageError
+from casque.ring.service import RingService
+from casque.ring.shards import Shard, Shards
 from casque.service import QueueEvent
 from casque.storage.port import MISSING
 from casque.transport.grpc import streams
@@ -123,6 +125,22 @@ def archived_objects_that_cannot_be_read_left_out(patch: pytest.MonkeyPatch) -> 
             return MISSING
 
     patch.setattr(archived, "_get", get)
+
+
+def first_shards_listed_alone(patch: pytest.MonkeyPatch) -> None:
+    """A page that is full enough is not merged with what comes after it."""
+    every = Shards.every
+
+    async def some(self: Shards) -> list[Shard]:
+        return (await every(self))[:2]
+
+    async def jobs(self: RingService, **asked: Any) -> list[JobRecord]:
+        with pytest.MonkeyPatch.context() as only:
+            only.setattr(self._shards, "every", lambda: some(self._shards))
+            return await listed(self, **asked)
+
+    listed = RingService.jobs
+    patch.setattr(RingService, "jobs", jobs)
 
 
 # --- Readers who do not read ---

@@ -21,6 +21,7 @@ from casque.testing.world.layout import (
     SERVED,
     STALLED,
     WATCHED,
+    WATCHED_RING,
     Layout,
 )
 from casque.testing.world.profile import DISK, ROLLING
@@ -122,6 +123,7 @@ def test_there_are_many_mistakes_and_seeds_are_kept_for_these_only() -> None:
         (WATCHED, STORMY),
         (WATCHED, ROLLING),
         (WATCHED, BULKY),
+        (WATCHED_RING, CUT_OFF),
         (STALLED, CALM),
         (FOREIGN, STORMY),
         (GUARDED, CALM),

@@ -99,6 +99,7 @@ SEEDS = {
     "copied-ring": 3,
     "converting": 5,
     "watched": 3,
+    "watched-ring": 3,
     "stalled": 3,
     "foreign": 4,
     "guarded": 4,
