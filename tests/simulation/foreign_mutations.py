@@ -11,7 +11,7 @@ from casque.clock import new_id
 from casque.errors import CasqueError, JobNotFoundError, NoLeaderError, UnknownOutcomeError
 from casque.service import QueueService
 from casque.transport.grpc import casque_v1_pb2 as pb
-from casque.transport.grpc import messages, osqueue_v1_pb2, unary, verbs
+from casque.transport.grpc import messages, osqueue_v1_pb2, refusals, unary, verbs
 from casque.transport.grpc.osqueue import Osqueue
 from casque.transport.grpc.verbs import Verbs
 from casque.types import JobRecord, JobSpec
@@ -50,7 +50,7 @@ def osqueue_heartbeats_that_only_look(patch: pytest.MonkeyPatch) -> None:
 
 def calls_that_were_cut_off_called_refused(patch: pytest.MonkeyPatch) -> None:
     """What may have been done is said not to have been."""
-    as_refusal = unary.as_refusal
+    as_refusal = refusals.as_refusal
 
     def refused(error: Exception) -> CasqueError:
         said = as_refusal(error)
@@ -61,7 +61,7 @@ def calls_that_were_cut_off_called_refused(patch: pytest.MonkeyPatch) -> None:
 
 
 def tokens_of_single_calls_lost(patch: pytest.MonkeyPatch) -> None:
-    given = verbs.given
+    given = messages.given
     patch.setattr(verbs, "given", lambda request, name: None if name == "token" else given(request, name))
 
 
