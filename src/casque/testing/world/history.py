@@ -229,13 +229,6 @@ class History:
         """Where workers look for jobs, and have looked all the time."""
         return [self]
 
-    def changed_by(self, position: int) -> int:
-        """The last commit up to this position that changed a shard of a ring. Whoever takes a shard from a broker that
-        lives puts its fence there first, and waits until that one no longer answers from memory."""
-        while self.in_ring and position in self.segments and self.segments[position].is_fence:
-            position -= 1
-        return position
-
     def remember(self, stored_id: str) -> None:
         """It has landed with its answer. Tenants' ids are stored with the name of their tenant."""
         request_id = shown_id(stored_id)

@@ -412,8 +412,6 @@ class Life:
             return
         stored = history.states.get(state.position)
         with self.world.watching():
-            if self.world.layout.led:
-                landed = history.changed_by(landed)
             history.demand(
                 landed <= state.position <= history.state.position,
                 Invariant.CURRENT,
