@@ -45,6 +45,7 @@ from tests.simulation import (
     served_mutations,
     tenant_mutations,
     trial_mutations,
+    turn_mutations,
     zone_mutations,
 )
 
@@ -127,6 +128,20 @@ NEIGHBOURS = replace(CALM, name="neighbours", looked_back=3)
 """Tenants read events that are still there."""
 SECONDS_OFF = replace(CALM, name="seconds off", skew_s=3.0, every_s={Fault.CLOCK_JUMP: 1.0})
 """Clocks that are never right, and never wrong by much."""
+COARSE = replace(
+    CALM,
+    name="coarse",
+    grain_ms=1_000,
+    skew_s=0.0,
+    urgent=True,
+    one_customer=True,
+    leisure=0.3,
+    writes={Fault.THROTTLED: 0.4},
+    every_s={},
+    settings=replace(CALM.settings, storage_patience=timedelta(milliseconds=1)),
+)
+"""Many commits fail, and what takes their place has the same time: clocks agree, and show whole seconds. Every job is
+more urgent than those before it, so that the turn of its zone is made for it."""
 LED_RING_TIGHT = replace(
     LED_RING,
     name="led-ring-tight",
@@ -366,6 +381,7 @@ _TRIALS: list[_Row] = [
     (trial_mutations.heartbeats_wait_for_all_shards, RING, SHARDS_AWAY, Invariant.LEASE),
     (trial_mutations.workers_sent_away_by_brokers_that_disagree, LED, STAFFED, Invariant.GIVEN_BACK),
     (trial_mutations.callers_cancelled_with_the_search_for_a_leader, SERVED, CLOSING, Invariant.EXPECTED),
+    (turn_mutations.stale_turns_recognised_by_number, LOG, COARSE, Invariant.CLAIMABLE),
     (trial_mutations.batches_refused_while_somebody_admits_them, RING, HEDGED, Invariant.ABSENT),
 ]
 """What trials broke: each of these was in the code once."""

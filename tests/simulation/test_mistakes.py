@@ -14,6 +14,7 @@ from casque.testing.world.profile import DISK, ROLLING
 from tests.simulation.mistakes import (
     BLURRED,
     CLOSING,
+    COARSE,
     CUT_OFF,
     DEAF,
     DROWSY,
@@ -100,6 +101,7 @@ def test_there_are_many_mistakes_and_seeds_are_kept_for_these_only() -> None:
         (LED, STAFFED),
         (LOG, BLURRED),
         (LOG, NEIGHBOURS),
+        (LOG, COARSE),
         (DOCUMENT, SECONDS_OFF),
         (RING, SHARDS_AWAY),
         (RING, HEDGED),

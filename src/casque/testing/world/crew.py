@@ -473,8 +473,8 @@ class Crew:
         items = rng.choices((1, 2, 5), (6, 2, 1))[0] if self._leisure_s < 3.0 else 1
         drawn = [
             (
-                rng.choice(ENTRYPOINTS),
-                rng.choice((0, 0, 1, 5)),
+                rng.choice(ENTRYPOINTS[:2] if self._world.profile.one_customer else ENTRYPOINTS),
+                self._drawn_priority(),
                 rng.uniform(0.1, self._delay_max_s) if rng.random() < 0.25 else None,
                 rng.choice(KEYS) if rng.random() < self._world.profile.keyed else None,
                 rng.choice((None, None, 1, 2)),
@@ -520,9 +520,16 @@ class Crew:
         self._world.history.add(request)
         return request
 
+    def _drawn_priority(self) -> int:
+        if self._world.profile.urgent:
+            return 10_000 - int(100 * self._world.loop.time()) + self._rng.randrange(100)
+        return self._rng.choice((0, 0, 1, 5))
+
     def _drawn_zones(self, items: int) -> list[str | None]:
         """Mostly a producer has one customer."""
         rng = self._rng
+        if self._world.profile.one_customer:
+            return [ZONES[0]] * items
         if not self._world.zoned or rng.random() < 0.3:
             return [None] * items
         if rng.random() < 0.7:

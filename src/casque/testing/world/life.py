@@ -75,7 +75,10 @@ class Node:
         self.world = world
         self.name = f"n{number}"
         self.rng = Random(f"{world.seed}/{self.name}")
-        self.clock = MachineClock(world.loop, self.rng, skew_s=world.skew_s, drift=world.profile.drift)
+        profile = world.profile
+        self.clock = MachineClock(
+            world.loop, self.rng, skew_s=world.skew_s, drift=profile.drift, grain_ms=profile.grain_ms
+        )
         self.cut_off = False
         self.refused = False
         self.lives = 0
