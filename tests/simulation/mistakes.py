@@ -128,6 +128,17 @@ NEIGHBOURS = replace(CALM, name="neighbours", looked_back=3)
 """Tenants read events that are still there."""
 SECONDS_OFF = replace(CALM, name="seconds off", skew_s=3.0, every_s={Fault.CLOCK_JUMP: 1.0})
 """Clocks that are never right, and never wrong by much."""
+FADING = replace(
+    CALM,
+    name="fading",
+    large=0.6,
+    reads={Fault.READ_FAILED: 0.2},
+    operators=2,
+    settings=replace(CALM.settings, storage_patience=timedelta(milliseconds=1), max_attempts=1),
+)
+"""Reads fail and nobody tries again; jobs die at once, many have large payloads, and somebody purges them."""
+DIM = replace(FADING, name="dim", reads={Fault.READ_FAILED: 0.12}, operators=4, leisure=0.5)
+"""Fewer of them fail, and there is more to do."""
 COARSE = replace(
     CALM,
     name="coarse",
@@ -381,6 +392,8 @@ _TRIALS: list[_Row] = [
     (trial_mutations.heartbeats_wait_for_all_shards, RING, SHARDS_AWAY, Invariant.LEASE),
     (trial_mutations.workers_sent_away_by_brokers_that_disagree, LED, STAFFED, Invariant.GIVEN_BACK),
     (trial_mutations.callers_cancelled_with_the_search_for_a_leader, SERVED, CLOSING, Invariant.EXPECTED),
+    (trial_mutations.purges_whose_payloads_cannot_be_looked_for_called_failed, DOCUMENT, FADING, Invariant.ABSENT),
+    (trial_mutations.unread_claims_of_a_repeated_request_given_back, DOCUMENT, DIM, Invariant.TOKENS),
     (turn_mutations.stale_turns_recognised_by_number, LOG, COARSE, Invariant.CLAIMABLE),
     (trial_mutations.batches_refused_while_somebody_admits_them, RING, HEDGED, Invariant.ABSENT),
 ]

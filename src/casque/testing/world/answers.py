@@ -10,7 +10,7 @@ from typing import Any
 from casque.errors import CasqueError, InvalidInputError, JobNotFoundError, LeaseLostError, ZoneLeaseLostError
 from casque.state.machine import LEASE_RAN_OUT
 from casque.testing.world.asked import Call, Request, Told, Verb
-from casque.testing.world.history import Claim, History
+from casque.testing.world.history import Claim, Fate, History
 from casque.testing.world.invariants import Invariant
 from casque.types import PLAIN_RULES, Admission, Ending, JobState, ZoneLease
 
@@ -93,15 +93,20 @@ class Answers:
             Invariant.ABSENT,
             lambda: f"{request} was refused ({error}), and acted: {request.effects}",
         )
-        if request.job_id is None:
-            return
-        fate = h.fates.get(request.job_id)
-        if fate is not None and fate.endings is not None and request in fate.endings:
+        if request.verb is Verb.PURGE:
+            for fate in h.fates.values():
+                self._exonerate(request, fate, error)
+        elif request.job_id is not None and (concerned := h.fates.get(request.job_id)) is not None:
+            self._exonerate(request, concerned, error)
+
+    def _exonerate(self, request: Request, fate: Fate, error: BaseException) -> None:
+        """This one did not take the job out, if it has left: then another one has."""
+        if fate.endings is not None and request in fate.endings:
             fate.endings.remove(request)
-            h.demand(
+            self._h.demand(
                 bool(fate.endings),
                 Invariant.ABSENT,
-                lambda: f"{request} was refused ({error}), but only it can have taken the job out",
+                lambda: f"{request} was refused ({error}), but only it can have taken job {fate.job_id[:8]} out",
             )
 
     def _check_reason(self, request: Request, error: BaseException) -> None:

@@ -123,6 +123,8 @@ class Crew:
             self._start(self._visit(), "casque crew")
             for _ in range(self._world.profile.curious):
                 self._start(self._look_around(), "casque crew")
+            for _ in range(self._world.profile.operators - 1):
+                self._start(self._operate(), "casque crew")
             if self._world.profile.hedged:
                 self._start(self._hedge(), "casque crew")
             if ring:

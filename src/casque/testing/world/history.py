@@ -112,6 +112,9 @@ class History:
         self.by_zone: dict[str, list[Request]] = of.by_zone if of else {}
         """What was asked about leases of zones."""
         self.purges: list[Request] = of.purges if of else []
+        self.changed = 0
+        """The position of the last commit that changed anything. A fence changes nothing: whoever has not seen it has
+        missed nothing."""
         self.purged: deque[tuple[float, Life, int]] = of.purged if of else deque(maxlen=256)
         """When, by whom and how many dead jobs were purged by one commit."""
         self.payloads: dict[str, bytes] = of.payloads if of else {}

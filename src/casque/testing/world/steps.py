@@ -71,6 +71,8 @@ class Steps:
             self._check_payloads(objects, new)
         else:
             self._check_unchanged(new, f"the write of {key}", further=effect is Effect.FENCE)
+        if effect in (Effect.COMMIT, Effect.CONVERTED):
+            h.changed = new.position
         h.keep(new)
 
     def deleted(self, key: str) -> None:
@@ -440,7 +442,7 @@ class _Step:
             endings += h.concerning(record.id, Verb.CANCEL)
             endings += [r for r in h.concerning(record.id, Verb.WITHDRAW) if self._may_act(r, record)]
         if b.dead_purged > a.dead_purged:
-            endings += [request for request in h.purges if request.possible]
+            endings += [request for request in h.purges if request.open_ended]
         if not endings:
             others = any(request.verb in (Verb.ACK, Verb.WITHDRAW) for request in h.by_job.get(record.id, ()))
             h.broken(
