@@ -110,6 +110,8 @@ NODDING = replace(
     CALM, name="nodding", nap_s=(1.5, 2.1), latency_s=(0.005, 0.06), curious=4, leisure=10.0, every_s={Fault.PAUSE: 0.7}
 )
 """Brokers that doze off for about a lease, and callers who look at the queue all the time."""
+DOZING = replace(NODDING, name="dozing", leisure=4.0)
+"""The same, with more to do for whoever takes over."""
 RESTARTS = replace(CALM, name="restarts", latency_s=(0.005, 0.08), every_s={Fault.CRASH: 4.0})
 """Brokers die, and some come back before anybody has missed them."""
 STAFFED = replace(CALM, name="staffed", worker_lease_s=6.0, every_s={Fault.CLOSE: 4.0})
@@ -137,8 +139,18 @@ FADING = replace(
     settings=replace(CALM.settings, storage_patience=timedelta(milliseconds=1), max_attempts=1),
 )
 """Reads fail and nobody tries again; jobs die at once, many have large payloads, and somebody purges them."""
-DIM = replace(FADING, name="dim", reads={Fault.READ_FAILED: 0.12}, operators=4, leisure=0.5)
-"""Fewer of them fail, and there is more to do."""
+HAZY = replace(
+    CALM,
+    name="hazy",
+    unread=0.4,
+    large=0.8,
+    insistent=True,
+    settings=replace(CALM.settings, storage_patience=timedelta(milliseconds=1)),
+)
+"""Most payloads lie beside the queue, some cannot be read, and most requests are asked again."""
+KEYED = replace(CALM, name="keyed", keyed=0.7, insistent=True)
+BUSY = replace(CALM, name="busy", latency_s=(0.001, 0.01), leisure=0.5)
+"""Much is asked of a store that answers at once."""
 COARSE = replace(
     CALM,
     name="coarse",
@@ -216,6 +228,7 @@ _RULES: list[_Row] = [
     (tenant_mutations.tenants_share_their_keys, LED, CALM, Invariant.TENANTS),
     (tenant_mutations.tenants_find_what_they_can_name, DOCUMENT, CALM, Invariant.TENANTS),
     (tenant_mutations.tenants_watch_whatever_is_added, LOG, NEIGHBOURS, Invariant.TENANTS),
+    (tenant_mutations.one_tenants_requests_push_out_anothers, LOG, CALM, Invariant.ONE_EFFECT),
     (mutations.forgotten_batches_taken_for_lost, LOG, LIDS, None),
     (mutations.forgotten_batches_taken_for_lost, DOCUMENT, LOST_LIDS, Invariant.ABSENT),
     (mutations.forgotten_writers_not_accounted_for, LOG, LIDS, None),
@@ -224,7 +237,7 @@ _RULES: list[_Row] = [
     (mutations.repeated_requests_not_compared, LOG, CALM, Invariant.DURABLE),
     (mutations.repeated_requests_not_compared, LED, TRIO, Invariant.DURABLE),
     (mutations.repeated_requests_not_compared, DOCUMENT, CALM, Invariant.DURABLE),
-    (mutations.holders_of_keys_shown_as_asked_for, LOG, ROUGH, Invariant.PAYLOADS),
+    (mutations.holders_of_keys_shown_as_asked_for, LOG, KEYED, Invariant.PAYLOADS),
     (mutations.jobs_beside_large_ones_shown_as_asked_for, DOCUMENT, CALM, Invariant.PAYLOADS),
     (log_mutations.replicas_forget_requests_each_by_itself, LOG, CALM, Invariant.REPLAY),
     (ring_mutations.running_jobs_of_a_fifo_zone_not_counted_by_its_limit, LOG, CALM, Invariant.CLAIMABLE),
@@ -275,7 +288,7 @@ _RULES: list[_Row] = [
 
 _MENDED: list[_Row] = [
     (mutations.claims_of_a_repeated_request_given_back, DOCUMENT, STORMY, Invariant.TOKENS),
-    (mutations.answer_lost_to_a_cancellation, DOCUMENT, CALM, Invariant.GIVEN_BACK),
+    (mutations.answer_lost_to_a_cancellation, DOCUMENT, BUSY, Invariant.GIVEN_BACK),
     (mutations.failed_give_back_forgotten, DOCUMENT, IMPATIENT, Invariant.GIVEN_BACK),
     (mutations.direct_claims_not_given_back, DOCUMENT, STORMY, Invariant.GIVEN_BACK),
     (mutations.loss_believed_without_reading, DOCUMENT, DEAF, Invariant.ABSENT),
@@ -382,7 +395,8 @@ _CONVERSIONS: list[_Row] = [
 
 
 _TRIALS: list[_Row] = [
-    (trial_mutations.heartbeats_that_were_refused_renew_the_trust_of_a_leader, LED, NODDING, Invariant.CURRENT),
+    (trial_mutations.heartbeats_that_were_refused_renew_the_trust_of_a_leader, LED, DOZING, Invariant.CURRENT),
+    (trial_mutations.successors_do_not_wait_for_memories_to_fade, LED, NODDING, Invariant.CURRENT),
     (trial_mutations.late_looks_restart_the_silence_of_all, LED_RING_TIGHT, ROUGH, Invariant.LIVE),
     (trial_mutations.jobs_that_outlive_the_drain_left_to_their_leases, LOG, STAFFED, Invariant.GIVEN_BACK),
     (trial_mutations.jobs_that_outlive_the_drain_called_failed, LOG, STAFFED, Invariant.CAUSED),
@@ -393,7 +407,8 @@ _TRIALS: list[_Row] = [
     (trial_mutations.workers_sent_away_by_brokers_that_disagree, LED, STAFFED, Invariant.GIVEN_BACK),
     (trial_mutations.callers_cancelled_with_the_search_for_a_leader, SERVED, CLOSING, Invariant.EXPECTED),
     (trial_mutations.purges_whose_payloads_cannot_be_looked_for_called_failed, DOCUMENT, FADING, Invariant.ABSENT),
-    (trial_mutations.unread_claims_of_a_repeated_request_given_back, DOCUMENT, DIM, Invariant.TOKENS),
+    (trial_mutations.unread_claims_of_a_repeated_request_given_back, DOCUMENT, HAZY, Invariant.TOKENS),
+    (trial_mutations.unread_claims_given_back_by_a_task_of_their_own, DOCUMENT, HAZY, Invariant.GIVEN_BACK),
     (turn_mutations.stale_turns_recognised_by_number, LOG, COARSE, Invariant.CLAIMABLE),
     (trial_mutations.batches_refused_while_somebody_admits_them, RING, HEDGED, Invariant.ABSENT),
 ]

@@ -124,6 +124,17 @@ def unread_claims_of_a_repeated_request_given_back(patch: pytest.MonkeyPatch) ->
     patch.setattr(EmbeddedService, "_with_payloads", generous)
 
 
+def unread_claims_given_back_by_a_task_of_their_own(patch: pytest.MonkeyPatch) -> None:
+    """A queue that is closed at once does not know of it, and they wait for their leases to run out."""
+
+    def return_soon(self: EmbeddedService, claimed: list[JobRecord]) -> None:
+        giving = asyncio.ensure_future(self._return(claimed))
+        self._returning.add(giving)
+        giving.add_done_callback(self._returning.discard)
+
+    patch.setattr(EmbeddedService, "_return_soon", return_soon)
+
+
 def purges_whose_payloads_cannot_be_looked_for_called_failed(patch: pytest.MonkeyPatch) -> None:
     """Which payloads are still needed is looked up after the commit, and the store does not answer."""
 

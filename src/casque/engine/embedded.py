@@ -257,6 +257,9 @@ class EmbeddedService:
                     self._held.popitem(last=False)
 
     def _return_soon(self, claimed: list[JobRecord]) -> None:
+        if isinstance(self._executor, GroupCommit):
+            self._executor.give_back_unseen(claimed)
+            return
         giving = asyncio.ensure_future(self._return(claimed))
         self._returning.add(giving)
         giving.add_done_callback(self._returning.discard)

@@ -96,7 +96,7 @@ class Crew:
         # sizes are forgotten.
         self._leisure_s = 1.5 if not layout.ring else 0.7 if life.world.restless else 3.0
         # What a ring may forget are requests, when zones move.
-        self._repeated, self._deaf = (0.6, 0.7) if layout.ring else (0.3, 0.1)
+        self._repeated, self._deaf = (0.6, 0.7) if layout.ring or life.world.profile.insistent else (0.3, 0.1)
         self._delay_max_s = 1.0 if layout.ring else 6.0
         several = 3 if layout.ring else 1
         self._zones = (*ZONES[:several], *FIFO_ZONES[:several], *([] if layout.ring else [EITHER]))

@@ -122,6 +122,8 @@ class Profile:
     """The chance that such a payload cannot be read."""
     curious: int = 0
     """How many there are in each process who look at the queue all the time."""
+    insistent: bool = False
+    """Whether most requests are asked again, as it is on rings."""
     operators: int = 1
     """How many there are in each process who cancel, retry and purge jobs."""
     leisure: float = 1.0
