@@ -52,6 +52,7 @@ from tests.simulation import (
     served_mutations,
     tenant_mutations,
     trial_mutations,
+    turn_mutations,
     zone_mutations,
 )
 
@@ -116,6 +117,8 @@ NODDING = replace(
     CALM, name="nodding", nap_s=(1.5, 2.1), latency_s=(0.005, 0.06), curious=4, leisure=10.0, every_s={Fault.PAUSE: 0.7}
 )
 """Brokers that doze off for about a lease, and callers who look at the queue all the time."""
+DOZING = replace(NODDING, name="dozing", leisure=4.0)
+"""The same, with more to do for whoever takes over."""
 RESTARTS = replace(CALM, name="restarts", latency_s=(0.005, 0.08), every_s={Fault.CRASH: 4.0})
 """Brokers die, and some come back before anybody has missed them."""
 STAFFED = replace(CALM, name="staffed", worker_lease_s=6.0, every_s={Fault.CLOSE: 4.0})
@@ -134,6 +137,41 @@ NEIGHBOURS = replace(CALM, name="neighbours", looked_back=3)
 """Tenants read events that are still there."""
 SECONDS_OFF = replace(CALM, name="seconds off", skew_s=3.0, every_s={Fault.CLOCK_JUMP: 1.0})
 """Clocks that are never right, and never wrong by much."""
+FADING = replace(
+    CALM,
+    name="fading",
+    large=0.6,
+    reads={Fault.READ_FAILED: 0.2},
+    operators=2,
+    settings=replace(CALM.settings, storage_patience=timedelta(milliseconds=1), max_attempts=1),
+)
+"""Reads fail and nobody tries again; jobs die at once, many have large payloads, and somebody purges them."""
+HAZY = replace(
+    CALM,
+    name="hazy",
+    unread=0.4,
+    large=0.8,
+    insistent=True,
+    settings=replace(CALM.settings, storage_patience=timedelta(milliseconds=1)),
+)
+"""Most payloads lie beside the queue, some cannot be read, and most requests are asked again."""
+KEYED = replace(CALM, name="keyed", keyed=0.7, insistent=True)
+BUSY = replace(CALM, name="busy", latency_s=(0.001, 0.01), leisure=0.5)
+"""Much is asked of a store that answers at once."""
+COARSE = replace(
+    CALM,
+    name="coarse",
+    grain_ms=1_000,
+    skew_s=0.0,
+    urgent=True,
+    one_customer=True,
+    leisure=0.3,
+    writes={Fault.THROTTLED: 0.4},
+    every_s={},
+    settings=replace(CALM.settings, storage_patience=timedelta(milliseconds=1)),
+)
+"""Many commits fail, and what takes their place has the same time: clocks agree, and show whole seconds. Every job is
+more urgent than those before it, so that the turn of its zone is made for it."""
 LED_RING_TIGHT = replace(
     LED_RING,
     name="led-ring-tight",
@@ -197,6 +235,7 @@ _RULES: list[_Row] = [
     (tenant_mutations.tenants_share_their_keys, LED, CALM, Invariant.TENANTS),
     (tenant_mutations.tenants_find_what_they_can_name, DOCUMENT, CALM, Invariant.TENANTS),
     (tenant_mutations.tenants_watch_whatever_is_added, LOG, NEIGHBOURS, Invariant.TENANTS),
+    (tenant_mutations.one_tenants_requests_push_out_anothers, LOG, CALM, Invariant.ONE_EFFECT),
     (mutations.forgotten_batches_taken_for_lost, LOG, LIDS, None),
     (mutations.forgotten_batches_taken_for_lost, DOCUMENT, LOST_LIDS, Invariant.ABSENT),
     (mutations.forgotten_writers_not_accounted_for, LOG, LIDS, None),
@@ -205,7 +244,7 @@ _RULES: list[_Row] = [
     (mutations.repeated_requests_not_compared, LOG, CALM, Invariant.DURABLE),
     (mutations.repeated_requests_not_compared, LED, TRIO, Invariant.DURABLE),
     (mutations.repeated_requests_not_compared, DOCUMENT, CALM, Invariant.DURABLE),
-    (mutations.holders_of_keys_shown_as_asked_for, LOG, ROUGH, Invariant.PAYLOADS),
+    (mutations.holders_of_keys_shown_as_asked_for, LOG, KEYED, Invariant.PAYLOADS),
     (mutations.jobs_beside_large_ones_shown_as_asked_for, DOCUMENT, CALM, Invariant.PAYLOADS),
     (log_mutations.replicas_forget_requests_each_by_itself, LOG, CALM, Invariant.REPLAY),
     (ring_mutations.running_jobs_of_a_fifo_zone_not_counted_by_its_limit, LOG, CALM, Invariant.CLAIMABLE),
@@ -256,7 +295,7 @@ _RULES: list[_Row] = [
 
 _MENDED: list[_Row] = [
     (mutations.claims_of_a_repeated_request_given_back, DOCUMENT, STORMY, Invariant.TOKENS),
-    (mutations.answer_lost_to_a_cancellation, DOCUMENT, CALM, Invariant.GIVEN_BACK),
+    (mutations.answer_lost_to_a_cancellation, DOCUMENT, BUSY, Invariant.GIVEN_BACK),
     (mutations.failed_give_back_forgotten, DOCUMENT, IMPATIENT, Invariant.GIVEN_BACK),
     (mutations.direct_claims_not_given_back, DOCUMENT, STORMY, Invariant.GIVEN_BACK),
     (mutations.loss_believed_without_reading, DOCUMENT, DEAF, Invariant.ABSENT),
@@ -412,7 +451,8 @@ _CONVERSIONS: list[_Row] = [
 
 
 _TRIALS: list[_Row] = [
-    (trial_mutations.heartbeats_that_were_refused_renew_the_trust_of_a_leader, LED, NODDING, Invariant.CURRENT),
+    (trial_mutations.heartbeats_that_were_refused_renew_the_trust_of_a_leader, LED, DOZING, Invariant.CURRENT),
+    (trial_mutations.successors_do_not_wait_for_memories_to_fade, LED, NODDING, Invariant.CURRENT),
     (trial_mutations.late_looks_restart_the_silence_of_all, LED_RING_TIGHT, ROUGH, Invariant.LIVE),
     (trial_mutations.jobs_that_outlive_the_drain_left_to_their_leases, LOG, STAFFED, Invariant.GIVEN_BACK),
     (trial_mutations.jobs_that_outlive_the_drain_called_failed, LOG, STAFFED, Invariant.CAUSED),
@@ -422,6 +462,10 @@ _TRIALS: list[_Row] = [
     (trial_mutations.heartbeats_wait_for_all_shards, RING, SHARDS_AWAY, Invariant.LEASE),
     (trial_mutations.workers_sent_away_by_brokers_that_disagree, LED, STAFFED, Invariant.GIVEN_BACK),
     (trial_mutations.callers_cancelled_with_the_search_for_a_leader, SERVED, CLOSING, Invariant.EXPECTED),
+    (trial_mutations.purges_whose_payloads_cannot_be_looked_for_called_failed, DOCUMENT, FADING, Invariant.ABSENT),
+    (trial_mutations.unread_claims_of_a_repeated_request_given_back, DOCUMENT, HAZY, Invariant.TOKENS),
+    (trial_mutations.unread_claims_given_back_by_a_task_of_their_own, DOCUMENT, HAZY, Invariant.GIVEN_BACK),
+    (turn_mutations.stale_turns_recognised_by_number, LOG, COARSE, Invariant.CLAIMABLE),
     (trial_mutations.batches_refused_while_somebody_admits_them, RING, HEDGED, Invariant.ABSENT),
 ]
 """What trials broke: each of these was in the code once."""

@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from casque.broker.broker import Broker
 from casque.client import remote
 from casque.clock import Clock
+from casque.engine import embedded
 from casque.engine.embedded import EmbeddedService
 from casque.errors import CasqueError, InvalidInputError
 from casque.journal.log.journal import LogJournal
@@ -19,7 +21,7 @@ from casque.ring.broker import RingBroker
 from casque.ring.members import _Seen
 from casque.ring.shards import in_time
 from casque.service import ShardService
-from casque.state import State
+from casque.state import Purge, State
 from casque.types import JobRecord
 from casque.worker.claims import Claim
 from casque.worker.runner import Runner
@@ -40,6 +42,15 @@ def heartbeats_that_were_refused_renew_the_trust_of_a_leader(patch: pytest.Monke
         return Refreshed(state)
 
     patch.setattr(LogJournal, "beat", beat)
+
+
+def successors_do_not_wait_for_memories_to_fade(patch: pytest.MonkeyPatch) -> None:
+    """The one that led committed while its successor claimed the head, and answers from memory for half a lease."""
+
+    async def at_once(self: Broker) -> None:
+        """It leads."""
+
+    patch.setattr(Broker, "_let_memories_fade", at_once)
 
 
 # --- Brokers of a ring ---
@@ -97,6 +108,47 @@ def claims_whose_payloads_cannot_be_read_called_failed(patch: pytest.MonkeyPatch
         return await with_payloads(self, blobs, claimed, request_id)
 
     patch.setattr(EmbeddedService, "_with_payloads", raising)
+
+
+def unread_claims_of_a_repeated_request_given_back(patch: pytest.MonkeyPatch) -> None:
+    """An earlier answer to the request named them, and somebody works on them."""
+    with_payloads = EmbeddedService._with_payloads
+
+    async def generous(self: EmbeddedService, blobs: Any, claimed: list[JobRecord], request_id: str | None) -> Any:
+        whole = await with_payloads(self, blobs, claimed, request_id)
+        there = {job.id for job in whole}
+        if request_id is not None:
+            self._return_soon([job for job in claimed if job.id not in there])
+        return whole
+
+    patch.setattr(EmbeddedService, "_with_payloads", generous)
+
+
+def unread_claims_given_back_by_a_task_of_their_own(patch: pytest.MonkeyPatch) -> None:
+    """A queue that is closed at once does not know of it, and they wait for their leases to run out."""
+
+    def return_soon(self: EmbeddedService, claimed: list[JobRecord]) -> None:
+        giving = asyncio.ensure_future(self._return(claimed))
+        self._returning.add(giving)
+        giving.add_done_callback(self._returning.discard)
+
+    patch.setattr(EmbeddedService, "_return_soon", return_soon)
+
+
+def purges_whose_payloads_cannot_be_looked_for_called_failed(patch: pytest.MonkeyPatch) -> None:
+    """Which payloads are still needed is looked up after the commit, and the store does not answer."""
+
+    async def purge(
+        self: EmbeddedService, *, entrypoint: str | None = None, request_id: str | None = None, zone: str | None = None
+    ) -> int:
+        command = Purge(entrypoint, request_id, zone)
+        blobs = await self._blobs_of_dead(command)
+        purged: int = await self._executor.execute(command)
+        if blobs and self._blobs is not None:
+            await self._blobs.drop(sorted(blobs - await self._executor.look(embedded._blobs_in)))
+        return purged
+
+    patch.setattr(EmbeddedService, "purge", purge)
 
 
 # --- Siblings ---

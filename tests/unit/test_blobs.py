@@ -36,7 +36,7 @@ from casque.settings import QueueSettings
 from casque.state import Command, Enqueue, Nack, Purge
 from casque.storage.memory import MemoryStore
 from casque.storage.port import MISSING, Outcome, Read, Store, Stored, Unknown
-from casque.testing.clock import ManualClock
+from casque.testing.clock import ManualClock, settle
 from casque.testing.hosting import leading
 from casque.testing.lossy import Fault, LossyStore, scripted
 from casque.types import JobSpec
@@ -649,6 +649,33 @@ async def test_a_repeated_dequeue_gets_what_could_not_be_read_the_first_time() -
         store.fails = set()
         [job] = await q.dequeue("a", request_id="r1")
         assert job.payload == LARGE
+
+
+@BOTH
+async def test_claims_whose_payload_cannot_be_read_go_back_although_the_queue_is_closed_at_once(layout: str) -> None:
+    store = Failing(MemoryStore())
+    async with opened(store, layout, storage_patience=timedelta(seconds=0.01)) as q:
+        await q.enqueue("a", LARGE)
+        await q.enqueue("a", b"small")
+        store.fails = {("get", "blobs/")}
+        assert len(await q.dequeue("a", batch_size=2)) == 1
+    store.fails = set()
+    async with opened(store, layout) as q:
+        assert [job.payload for job in await q.dequeue("a")] == [LARGE]
+
+
+@BOTH
+async def test_a_repeated_dequeue_that_cannot_read_a_payload_leaves_the_lease_to_its_holder(layout: str) -> None:
+    store = Failing(MemoryStore())
+    async with opened(store, layout, storage_patience=timedelta(seconds=0.01)) as q:
+        await q.enqueue("a", LARGE)
+        await q.enqueue("a", b"small")
+        large, _small = await q.dequeue("a", batch_size=2, request_id="r1")
+        store.fails = {("get", "blobs/")}
+        assert [job.payload for job in await q.dequeue("a", batch_size=2, request_id="r1")] == [b"small"]
+        await settle()
+        assert (await q.stats()).totals.running == 2
+        await large.ack()
 
 
 @pytest.mark.parametrize(

@@ -203,11 +203,12 @@ class EmbeddedService:
 
     async def _with_payloads(self, blobs: Blobs, claimed: list[JobRecord], request_id: str | None) -> list[JobRecord]:
         """Those whose payload is there. Those whose payload is gone fail, like any job that cannot be worked on; those
-        whose payload cannot be read now go back.
+        whose payload cannot be read now go back. With a request id they stay claimed for a caller that repeats the
+        request: an earlier answer to it may have named them, and then somebody works on them.
 
         Raises:
-            UnknownOutcomeError: none of them could be read. They are claimed, until they are given back, or for whoever
-                repeats the request.
+            UnknownOutcomeError: none of them could be read. They are claimed, until they are given back or their
+                leases run out.
         """
         whole: list[JobRecord] = []
         unread: list[JobRecord] = []
@@ -228,7 +229,7 @@ class EmbeddedService:
         if self._drops_blobs:
             self._hold(claimed, {job.id for job in whole})
         if unread:
-            if whole or request_id is None:
+            if request_id is None:
                 self._return_soon(unread)
             if not whole:
                 raise UnknownOutcomeError(
@@ -256,6 +257,9 @@ class EmbeddedService:
                     self._held.popitem(last=False)
 
     def _return_soon(self, claimed: list[JobRecord]) -> None:
+        if isinstance(self._executor, GroupCommit):
+            self._executor.give_back_unseen(claimed)
+            return
         giving = asyncio.ensure_future(self._return(claimed))
         self._returning.add(giving)
         giving.add_done_callback(self._returning.discard)

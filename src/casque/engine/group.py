@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 from casque.clock import Clock, Random, Timer, yield_once
@@ -19,6 +19,7 @@ from casque.errors import CasqueError, QueueClosedError, UnknownOutcomeError
 from casque.settings import QueueSettings, milliseconds
 from casque.state import Admit, Command, Dequeue, Expire, GiveBack, State, Watch
 from casque.telemetry import logger
+from casque.types import JobRecord
 
 log = logger("engine")
 
@@ -369,7 +370,11 @@ class GroupCommit:
         assert isinstance(operation.command, Dequeue)
         if operation.command.request_id is not None:
             return  # whoever repeats the request gets them, or has them already; otherwise the leases run out
-        for job in operation.answer:
+        self.give_back_unseen(operation.answer)
+
+    def give_back_unseen(self, jobs: Iterable[JobRecord]) -> None:
+        """Claims that no caller has heard of go back with the next commit, also if the queue is closed first."""
+        for job in jobs:
             self._pending.append(Operation(None, GiveBack(job.spec.id, job.token, unseen=True)))
         self._wake.set()
 

@@ -240,8 +240,8 @@ class Call:
         """What the caller's clock said."""
         self.earliest_wall_ms = life.world.earliest_wall_ms()
         """What no clock is behind, as long as they are set."""
-        self.landed = life.world.history.position
-        """How far the history had got."""
+        self.landed = life.world.history.changed
+        """How far the history had got, as far as anybody can tell."""
         self.told = Told.PENDING
         self.via: set[Life] = _Anyone() if life.world.layout.served else {life}
         """The processes that may have carried it out: the caller's own, and every broker that it reached. What goes

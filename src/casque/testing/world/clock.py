@@ -19,8 +19,9 @@ EPOCH_MS = 472_223 * 3_600_000 - 4_000
 class MachineClock:
     """A machine's own clocks. They outlive the processes that run on it."""
 
-    def __init__(self, loop: VirtualLoop, rng: Random, *, skew_s: float, drift: float) -> None:
+    def __init__(self, loop: VirtualLoop, rng: Random, *, skew_s: float, drift: float, grain_ms: int = 1) -> None:
         self._loop = loop
+        self._grain_ms = grain_ms
         self.rate = 1.0 + rng.uniform(-drift, drift)
         self._offset_ms = rng.uniform(-skew_s, skew_s) * 1000
         self._booted_ms = rng.randrange(10_000_000)
@@ -28,6 +29,7 @@ class MachineClock:
 
     def wall_ms(self) -> int:
         now = int(EPOCH_MS + self._offset_ms + self._loop.time() * 1000)
+        now -= now % self._grain_ms
         if now > self.highest_wall_ms:
             self.highest_wall_ms = now
         return now

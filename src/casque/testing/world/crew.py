@@ -100,7 +100,7 @@ class Crew:
         # sizes are forgotten.
         self._leisure_s = 1.5 if not layout.ring else 0.7 if life.world.restless else 3.0
         # What a ring may forget are requests, when zones move.
-        self._repeated, self._deaf = (0.6, 0.7) if layout.ring else (0.3, 0.1)
+        self._repeated, self._deaf = (0.6, 0.7) if layout.ring or life.world.profile.insistent else (0.3, 0.1)
         self._delay_max_s = 1.0 if layout.ring else 6.0
         several = 3 if layout.ring else 1
         self._zones = (*ZONES[:several], *FIFO_ZONES[:several], *([] if layout.ring else [EITHER]))
@@ -132,6 +132,8 @@ class Crew:
             self._start(self._visit(), "casque crew")
             for _ in range(self._world.profile.curious):
                 self._start(self._look_around(), "casque crew")
+            for _ in range(self._world.profile.operators - 1):
+                self._start(self._operate(), "casque crew")
             if self._world.profile.hedged:
                 self._start(self._hedge(), "casque crew")
             if ring:
@@ -487,8 +489,8 @@ class Crew:
         items = rng.choices((1, 2, 5), (6, 2, 1))[0] if self._leisure_s < 3.0 else 1
         drawn = [
             (
-                rng.choice(ENTRYPOINTS),
-                rng.choice((0, 0, 1, 5)),
+                rng.choice(ENTRYPOINTS[:2] if self._world.profile.one_customer else ENTRYPOINTS),
+                self._drawn_priority(),
                 rng.uniform(0.1, self._delay_max_s) if rng.random() < 0.25 else None,
                 rng.choice(KEYS) if rng.random() < self._world.profile.keyed else None,
                 rng.choice((None, None, 1, 2)),
@@ -534,9 +536,16 @@ class Crew:
         self._world.history.add(request)
         return request
 
+    def _drawn_priority(self) -> int:
+        if self._world.profile.urgent:
+            return 10_000 - int(100 * self._world.loop.time()) + self._rng.randrange(100)
+        return self._rng.choice((0, 0, 1, 5))
+
     def _drawn_zones(self, items: int) -> list[str | None]:
         """Mostly a producer has one customer."""
         rng = self._rng
+        if self._world.profile.one_customer:
+            return [ZONES[0]] * items
         if not self._world.zoned or rng.random() < 0.3:
             return [None] * items
         if rng.random() < 0.7:

@@ -114,6 +114,11 @@ class History:
         self.by_zone: dict[str, list[Request]] = of.by_zone if of else {}
         """What was asked about leases of zones."""
         self.purges: list[Request] = of.purges if of else []
+        self.crowded_at = -1.0
+        """When a commit may have remembered a request and forgotten it at once."""
+        self.changed = 0
+        """The position of the last commit that changed anything. A fence changes nothing: whoever has not seen it has
+        missed nothing."""
         self.purged: deque[tuple[float, Life, int]] = of.purged if of else deque(maxlen=256)
         """When, by whom and how many dead jobs were purged by one commit."""
         self.payloads: dict[str, bytes] = of.payloads if of else {}
@@ -260,6 +265,11 @@ class History:
             return True
         # Which of its answers somebody heard is not known of one that was forgotten, and carried out again.
         return request_id not in self._renewed and self._promised(request_id)
+
+    def must_remember(self, request: Request) -> bool:
+        """The same for those who judge: unless it may have been forgotten by the commit that remembered it."""
+        unseen = self.forgetful and request.request_id not in self.remembered
+        return self.remembers(request) and not (unseen and self.crowded_at >= request.since)
 
     def _promised(self, request_id: str) -> bool:
         kept = any(one == request_id for _, one in self._memory)

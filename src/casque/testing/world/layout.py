@@ -86,9 +86,6 @@ class Layout:
     """Whether there are readers of the events, of the jobs and of the archive."""
     stalled: bool = False
     """Whether some of the readers stop reading."""
-    gapless: bool = False
-    """Whether nothing arrives after what a broken connection has lost. Older layouts are without it: their seeds are
-    known."""
     guarded: bool = False
     """Whether brokers want tokens, and tenants have some that are limited."""
     foreign: bool = False
@@ -286,7 +283,6 @@ COPIED_RING = _copied(LED_RING, "copied-ring")
 WATCHED = replace(
     SERVED,
     name="watched",
-    gapless=True,
     read=True,
     settings={"retention": timedelta(seconds=8)},
     hurried={"casque.testing.world.history.KEPT_STATES": 400},
@@ -296,7 +292,6 @@ WATCHED_RING = replace(
     LED_RING,
     name="watched-ring",
     read=True,
-    gapless=True,
     hurried={**LED_RING.hurried, "casque.testing.world.history.KEPT_STATES": 400},
 )
 """A ring cannot be followed through brokers: its jobs are listed, and its archive is read."""
@@ -314,11 +309,11 @@ STALLED = replace(
     },
 )
 """Brokers have little room for what their readers do not take."""
-FOREIGN = replace(SERVED, name="foreign", gapless=True, foreign=True)
+FOREIGN = replace(SERVED, name="foreign", foreign=True)
 """Clients of osqueue and clients made from the proto file, which call brokers without a session; and others who open
 the store beside the brokers."""
 
-GUARDED = replace(SERVED, name="guarded", gapless=True, guarded=True, settings={"retention": timedelta(seconds=4)})
+GUARDED = replace(SERVED, name="guarded", guarded=True, settings={"retention": timedelta(seconds=4)})
 """Tenants come through the door of a broker, with tokens that are limited, revoked, or none."""
 
 

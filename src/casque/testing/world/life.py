@@ -76,7 +76,10 @@ class Node:
         self.world = world
         self.name = f"n{number}"
         self.rng = Random(f"{world.seed}/{self.name}")
-        self.clock = MachineClock(world.loop, self.rng, skew_s=world.skew_s, drift=world.profile.drift)
+        profile = world.profile
+        self.clock = MachineClock(
+            world.loop, self.rng, skew_s=world.skew_s, drift=profile.drift, grain_ms=profile.grain_ms
+        )
         self.cut_off = False
         self.refused = False
         self.lives = 0
@@ -111,6 +114,7 @@ class Life:
         self.name = f"{node.name}.{number}"
         self.writers: dict[str, str | None] = {}
         """Its committers, and for whom each of them claims."""
+        self._committers: list[Committer] = []
         self.rng = Random(f"{world.seed}/{self.name}/work")
         self.dead = False
         self.closing = False
@@ -353,11 +357,12 @@ class Life:
     def watch(self, committer: Committer, worker: str | None, history: History) -> Committer:
         """Every state that it accepts is held against the history."""
         self.writers[committer.writer] = worker
+        self._committers.append(committer)
         commit, refresh, load, lead = committer.commit, committer.refresh, committer.open, committer.lead
         hold = committer.hold
 
         async def watched_commit(decide: Decide) -> None:
-            landed = history.position
+            landed = history.changed
             try:
                 await commit(decide)
             except CasqueError as error:
@@ -398,6 +403,11 @@ class Life:
         committer.hold = watched_hold  # type: ignore[method-assign]
         committer.open = watched_open  # type: ignore[method-assign]
         return committer
+
+    @property
+    def trusts_its_memory(self) -> bool:
+        """Whether it leads, as far as it knows, and would answer without asking the store."""
+        return any(one.leads and one.sole for one in self._committers)
 
     def may_have_tried(self, writer: str, since: float) -> bool:
         """Whether it is giving a claim back, or may have tried: `DirectQueue` tries once, when its turn comes."""

@@ -102,6 +102,12 @@ class Profile:
     """How far apart wall clocks may be set."""
     drift: float = 0.0
     """By what share clocks may run fast or slow."""
+    grain_ms: int = 1
+    """Wall clocks show multiples of this."""
+    urgent: bool = False
+    """Whether every job is more urgent than most of those before it."""
+    one_customer: bool = False
+    """Whether most jobs are of one zone and two entrypoints."""
     startled: bool = True
     """Whether callers leave in the very rounds of the event loop in which their answer is on its way to them."""
     worker_lease_s: float = 0.0
@@ -116,6 +122,10 @@ class Profile:
     """The chance that such a payload cannot be read."""
     curious: int = 0
     """How many there are in each process who look at the queue all the time."""
+    insistent: bool = False
+    """Whether most requests are asked again, as it is on rings."""
+    operators: int = 1
+    """How many there are in each process who cancel, retry and purge jobs."""
     leisure: float = 1.0
     """By how much everybody takes longer to think than usual."""
     looked_back: int = 20

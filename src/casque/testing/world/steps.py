@@ -12,6 +12,7 @@ from casque.engine.ticker import SCHEDULE_HEADER, TICK_HEADER
 from casque.errors import CorruptQueueError
 from casque.state import State
 from casque.state.machine import LEASE_RAN_OUT
+from casque.state.request_ids import scope_of
 from casque.storage.port import Stored
 from casque.testing.world.asked import IN_A_COPY, NOT_THEIRS, Request, Told, Verb
 from casque.testing.world.broker import ANYBODY
@@ -19,7 +20,7 @@ from casque.testing.world.calendar import STEADY, ticks_between
 from casque.testing.world.history import Claim, Fate, History, Key, Line, order
 from casque.testing.world.invariants import Invariant
 from casque.testing.world.layout import Layout
-from casque.testing.world.limits import DECLINES_MAX
+from casque.testing.world.limits import DECLINES_MAX, REQUESTS_MAX
 from casque.testing.world.onlooker import Effect
 from casque.testing.world.shelves import Shelves
 from casque.testing.world.stories import go_on
@@ -72,6 +73,8 @@ class Steps:
             self._check_payloads(objects, new)
         else:
             self._check_unchanged(new, f"the write of {key}", further=effect is Effect.FENCE)
+        if effect in (Effect.COMMIT, Effect.CONVERTED):
+            h.changed = new.position
         h.keep(new)
 
     def deleted(self, key: str) -> None:
@@ -168,6 +171,8 @@ class _Step:
             if request_id not in self._old.requests:
                 h.remember(request_id)
         h.forget()
+        if self._may_have_forgotten_at_once():
+            h.crowded_at = h.now()
         self._check_admitted()
         self._check_schedules()
         self._check_gates()
@@ -209,6 +214,13 @@ class _Step:
         if grown[2]:
             h.purged.append((h.now(), self._sender, grown[2]))
 
+    def _may_have_forgotten_at_once(self) -> bool:
+        """Whether this commit brought so many requests of one caller that some of them pushed others out, which then
+        were in no version of the queue."""
+        old, new = self._old.requests, self._new.requests
+        kept = {scope_of(one) for one in new if one in old}
+        return len(new) >= REQUESTS_MAX and any(scope_of(one) not in kept for one in new)
+
     # --- A job that came ---
 
     def _check_added(self, record: JobRecord) -> None:
@@ -240,7 +252,7 @@ class _Step:
             lambda: f"{request} was reported as failed, and added job {record.id[:8]}",
         )
         h.demand(
-            index not in request.effects or not (request.verb is Verb.ADMIT or h.remembers(request)),
+            index not in request.effects or not (request.verb is Verb.ADMIT or h.must_remember(request)),
             Invariant.ONE_EFFECT,
             lambda: f"{request} added {request.effects[index][:8]} and again {record.id[:8]}",
         )
@@ -447,7 +459,7 @@ class _Step:
             endings += h.concerning(record.id, Verb.CANCEL)
             endings += [r for r in h.concerning(record.id, Verb.WITHDRAW) if self._may_act(r, record)]
         if b.dead_purged > a.dead_purged:
-            endings += [request for request in h.purges if request.possible]
+            endings += [request for request in h.purges if request.open_ended]
         if not endings:
             others = any(request.verb in (Verb.ACK, Verb.WITHDRAW) for request in h.by_job.get(record.id, ()))
             h.broken(
@@ -633,7 +645,7 @@ class _Step:
             for request in h.requeues
             if (request.entrypoints is None or spec.entrypoint in request.entrypoints)
             and (request.zones is None or spec.zone in request.zones)
-            and not (request.request_id in h.remembered and h.remembers(request))
+            and not (request.request_id in h.remembered and h.must_remember(request))
             for call in request.calls
         )
 

@@ -188,7 +188,7 @@ class _Way:
 
     def tear(self) -> None:
         """A message is lost, and so is whatever is sent after it: a stream has no gaps."""
-        self.is_torn = self._link.world.layout.gapless
+        self.is_torn = True
 
     def send(self, to: Callable[[], Life | None], event: Event, *, late_s: float = 0.0) -> None:
         """`to` is asked when it arrives: a process may have taken another's place by then."""

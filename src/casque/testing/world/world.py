@@ -116,10 +116,21 @@ class World:
 
     def _landed(self, key: str, sender: Life) -> None:
         with self.watching():
+            changed = self.history.changed
             self._steps.landed(self.bucket.objects, key, sender)
             if self.layout.led and not self.layout.ring:
                 self._reigns.landed(key, self.bucket.objects[key].body, self.loop.time())
+                if self.history.changed != changed:
+                    self._check_nobody_else_is_sure(sender)
         self.trace.note(sender.name, f"landed {key} {self.history.position} {self.bucket.objects[key].etag}")
+
+    def _check_nobody_else_is_sure(self, sender: Life) -> None:
+        """Whoever led before would miss this commit, and answer those who ask as if it was not there."""
+        others = [node.life for node in self.nodes if node.life is not None and node.life is not sender]
+        sure = [life.name for life in others if life.trusts_its_memory]
+        self.history.demand(
+            not sure, Invariant.CURRENT, lambda: f"{sender.name} has committed, and {sure} still trust their memory"
+        )
 
     def _deleted(self, key: str, sender: Life) -> None:
         with self.watching():
