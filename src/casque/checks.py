@@ -55,13 +55,15 @@ def payload(value: Any) -> bytes:
 
 def priority(value: Any) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not -_INT64 <= value < _INT64:
-        raise InvalidInputError(f"priority must be a whole number of at most 64 bits (lower runs first), not {value!r}")
+        raise InvalidInputError(
+            f"priority must be a whole number of at most 64 bits (lower runs first), not {shown(value)}"
+        )
     return value
 
 
 def max_attempts(value: Any) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise InvalidInputError(f"max_attempts must be a whole number from 1, not {value!r}")
+        raise InvalidInputError(f"max_attempts must be a whole number from 1, not {shown(value)}")
     return value
 
 
@@ -89,7 +91,7 @@ def progress(done: Any, total: Any = None, note: Any = None) -> Progress:
     for what, value in (("done", done), ("total", total)):
         is_number = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= PROGRESS_MAX
         if not is_number and not (value is None and what == "total"):
-            raise InvalidInputError(f"progress: {what} must be a number from 0, not {value!r}")
+            raise InvalidInputError(f"progress: {what} must be a number from 0, not {shown(value)}")
     if note is not None and (not _is_text(note) or len(note) > PROGRESS_NOTE_MAX):
         raise InvalidInputError(f"progress: note must be a str of at most {PROGRESS_NOTE_MAX} characters")
     return Progress(done, total, note)
@@ -110,7 +112,7 @@ def lease_token(value: Any) -> int:
 
 def token(value: Any) -> int | None:
     if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
-        raise InvalidInputError(f"token must be the token of a claimed job, not {value!r}")
+        raise InvalidInputError(f"token must be the token of a claimed job, not {shown(value)}")
     return value
 
 
@@ -211,13 +213,13 @@ def shown(value: Any) -> str:
 
 def limit(value: Any) -> int | None:
     if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
-        raise InvalidInputError(f"limit must be a whole number from 1, not {value!r}")
+        raise InvalidInputError(f"limit must be a whole number from 1, not {shown(value)}")
     return value
 
 
 def position(argument: str, value: Any) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise InvalidInputError(f"{argument} must be a position, a whole number from 0, not {value!r}")
+        raise InvalidInputError(f"{argument} must be a position, a whole number from 0, not {shown(value)}")
     return value
 
 
@@ -282,6 +284,16 @@ def zone_lease(value: Any, zones: tuple[str, ...] | None) -> ZoneLease:
     return value
 
 
+def shown_zone_lease(value: Any, zones: tuple[str, ...] | None) -> None:
+    """As a claim shows it: the zone is the only one that the claim is about."""
+    if type(value) is not tuple or len(value) != 2:
+        raise InvalidInputError("zone_lease must be a zone and a token")
+    zone(value[0])
+    whole("token", value[1], 0)
+    if zones is not None:
+        raise InvalidInputError("a claim with the lease of a zone is about that zone: leave the other zones out")
+
+
 def zone_rules(value: Any) -> ZoneRules:
     """What may be set for a zone."""
     if type(value) is not ZoneRules:
@@ -308,7 +320,7 @@ def finished_states(value: Any) -> frozenset[JobState] | None:
 
 def batch_size(value: Any) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= BATCH_MAX:
-        raise InvalidInputError(f"batch_size must be a whole number from 1 to {BATCH_MAX}, not {value!r}")
+        raise InvalidInputError(f"batch_size must be a whole number from 1 to {BATCH_MAX}, not {shown(value)}")
     return value
 
 
@@ -319,7 +331,7 @@ def span_ms(argument: str, value: Any) -> int:
     elif isinstance(value, int | float) and not isinstance(value, bool):
         seconds = value
     else:
-        raise InvalidInputError(f"{argument} must be a timedelta or a number of seconds, not {value!r}")
+        raise InvalidInputError(f"{argument} must be a timedelta or a number of seconds, not {shown(value)}")
     if not 0 <= seconds <= LONGEST_S:
         raise InvalidInputError(f"{argument} must be from 0 to {LONGEST_S} seconds (a thousand years), not {value!r}")
     if not seconds:

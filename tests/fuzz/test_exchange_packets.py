@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from casque.clock import SystemClock, system_random
 from casque.errors import InvalidInputError
+from casque.service.requests import EVERY, verb_of
 from casque.storage.memory import MemoryStore
 from casque.testing.hosting import leading
 from casque.testing.service_suite import a_job
@@ -48,10 +49,7 @@ VALUES: st.SearchStrategy[Any] = st.recursive(
 )
 NAMES = st.sampled_from(
     [
-        "enqueue", "admit", "dequeue", "ack", "nack", "settle", "heartbeat", "heartbeats", "give_back", "cancel",
-        "retry", "purge", "gate", "zone", "zones", "peek_zones", "lease_zone", "heartbeat_zone", "release_zone", "find",
-        "stats", "set_schedule", "schedules", "pause_schedule", "drop_schedule", "adopt", "known", "copy_gate",
-        "copy_zone", "due", "leave", "done", "farewell", "nonsense",
+        *(verb_of(kind) for kind in EVERY), "within", "leave", "done", "farewell", "nonsense",
     ]
 )  # fmt: skip
 SPECS = st.lists(
@@ -67,15 +65,17 @@ SPECS = st.lists(
     ),
     max_size=3,
 )
+
+
+def asked(requests: st.SearchStrategy[tuple[Any, ...]]) -> st.SearchStrategy[list[Any]]:
+    return st.tuples(st.integers(1, 9), requests.map(list)).map(list)
+
+
 ENTRIES = st.one_of(
-    st.tuples(NAMES, st.integers(1, 9)).flatmap(
-        lambda begun: st.lists(VALUES, max_size=6).map(lambda rest: [*begun, *rest])
-    ),
-    st.tuples(st.just("enqueue"), st.integers(1, 9), SPECS, st.none() | st.sampled_from(["r-1", ""])).map(list),
-    st.tuples(st.just("dequeue"), st.integers(1, 9), st.none(), st.sampled_from([1, 0, 10**9])).map(list),
-    st.tuples(st.sampled_from(["ack", "nack", "heartbeat", "cancel", "find"]), st.integers(1, 9), st.just("job")).map(
-        list
-    ),
+    asked(st.tuples(NAMES).flatmap(lambda begun: st.lists(VALUES, max_size=6).map(lambda rest: (*begun, *rest)))),
+    asked(st.tuples(st.just("enqueue"), SPECS, st.none() | st.sampled_from(["r-1", ""]))),
+    asked(st.tuples(st.just("dequeue"), st.none(), st.sampled_from([1, 0, 10**9]))),
+    asked(st.tuples(st.sampled_from(["ack", "nack", "heartbeat", "cancel", "find"]), st.just("job"))),
     VALUES,
 )
 PACKETS = st.one_of(
@@ -101,7 +101,11 @@ def numbers_in(body: bytes) -> list[int]:
         entries = packets.decode_calls(body)
     except packets.NO_PACKET:
         return []
-    return [entry.number for entry in entries if not isinstance(entry, packets.Leave) and entry.number is not None]
+    return [entry.number for entry in entries if not is_leave(entry) and entry.number is not None]
+
+
+def is_leave(entry: packets.Call | packets.Unreadable) -> bool:
+    return isinstance(entry, packets.Call) and isinstance(entry.request, packets.Leave)
 
 
 class Stream:
@@ -147,18 +151,18 @@ def run(bodies: list[bytes]) -> None:
     asyncio.run(exchanged(bodies))
 
 
-INVALID_TEXT = b"\x93\xa4find\x01\xa1\xff"
-"""["find", 1, a text that is no UTF-8]"""
+INVALID_TEXT = b"\x92\x01\x92\xa4find\xa1\xff"
+"""[1, ["find", a text that is no UTF-8]]"""
 
 
 @fuzz
 @given(st.lists(PACKETS, min_size=1, max_size=3))
-@example([msgspec.msgpack.encode([["enqueue", 1, []]])])
+@example([msgspec.msgpack.encode([[1, ["enqueue", []]]])])
 @example([b"\x91" + INVALID_TEXT])
-@example([b"\x92" + INVALID_TEXT + msgspec.msgpack.encode(["stats", 2])])
+@example([b"\x92" + INVALID_TEXT + msgspec.msgpack.encode([2, ["stats"]])])
 @example([b"\x91\x92\xa1\xff\x01"])
 @example([b"\x91" * 2_000 + b"\x90"])
-@example([msgspec.msgpack.encode([["set_schedule", 1, {"name": "n", "cron": "* * * * *", "job": {}}]])])
+@example([msgspec.msgpack.encode([[1, ["set_schedule", {"name": "n", "cron": "* * * * *", "job": {}}]]])])
 def test_whatever_comes_on_exchange_is_answered_or_refused(bodies: list[bytes]) -> None:
     run(bodies)
 
@@ -166,8 +170,8 @@ def test_whatever_comes_on_exchange_is_answered_or_refused(bodies: list[bytes]) 
 async def test_text_that_is_none_harms_no_other_entry_of_its_packet() -> None:
     async with leading(MemoryStore(), layout="log") as host:
         door = Door(host, admit(None), GrpcLimits(), clock=SystemClock(), rng=system_random())
-        empty = msgspec.msgpack.encode(["enqueue", 2, []])
-        stream = Stream([b"\x93" + INVALID_TEXT + empty + msgspec.msgpack.encode(["stats", 3])])
+        empty = msgspec.msgpack.encode([2, ["enqueue", []]])
+        stream = Stream([b"\x93" + INVALID_TEXT + empty + msgspec.msgpack.encode([3, ["stats"]])])
 
         await Session(door, admit(None)(None), stream).run()
 

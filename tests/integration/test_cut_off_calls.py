@@ -19,6 +19,7 @@ from casque.clock import SystemClock, system_random, yield_once
 from casque.codec.staged import staged_key
 from casque.errors import CasqueError, NoLeaderError, QueueClosedError, UnknownOutcomeError
 from casque.service import Lease, Outcome, QueueService
+from casque.service.requests import Ack, Dequeue
 from casque.storage.memory import MemoryStore
 from casque.testing.gated import GatedStore
 from casque.testing.hosting import FixedHost, leading
@@ -274,9 +275,9 @@ async def stopped_after(steps: int, how: str) -> bool:
             host.queue = through
         door = Door(host, admit(None), GrpcLimits(), clock=SystemClock(), rng=system_random())
         script = Script(
-            packets.AckCall(1, job.id, job.token, request_id="r-1"),
-            packets.DequeueCall(2, None, 1, request_id="r-2"),
-            packets.DequeueCall(3, ("other",), 1, wait_s=60.0, request_id="r-3"),
+            packets.Call(1, Ack(job.id, job.token, request_id="r-1")),
+            packets.Call(2, Dequeue(None, 1, request_id="r-2")),
+            packets.Call(3, Dequeue(("other",), 1, wait_s=60.0, request_id="r-3")),
         )
         session = asyncio.create_task(Session(door, admit(None)(None), script).run())
         for _ in range(steps):
@@ -339,9 +340,9 @@ async def test_a_session_that_takes_every_cancellation_for_a_caller_that_left_is
     async def serve(self: Session, service: QueueService, call: Any) -> None:
         answer: packets.Answer
         try:
-            answer = (
-                await self._claim(service, call) if type(call) is packets.DequeueCall else await _acked(service, call)
-            )
+            asked = call.request
+            carried_out = self._claim if type(asked) is Dequeue else self._carry_out
+            answer = await carried_out(service, call.number, asked)
         except asyncio.CancelledError:
             if self._over:
                 raise
@@ -350,10 +351,6 @@ async def test_a_session_that_takes_every_cancellation_for_a_caller_that_left_is
             answer = packets.Failed(call.number, to_wire(error))
         del self._running[call.number]
         self._say(answer)
-
-    async def _acked(service: QueueService, call: packets.AckCall) -> packets.Answer:
-        await service.ack(call.job_id, token=call.token, request_id=call.request_id)
-        return packets.Done(call.number)
 
     async def shared(task: asyncio.Task[Any], _ended: Exception) -> Any:
         return await asyncio.shield(task)

@@ -22,11 +22,11 @@ from casque.errors import (
     QueueClosedError,
     UnknownOutcomeError,
 )
-from casque.service import QueueService
+from casque.service.requests import Ack, Dequeue, Find
 from casque.storage.memory import MemoryStore
 from casque.testing.clock import ManualClock, settle
 from casque.testing.gated import GatedStore
-from casque.testing.hosting import FixedHost, Noticing, leading
+from casque.testing.hosting import FixedHost, Instead, Noticing, leading
 from casque.testing.over_grpc import calling, serving
 from casque.testing.service_suite import a_claim, a_job
 from casque.transport.grpc import casque_v1_pb2 as pb
@@ -384,15 +384,10 @@ async def test_more_waiting_callers_than_a_stream_may_have_are_refused() -> None
         assert len(await client.dequeue(entrypoints=None, limit=1, wait_s=60)) == 1
 
 
-class Counting:
+class Counting(Instead):
     """A queue that counts how often it is asked for a job by name."""
 
-    def __init__(self, service: QueueService) -> None:
-        self._service = service
-        self.finds = 0
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._service, name)
+    finds = 0
 
     async def find(self, job_id: str) -> JobRecord | None:
         self.finds += 1
@@ -408,7 +403,7 @@ async def test_calls_are_carried_out_no_faster_than_their_answers_are_taken() ->
 
             async def ask() -> None:
                 for first in range(1, 401, 10):
-                    calls = [packets.FindCall(number, job.id) for number in range(first, first + 10)]
+                    calls = [packets.Call(number, Find(job.id)) for number in range(first, first + 10)]
                     await stream.write(Packet(body=packets.encode(calls)))
 
             asking = asyncio.create_task(ask())
@@ -448,7 +443,7 @@ async def raw_stream(server: GrpcServer) -> AsyncIterator[Any]:
         Packet(body=msgspec.msgpack.encode([["ack"]])),
         Packet(body=msgspec.msgpack.encode([["ack", 1, "job"]])[:-1]),
         Packet(body=b"\x91" * 100_000 + b"\x90"),
-        Packet(body=packets.encode([packets.DequeueCall(1, None, 1, None, None, 60.0)] * 2)),
+        Packet(body=packets.encode([packets.Call(1, Dequeue(None, 1, wait_s=60.0))] * 2)),
     ],
     ids=[
         "no protobuf",
@@ -491,11 +486,11 @@ async def test_bytes_that_are_no_request_are_refused() -> None:
 async def test_an_entry_that_is_not_understood_is_refused_by_itself() -> None:
     async with leading("memory://broken-entry") as host, serving(host) as server, raw_stream(server) as stream:
         entries = [
-            ["stats", 1],
-            ["dance", 2, "tango"],  # of a later release
-            ["ack", 3, 17],  # no job id
-            ["stats", 4, "a field of a later release"],
-            ["find", 5, "nobody"],
+            [1, ["stats"]],
+            [2, ["dance", "tango"]],  # of a later release
+            [3, ["ack", 17]],  # no job id
+            [4, ["stats", "a field of a later release"]],
+            [5, ["find", "nobody"]],
         ]
         await stream.write(Packet(body=msgspec.msgpack.encode(entries)))
         answers: dict[int, packets.Answer] = {}
@@ -514,9 +509,9 @@ async def test_an_entry_that_is_not_understood_is_refused_by_itself() -> None:
 async def test_a_caller_that_leaves_in_the_packet_of_its_call_is_answered_all_the_same() -> None:
     async with leading("memory://broken-leave") as host, serving(host) as server, raw_stream(server) as stream:
         calls: list[packets.Call] = [
-            packets.DequeueCall(1, None, 1, None, None, 60.0),
-            packets.Leave(1),
-            packets.Leave(77),
+            packets.Call(1, Dequeue(None, 1, wait_s=60.0)),
+            packets.Call(1, packets.Leave()),
+            packets.Call(77, packets.Leave()),
         ]
         await stream.write(Packet(body=packets.encode(calls)))
 
@@ -536,7 +531,7 @@ async def test_a_claim_that_is_being_written_when_its_caller_goes_is_given_back(
         await host.queue.enqueue([a_job(b"1")])
         async with raw_stream(server) as stream:
             store.shut()
-            await stream.write(Packet(body=packets.encode([packets.DequeueCall(1, None, 1)])))
+            await stream.write(Packet(body=packets.encode([packets.Call(1, Dequeue(None, 1))])))
             await store.arrived.wait()
             stream.cancel()
             await noticing.left.wait()
@@ -551,11 +546,11 @@ async def test_a_claim_that_is_being_written_when_its_caller_goes_is_given_back(
 
 
 @asynccontextmanager
-async def a_liar(script: Callable[[Any], Any]) -> AsyncIterator[GrpcService]:
+async def a_liar(script: Callable[[Any], Any], hello: tuple[str, str] = packets.HELLO) -> AsyncIterator[GrpcService]:
     """A server that does on `Exchange` what a test says."""
 
     async def exchange(_requests: Any, context: Any) -> None:
-        await context.send_initial_metadata((packets.HELLO,))
+        await context.send_initial_metadata((hello,))
         await script(context)
 
     handler = grpc.stream_stream_rpc_method_handler(exchange, Packet.FromString, Packet.SerializeToString)
@@ -580,6 +575,14 @@ async def test_answers_that_are_no_answers_are_an_unknown_outcome() -> None:
     async with a_liar(babble) as client:
         with pytest.raises(UnknownOutcomeError, match="no answers"):
             await client.stats()
+
+
+async def test_a_broker_of_another_release_is_recognised_before_anything_is_sent() -> None:
+    async with a_liar(lambda context: context.read(), ("casque-exchange", "1")) as client:
+        with pytest.raises(
+            BrokerUnreachableError, match=r"another release of casque \(Exchange 1, and this client speaks 2\)"
+        ):
+            await client.ack("job-1")
 
 
 async def test_what_a_farewell_says_nobody_looked_at_was_not_done() -> None:
@@ -627,7 +630,7 @@ async def test_a_call_that_was_sent_beside_somebody_who_left_may_have_been_done(
         with pytest.raises(UnknownOutcomeError):
             await acking
 
-    assert looked_at == [packets.AckCall(2, "job-1"), packets.Leave(1)]
+    assert looked_at == [packets.Call(2, Ack("job-1")), packets.Call(1, packets.Leave())]
 
 
 async def test_answers_to_nobody_are_passed_over() -> None:

@@ -15,7 +15,8 @@ import pytest
 
 from casque import errors
 from casque.errors import CasqueError, StorageError, UnknownOutcomeError
-from casque.service import Lease, QueueEvent
+from casque.service import ArchivedJob, Lease, QueueEvent, QueueService
+from casque.service.requests import Heartbeats, Request
 from casque.testing.hosting import FixedHost
 from casque.testing.over_grpc import calling, serving
 from casque.testing.service_suite import assert_same
@@ -67,24 +68,27 @@ EXAMPLES: list[CasqueError] = [
 ]
 
 
-class Refusing(FixedHost):
+class Refusing(FixedHost, QueueService):
     """A queue that refuses everything, always for the same reason."""
 
     def __init__(self, error: Exception) -> None:
-        super().__init__(self)  # type: ignore[arg-type]
+        super().__init__(self)
         self._error: Exception | None = error
 
-    async def ack(self, *_args: Any, **_named: Any) -> None:
+    async def call(self, request: Request[Any]) -> Any:
+        if isinstance(request, Heartbeats):
+            return [self._error] * len(request.leases)
         if self._error is not None:
             raise self._error
-
-    async def heartbeats(self, leases: list[Lease]) -> list[Any]:
-        return [self._error] * len(leases)
+        return None
 
     async def events(self, **_named: Any) -> AsyncGenerator[QueueEvent]:
         if self._error is not None:
             raise self._error
         yield cast("QueueEvent", None)
+
+    async def archive(self, **_named: Any) -> AsyncGenerator[ArchivedJob]:
+        yield cast("ArchivedJob", None)
 
 
 def as_it_arrives(error: CasqueError) -> CasqueError:

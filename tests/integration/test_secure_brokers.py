@@ -190,7 +190,7 @@ async def test_two_tenants_who_give_a_request_the_same_id_are_both_served(wire: 
 
 
 def test_the_table_has_every_verb() -> None:
-    assert CALLS.keys() == {name for name in vars(QueueService) if not name.startswith("_")}
+    assert CALLS.keys() == {name for name in vars(QueueService) if not name.startswith("_")} - {"call"}
 
 
 @over_every_wire

@@ -13,8 +13,9 @@ from casque.clock import new_nonce
 from casque.codec.head import Owner
 from casque.journal.document import DocumentJournal
 from casque.service import QueueService
+from casque.service.requests import Dequeue
 from casque.transport.errors import to_wire
-from casque.transport.grpc.packets import Answer, DequeueCall, Done, Failed
+from casque.transport.grpc.packets import Answer, Done, Failed, Within
 from casque.transport.grpc.refusals import as_refusal
 from casque.transport.grpc.session import Session
 
@@ -69,10 +70,12 @@ def cut_off_calls_answered_as_done(patch: pytest.MonkeyPatch) -> None:
     async def serve(self: Session, service: QueueService, call: Any) -> None:
         answer: Answer
         try:
-            if type(call) is DequeueCall:
-                answer = await self._claim(service, call)
+            if type(call.request) is Dequeue:
+                answer = await self._claim(service, call.number, call.request)
+            elif type(call.request) is Within:
+                answer = await self._within(service, call.number, call.request)
             else:
-                answer = await self._verb(call)(service, call)
+                answer = await self._carry_out(service, call.number, call.request)
         except asyncio.CancelledError:
             if self._over:
                 raise

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
 
 import pytest
@@ -15,8 +15,8 @@ from casque.ring.building import Builder
 from casque.ring.enqueuer import Enqueuer
 from casque.ring.service import RingService
 from casque.ring.shards import Shard
-from casque.ring.walker import Asked, Walker
-from casque.service import QueueService
+from casque.ring.walker import Walker
+from casque.service.requests import Dequeue, Request
 from casque.state import Enqueue, State
 from casque.state.fair import FairIndex, FifoLine
 from casque.state.ring import Places, RingView, home, is_home
@@ -189,17 +189,17 @@ def rules_copied_over_newer_ones(patch: pytest.MonkeyPatch) -> None:
 def repeated_dequeues_claim_anew_when_theirs_are_settled(patch: pytest.MonkeyPatch) -> None:
     claimed_before = Walker._claimed_before
 
-    async def forgetful(self: Walker, asked: Asked, request_id: str) -> list[JobRecord] | None:
+    async def forgetful(self: Walker, asked: Dequeue, request_id: str) -> list[JobRecord] | None:
         return await claimed_before(self, asked, request_id) or None
 
     patch.setattr(Walker, "_claimed_before", forgetful)
 
 
 def set_in_the_first_shard_and_called_failed(patch: pytest.MonkeyPatch) -> None:
-    async def everywhere(self: RingService, work: Callable[[QueueService], Awaitable[None]]) -> None:
+    async def everywhere(self: RingService, request: Request[None]) -> None:
         first, *others = await self._shards.walked()
-        await work(first.service)
-        await service._all(work(one.service) for one in others)
+        await first.service.call(request)
+        await service._all(one.service.call(request) for one in others)
 
     patch.setattr(RingService, "_everywhere", everywhere)
 
@@ -234,7 +234,7 @@ def surplus_claims_taken_from_whoever_was_told_of_them(patch: pytest.MonkeyPatch
     """What an earlier attempt was given comes last, and goes back if there is more than was asked for."""
 
     async def wait(
-        self: Walker, shards: Sequence[Shard], asked: Asked, wait_s: float, changed: asyncio.Event, _: set[int]
+        self: Walker, shards: Sequence[Shard], asked: Dequeue, wait_s: float, changed: asyncio.Event, _: set[int]
     ) -> list[JobRecord]:
         there = [shard for shard in shards if not shard.away]
         waiting = {asyncio.create_task(self._at(shard, asked, asked.limit, wait_s)): shard for shard in there}

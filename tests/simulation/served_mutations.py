@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 
 from casque.errors import BrokerUnreachableError, CasqueError
@@ -13,38 +15,45 @@ from casque.ring.admitter import Admitter
 from casque.ring.broker import RingBroker
 from casque.ring.members import Members
 from casque.service import QueueService, ShardService
-from casque.transport.grpc import packets, session
+from casque.service.requests import Ack, Enqueue, Request
 from casque.transport.grpc.line import Line
-from casque.transport.grpc.packets import AckCall, Answer, Done, EnqueueCall
+from casque.transport.grpc.packets import Answer, Done
+from casque.transport.grpc.session import Session
 from casque.types import Admission, Gates
 
 
-def request_ids_lost_on_the_wire(patch: pytest.MonkeyPatch) -> None:
-    async def enqueue(service: QueueService, c: EnqueueCall) -> Answer:
-        return packets.added(c.number, c.specs, await service.enqueue(c.specs))
+def _on_the_wire(patch: pytest.MonkeyPatch, change: Callable[[Request[Any]], Request[Any]]) -> None:
+    carry_out = Session._carry_out
 
-    patch.setitem(session._VERBS, EnqueueCall, enqueue)
+    async def changed(self: Session, service: QueueService, number: int, request: Request[Any]) -> Answer:
+        return await carry_out(self, service, number, change(request))
+
+    patch.setattr(Session, "_carry_out", changed)
+
+
+def request_ids_lost_on_the_wire(patch: pytest.MonkeyPatch) -> None:
+    _on_the_wire(patch, lambda asked: Enqueue(asked.specs) if isinstance(asked, Enqueue) else asked)
 
 
 def tokens_lost_on_the_wire(patch: pytest.MonkeyPatch) -> None:
-    async def ack(service: QueueService, c: AckCall) -> Answer:
-        await service.ack(c.job_id, result=c.result, request_id=c.request_id)
-        return Done(c.number)
+    def without(asked: Request[Any]) -> Request[Any]:
+        return msgspec.structs.replace(asked, token=None) if isinstance(asked, Ack) else asked
 
-    patch.setitem(session._VERBS, AckCall, ack)
+    _on_the_wire(patch, without)
 
 
 def answered_before_it_was_asked_of_the_queue(patch: pytest.MonkeyPatch) -> None:
     """An ack is passed on, and nobody waits for what comes of it."""
     passed_on: set[asyncio.Future[None]] = set()
+    carry_out = Session._carry_out
 
-    async def ack(service: QueueService, c: AckCall) -> Answer:
-        passed_on.add(
-            asyncio.ensure_future(service.ack(c.job_id, token=c.token, result=c.result, request_id=c.request_id))
-        )
-        return Done(c.number)
+    async def hasty(self: Session, service: QueueService, number: int, request: Request[Any]) -> Answer:
+        if not isinstance(request, Ack):
+            return await carry_out(self, service, number, request)
+        passed_on.add(asyncio.ensure_future(service.call(request)))
+        return Done(number)
 
-    patch.setitem(session._VERBS, AckCall, ack)
+    patch.setattr(Session, "_carry_out", hasty)
 
 
 def calls_lost_with_their_connection_called_failed(patch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from casque.errors import JobNotFoundError
+from casque.service.requests import Find
 from casque.transport import access
 from casque.transport.access import Principal, TokenBook
 from casque.transport.border import Border
@@ -58,14 +59,12 @@ def tenants_are_let_through_before_their_call_is_carried_out(patch: pytest.Monke
         def __init__(self, border: Border) -> None:
             self._border = border
 
-        def __getattr__(self, verb: str) -> Any:
-            async def call(job_id: str, **more: Any) -> Any:
-                job = await self._border.service.find(job_id)
-                if job is not None and not self._border.principal.reaches(job.spec.entrypoint, job.spec.zone):
-                    raise JobNotFoundError(job_id)
-                return await getattr(self._border.service, verb)(job_id, **more)
-
-            return call
+        async def call(self, request: Any) -> Any:
+            job_id = getattr(request, "job_id", None)
+            job = None if job_id is None else await self._border.service.call(Find(job_id))
+            if job is not None and not self._border.principal.reaches(job.spec.entrypoint, job.spec.zone):
+                raise JobNotFoundError(job.id)
+            return await self._border.service.call(request)
 
     patch.setattr(Border, "_own", property(Looked))
 
@@ -117,4 +116,4 @@ def archives_shown_to_every_tenant(patch: pytest.MonkeyPatch) -> None:
 
 
 def request_ids_shared_by_all_tokens(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Border, "_own_id", lambda self, request_id: request_id)
+    patch.setattr(Border, "_with_own_id", lambda self, request: request)

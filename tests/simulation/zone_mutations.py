@@ -13,8 +13,7 @@ from casque.engine.blobs import Blobs
 from casque.engine.zone_watch import ZoneWatch
 from casque.journal import archive, document
 from casque.journal.log import archiver
-from casque.state import ReleaseZone, State
-from casque.state.commands import LeaseZone
+from casque.state import LeaseZone, ReleaseZone, State
 from casque.state.events import ZoneLeased
 from casque.state.fair import FairIndex
 from casque.storage.port import Store
@@ -47,7 +46,7 @@ def zones_leased_twice(patch: pytest.MonkeyPatch) -> None:
     """Whoever asks is given the zone, also if somebody has it."""
 
     def lease_zone(self: State, c: LeaseZone, now_ms: int) -> ZoneLease | None:
-        if c.zone not in self.zone_jobs:
+        if c.zone not in self.zone_jobs or c.lease_ms is None:
             return None
         self._happen(ZoneLeased(c.zone, self.counters.tokens + 1, c.lease_ms, c.worker), now_ms)
         return self.zone_leases[c.zone]

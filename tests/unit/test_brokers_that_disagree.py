@@ -23,7 +23,7 @@ class Deposed:
         self.address = address
         self._first = [first] if first is not None else []
 
-    async def stats(self) -> Any:
+    async def call(self, _request: Any) -> Any:
         raise self._refusal()
 
     async def events(self, *, follow: bool, **_kwargs: Any) -> Any:

@@ -10,6 +10,7 @@ import pytest
 from casque.clock import SystemClock, system_random
 from casque.errors import JobNotFoundError
 from casque.service import Lease
+from casque.service.requests import Dequeue
 from casque.testing.clock import settle
 from casque.testing.hosting import FixedHost, leading
 from casque.testing.over_grpc import over_grpc
@@ -54,14 +55,14 @@ async def run(host: FixedHost, *calls: packets.Call) -> None:
 
 def an_unknown_call(number: int) -> packets.Call:
     """One that is answered before any other."""
-    return cast("packets.Call", packets.Done(number))
+    return cast("packets.Call", (number, packets.Done(number)))
 
 
 async def test_claims_that_nobody_can_have_heard_of_go_back_at_once() -> None:
     async with leading("memory://session-unsent") as host:
         await host.queue.enqueue([a_job(b"%d" % n) for n in range(3)])
 
-        await run(host, an_unknown_call(1), packets.DequeueCall(2, None, 3))
+        await run(host, an_unknown_call(1), packets.Call(2, Dequeue(None, 3)))
 
         again = await host.queue.dequeue(entrypoints=None, limit=3)
         assert [job.attempts for job in again] == [1, 1, 1]
@@ -71,7 +72,7 @@ async def test_claims_that_were_being_sent_are_left_to_whoever_may_have_them() -
     async with leading("memory://session-sent") as host:
         await host.queue.enqueue([a_job(b"1")])
 
-        await run(host, packets.DequeueCall(1, None, 1))
+        await run(host, packets.Call(1, Dequeue(None, 1)))
 
         assert (await host.queue.stats()).totals.running == 1
 
@@ -80,7 +81,7 @@ async def test_claims_that_can_be_asked_for_again_stay() -> None:
     async with leading("memory://session-repeat") as host:
         await host.queue.enqueue([a_job(b"1")])
 
-        await run(host, an_unknown_call(1), packets.DequeueCall(2, None, 1, request_id="r-1"))
+        await run(host, an_unknown_call(1), packets.Call(2, Dequeue(None, 1, request_id="r-1")))
 
         assert (await host.queue.stats()).totals.running == 1
         [job] = await host.queue.dequeue(entrypoints=None, limit=1, request_id="r-1")

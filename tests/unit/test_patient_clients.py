@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 import pytest
 
@@ -13,6 +12,7 @@ from casque.client.remote import RemoteQueue
 from casque.clock import Random
 from casque.errors import CasqueError, LeaseLostError, QueueClosedError, UnknownOutcomeError
 from casque.service import QueueService
+from casque.service.requests import Dequeue, Settle
 from casque.settings import QueueSettings
 from casque.testing.clock import ManualClock
 from casque.transport.border import Limits
@@ -28,9 +28,9 @@ class Empty:
         self._clock = clock
         self.waits: list[float] = []
 
-    async def dequeue(self, *, wait_s: float, **_: Any) -> list[JobRecord]:
-        self.waits.append(wait_s)
-        await self._clock.sleep(wait_s)
+    async def call(self, request: Dequeue) -> list[JobRecord]:
+        self.waits.append(request.wait_s)
+        await self._clock.sleep(request.wait_s)
         return []
 
     async def close(self) -> None: ...
@@ -66,9 +66,9 @@ class Mute:
         self._service = service
         self.asked: list[str | None] = []
 
-    async def settle(self, outcomes: list[Outcome], *, request_id: str | None = None) -> list[CasqueError | None]:
-        self.asked.append(request_id)
-        answers = await self._service.settle(outcomes, request_id=request_id)
+    async def call(self, request: Settle) -> list[CasqueError | None]:
+        self.asked.append(request.request_id)
+        answers = await self._service.call(request)
         if len(self.asked) == 1:
             raise UnknownOutcomeError("the connection broke")
         return answers

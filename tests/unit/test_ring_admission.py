@@ -27,6 +27,7 @@ from casque.engine.staging import Staging
 from casque.errors import CASConflictError, StorageError, ZoneMovedError
 from casque.ring.admissions import ADMISSIONS, Batch, _shares
 from casque.ring.numbers import inner
+from casque.service import requests
 from casque.settings import QueueSettings
 from casque.state import Admit, AdoptRing, Enqueue, State
 from casque.state.ring import home
@@ -211,9 +212,8 @@ async def test_a_share_of_a_ring_that_grew_and_shrank_back_does_not_split_a_zone
         assert await queue.admit("nightly", 1, [await staged(store, zoned("a", [zone]))]) == Admission(1, 0, True)
     assert await shards_of(store) == {first: 2, f"a-{zone}": 2}
     async with a_shard(store, 1) as (service, _):
-        late = await service.admit(
-            "nightly#1", 1, [await parts_of(store).books().stage(1, zoned("a", [zone]))], generation=3
-        )
+        part = await parts_of(store).books().stage(1, zoned("a", [zone]))
+        late = await service.call(requests.Admit("nightly#1", 1, (part,), generation=3))
     assert (late.jobs, late.repeated) == (0, True), "whoever was slow comes too late, at the home that it is again"
 
 
@@ -298,7 +298,7 @@ async def test_a_share_that_was_given_up_is_not_admitted_by_somebody_who_is_late
         await group.execute(AdoptRing(1, 2, 0))
         part = await parts_of(store).books().stage(0, zoned("late", [zone for zone in ZONES if home(zone, 2) == 0]))
         given_up = await group.execute(Admit("nightly#0", 1, (), [], set(), False))
-        late = await service.admit("nightly#0", 1, [part], generation=1)
+        late = await service.call(requests.Admit("nightly#0", 1, (part,), generation=1))
         assert late == Admission(0, repeated=True, position=given_up.position)
     assert await shards_of(store) == {}
 

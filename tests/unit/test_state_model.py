@@ -30,7 +30,6 @@ from casque.state import (
     Ack,
     Admit,
     Admitted,
-    BeatZone,
     Cancel,
     Command,
     Dequeue,
@@ -40,6 +39,7 @@ from casque.state import (
     Expire,
     GiveBack,
     Heartbeat,
+    HeartbeatZone,
     LeaseZone,
     Limits,
     Nack,
@@ -349,7 +349,7 @@ class Model:
                 self.tokens += 1
                 self.zone_leases[zone] = self.tokens, now
                 return self.tokens, True
-            case BeatZone(zone=zone, token=beaten):
+            case HeartbeatZone(zone=zone, token=beaten):
                 if self.zone_leases.get(zone, (0,))[0] != beaten:
                     raise ZoneLeaseLostError(zone, beaten)
                 self.zone_leases[zone] = beaten, max(now, self.zone_leases[zone][1] + 1)
@@ -606,7 +606,7 @@ class StateAgainstModel(RuleBasedStateMachine):
             case "lease":
                 self.both(LeaseZone(zone, 50, "worker"), request)
             case "beat":
-                self.both(BeatZone(zone, token + wrong), None)
+                self.both(HeartbeatZone(zone, token + wrong), None)
             case "release":
                 self.both(ReleaseZone(zone, token + wrong), None)
             case "expire":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import nullcontext
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import pytest_asyncio
@@ -14,10 +14,12 @@ from casque import JobNotFoundError, Queue, ScheduleNotFoundError
 from casque.client.opening import Parts
 from casque.clock import Random
 from casque.errors import CasqueError
-from casque.service import Lease, Outcome, QueueService
+from casque.service import Lease, Outcome, QueueService, ScopedService
+from casque.service.requests import Find, ListSchedules, Request
 from casque.settings import QueueSettings
 from casque.storage.memory import MemoryStore
 from casque.testing.clock import ManualClock
+from casque.testing.hosting import Instead
 from casque.transport.border import Border
 from casque.transport.scopes import Principal, Scope
 from casque.types import JobRecord, JobSpec, JobState, Reach, ScheduleSpec
@@ -38,25 +40,20 @@ async def queue(request: pytest.FixtureRequest) -> AsyncIterator[Any]:
         yield q._service
 
 
-class Interposed:
+class Interposed(Instead):
     """A queue in which something happens between the moment that a border lets a call through and the call itself."""
 
     def __init__(self, service: Any, first: Callable[[], Awaitable[None]]) -> None:
-        self._service = service
+        super().__init__(service)
         self._first = first
 
     def within(self, reach: Reach) -> Interposed:
-        return Interposed(self._service.within(reach), self._first)
+        return Interposed(cast(ScopedService, self._service).within(reach), self._first)
 
-    def __getattr__(self, verb: str) -> Any:
-        call = getattr(self._service, verb)
-
-        async def interposed(*arguments: Any, **named: Any) -> Any:
-            if verb not in ("find", "schedules"):
-                await self._first()
-            return await call(*arguments, **named)
-
-        return interposed
+    async def call(self, request: Request[Any]) -> Any:
+        if not isinstance(request, Find | ListSchedules):
+            await self._first()
+        return await self._service.call(request)
 
 
 async def claimed(queue: QueueService, spec: JobSpec) -> JobRecord:

@@ -13,6 +13,7 @@ from casque.journal.log.past import Moment, Past
 from casque.ring.service import RingService
 from casque.ring.shards import OwnShard, Shard
 from casque.state import AdoptRing, Command, State
+from casque.types import Reach
 
 
 class PastExecutor:
@@ -22,7 +23,7 @@ class PastExecutor:
         self._state: State = moment.state
         self._at_ms = moment.at_ms
 
-    async def execute(self, command: Command) -> Any:  # noqa: ARG002
+    async def execute(self, command: Command, reach: Reach | None = None) -> Any:  # noqa: ARG002
         raise ReadOnlyError(self._state.position)
 
     async def look(self, look: Look) -> Any:
@@ -49,9 +50,9 @@ class PastShard:
     async def stop(self) -> None:
         """Nothing was begun."""
 
-    async def execute(self, command: Command) -> Any:
+    async def execute(self, command: Command, reach: Reach | None = None) -> Any:
         assert self._past is not None
-        return await self._past.execute(command)
+        return await self._past.execute(command, reach)
 
     async def look(self, look: Look) -> Any:
         assert self._past is not None

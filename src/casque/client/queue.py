@@ -29,7 +29,7 @@ from casque.errors import CasqueError, InvalidInputError, QueueClosedError, Ring
 from casque.ring.archives import merged
 from casque.ring.feeds import merged_feed
 from casque.ring.service import RingService
-from casque.service import ArchivedJob, Lease, QueueEvent, QueueService, Stats
+from casque.service import ArchivedJob, Lease, QueueEvent, QueueService, Stats, requests
 from casque.settings import QueueSettings, SettingsChanges
 from casque.types import (
     Admission,
@@ -275,7 +275,7 @@ class Queue(LeaseVerbs, Generic[T]):
         """
         new = NewJob(entrypoint, payload, priority, delay, run_at, key, max_attempts, headers, zone, max_crashes, fifo)
         spec = self._spec(new_id(self._parts.rng), new)
-        [record] = await self._service.enqueue((spec,), request_id=checks.request_id(request_id))
+        [record] = await self._service.call(requests.Enqueue((spec,), checks.request_id(request_id)))
         return Job(record, self._codec)
 
     async def enqueue_many(
@@ -283,7 +283,7 @@ class Queue(LeaseVerbs, Generic[T]):
     ) -> list[Job[T]]:
         """Add jobs in one commit: all of them or none."""
         specs = self._specs(list(jobs))
-        added = await self._service.enqueue(specs, request_id=checks.request_id(request_id))
+        added = await self._service.call(requests.Enqueue(tuple(specs), checks.request_id(request_id)))
         codec = self._codec
         return [Job(record, codec) for record in added]
 
@@ -316,11 +316,13 @@ class Queue(LeaseVerbs, Generic[T]):
         Raises:
             InvalidInputError: a part is missing, changed or older than 12 hours, or an id is known. Nothing was added.
         """
-        return await self._service.admit(
-            checks.source(source),
-            checks.batch(batch),
-            checked_parts(parts),
-            skip_known=checks.flag("skip_known", skip_known),
+        return await self._service.call(
+            requests.Admit(
+                checks.source(source),
+                checks.batch(batch),
+                checked_parts(parts),
+                skip_known=checks.flag("skip_known", skip_known),
+            )
         )
 
     # --- Working ---
@@ -347,15 +349,17 @@ class Queue(LeaseVerbs, Generic[T]):
             ZoneLeaseLostError: the zone is no longer this caller's; nothing was claimed.
         """
         zones = checks.zones(zone)
-        records = await self._service.dequeue(
-            entrypoints=checks.entrypoints(entrypoint),
-            limit=checks.batch_size(batch_size),
-            lease_ms=None if lease is None else max(1, checks.span_ms("lease", lease)),
-            worker=self._worker,
-            wait_s=checks.span_ms("wait", wait) / 1000,
-            request_id=checks.request_id(request_id),
-            zones=zones,
-            zone_lease=None if zone_lease is None else checks.zone_lease(zone_lease, zones),
+        records = await self._service.call(
+            requests.Dequeue(
+                entrypoints=checks.entrypoints(entrypoint),
+                limit=checks.batch_size(batch_size),
+                lease_ms=None if lease is None else max(1, checks.span_ms("lease", lease)),
+                worker=self._worker,
+                wait_s=checks.span_ms("wait", wait) / 1000,
+                request_id=checks.request_id(request_id),
+                zones=zones,
+                zone_lease=None if zone_lease is None else _shown(checks.zone_lease(zone_lease, zones)),
+            )
         )
         return [Job(record, self._codec, self) for record in records]
 
@@ -383,20 +387,22 @@ class Queue(LeaseVerbs, Generic[T]):
 
     async def cancel(self, job_id: str, *, request_id: str | None = None) -> None:
         """Take a waiting or running job out of the queue; its worker learns of it at its next heartbeat or ack."""
-        await self._service.cancel(checks.job_id(job_id), request_id=checks.request_id(request_id))
+        await self._service.call(requests.Cancel(checks.job_id(job_id), request_id=checks.request_id(request_id)))
 
     async def retry(self, job_id: str, *, request_id: str | None = None) -> None:
         """Give a dead job a fresh set of attempts."""
-        await self._service.retry(checks.job_id(job_id), request_id=checks.request_id(request_id))
+        await self._service.call(requests.Retry(checks.job_id(job_id), request_id=checks.request_id(request_id)))
 
     async def purge(
         self, entrypoint: str | None = None, *, zone: str | None = None, request_id: str | None = None
     ) -> int:
         """Remove dead jobs for good, of one entrypoint, of one zone, or all; answers how many."""
-        return await self._service.purge(
-            entrypoint=None if entrypoint is None else checks.entrypoint(entrypoint),
-            request_id=checks.request_id(request_id),
-            zone=None if zone is None else checks.zone(zone),
+        return await self._service.call(
+            requests.Purge(
+                entrypoint=None if entrypoint is None else checks.entrypoint(entrypoint),
+                request_id=checks.request_id(request_id),
+                zone=None if zone is None else checks.zone(zone),
+            )
         )
 
     async def requeue_stale(
@@ -423,11 +429,13 @@ class Queue(LeaseVerbs, Generic[T]):
         >>> asyncio.run(main())
         0
         """
-        return await self._service.requeue_stale(
-            checks.span_ms("older", older),
-            entrypoint=None if entrypoint is None else checks.entrypoint(entrypoint),
-            request_id=checks.request_id(request_id),
-            zone=None if zone is None else checks.zone(zone),
+        return await self._service.call(
+            requests.RequeueStale(
+                checks.span_ms("older", older),
+                entrypoint=None if entrypoint is None else checks.entrypoint(entrypoint),
+                request_id=checks.request_id(request_id),
+                zone=None if zone is None else checks.zone(zone),
+            )
         )
 
     async def pause(self, entrypoint: str | None = None, *, request_id: str | None = None) -> None:
@@ -461,7 +469,7 @@ class Queue(LeaseVerbs, Generic[T]):
 
     async def _set_gate(self, gate: Gate, entrypoint: str | None, request_id: str | None) -> None:
         chosen = None if entrypoint is None else checks.entrypoint(entrypoint)
-        await self._service.set_gate(gate, entrypoint=chosen, request_id=checks.request_id(request_id))
+        await self._service.call(requests.SetGate(gate, entrypoint=chosen, request_id=checks.request_id(request_id)))
 
     # --- Zones ---
 
@@ -497,7 +505,7 @@ class Queue(LeaseVerbs, Generic[T]):
         small 0 1
         """
         name = checks.zone(zone)
-        standing = await self._service.zones(names=frozenset((name,)), limit=1)
+        standing = await self._service.call(requests.ListZones(names=frozenset((name,)), limit=1))
         rules = standing[0].rules if standing else ZoneRules()
         changes: dict[str, Any] = {"weight": weight, "paused": paused}
         given = {field: value for field, value in changes.items() if value is not None}
@@ -507,16 +515,18 @@ class Queue(LeaseVerbs, Generic[T]):
             if value is not ...
         }
         rules = checks.zone_rules(msgspec.structs.replace(rules, **given))
-        await self._service.set_zone(name, rules, request_id=checks.request_id(request_id))
+        await self._service.call(requests.SetZone(name, rules, request_id=checks.request_id(request_id)))
         return rules
 
     async def zones(self, zone: str | Sequence[str] | None = None, *, limit: int = 100) -> list[ZoneStanding]:
         """The zones that have jobs or rules, those whose jobs have been due longest first: of one name, of several, or
         the first so many of all."""
         names = checks.zones(zone)
-        return await self._service.zones(
-            names=None if names is None else frozenset(names),
-            limit=checks.whole("limit", limit, 1, checks.ZONES_SHOWN_MAX),
+        return await self._service.call(
+            requests.ListZones(
+                names=None if names is None else frozenset(names),
+                limit=checks.whole("limit", limit, 1, checks.ZONES_SHOWN_MAX),
+            )
         )
 
     async def peek_zones(
@@ -532,10 +542,12 @@ class Queue(LeaseVerbs, Generic[T]):
         Takes nothing and writes nothing. On a ring it goes on from shard to shard: every call begins one shard further.
         """
         names = checks.zones(zone)
-        return await self._service.peek_zones(
-            entrypoints=checks.entrypoints(entrypoint),
-            names=None if names is None else frozenset(names),
-            limit=checks.whole("limit", limit, 1, checks.ZONES_SHOWN_MAX),
+        return await self._service.call(
+            requests.PeekZones(
+                entrypoints=checks.entrypoints(entrypoint),
+                names=None if names is None else frozenset(names),
+                limit=checks.whole("limit", limit, 1, checks.ZONES_SHOWN_MAX),
+            )
         )
 
     async def lease_zone(
@@ -558,11 +570,13 @@ class Queue(LeaseVerbs, Generic[T]):
         >>> asyncio.run(main())
         acme [] None
         """
-        return await self._service.lease_zone(
-            checks.zone(zone),
-            lease_ms=None if lease is None else max(1, checks.span_ms("lease", lease)),
-            worker=self._worker,
-            request_id=checks.request_id(request_id),
+        return await self._service.call(
+            requests.LeaseZone(
+                checks.zone(zone),
+                lease_ms=None if lease is None else max(1, checks.span_ms("lease", lease)),
+                worker=self._worker,
+                request_id=checks.request_id(request_id),
+            )
         )
 
     async def heartbeat_zone(self, lease: ZoneLease) -> ZoneLease:
@@ -572,12 +586,12 @@ class Queue(LeaseVerbs, Generic[T]):
             ZoneLeaseLostError: it ran out, or was released. What was claimed under it stays claimed.
         """
         held = checks.zone_lease(lease, None)
-        return await self._service.heartbeat_zone(held.zone, token=held.token)
+        return await self._service.call(requests.HeartbeatZone(held.zone, token=held.token))
 
     async def release_zone(self, lease: ZoneLease) -> None:
         """Let others have the zone, from the moment its next job is due. A lease that is over is left alone."""
         held = checks.zone_lease(lease, None)
-        await self._service.release_zone(held.zone, token=held.token)
+        await self._service.call(requests.ReleaseZone(held.zone, token=held.token))
 
     # --- Schedules ---
 
@@ -617,44 +631,46 @@ class Queue(LeaseVerbs, Generic[T]):
         spec = self._spec("", new)
         checks.blob("payload", spec.payload, checks.SCHEDULED_BYTES_MAX)
         cron.parse(checks.text("expression", expression, cron.EXPRESSION_MAX), cron.zone(tz))
-        return await self._service.set_schedule(
-            ScheduleSpec(
-                checks.schedule(name),
-                expression,
-                spec,
-                tz,
-                checks.missed(missed),
-                None if origin is None else checks.name("origin", origin, checks.NAME_MAX),
+        return await self._service.call(
+            requests.SetSchedule(
+                ScheduleSpec(
+                    checks.schedule(name),
+                    expression,
+                    spec,
+                    tz,
+                    checks.missed(missed),
+                    None if origin is None else checks.name("origin", origin, checks.NAME_MAX),
+                )
             )
         )
 
     async def schedules(self) -> list[Schedule]:
         """All schedules, in the order in which they were first set."""
-        return await self._service.schedules()
+        return await self._service.call(requests.ListSchedules())
 
     async def pause_schedule(self, name: str) -> Schedule:
         """No more ticks until it is resumed. Raises ScheduleNotFoundError."""
-        return await self._service.pause_schedule(checks.schedule(name), paused=True)
+        return await self._service.call(requests.PauseSchedule(checks.schedule(name), paused=True))
 
     async def resume_schedule(self, name: str) -> Schedule:
         """Ticks again, from now on: those of the pause are not made up for. Raises ScheduleNotFoundError."""
-        return await self._service.pause_schedule(checks.schedule(name), paused=False)
+        return await self._service.call(requests.PauseSchedule(checks.schedule(name), paused=False))
 
     async def drop_schedule(self, name: str) -> None:
         """Forget a schedule; the jobs that it has become stay. Raises ScheduleNotFoundError."""
-        await self._service.drop_schedule(checks.schedule(name))
+        await self._service.call(requests.DropSchedule(checks.schedule(name)))
 
     async def trigger_schedule(self, name: str) -> Job[T]:
         """Add the job of a schedule now, beside its ticks. Raises ScheduleNotFoundError."""
-        for schedule in await self._service.schedules():
+        for schedule in await self._service.call(requests.ListSchedules()):
             if schedule.name == checks.schedule(name):
-                [record] = await self._service.enqueue((triggered(schedule, new_id(self._parts.rng)),))
+                [record] = await self._service.call(requests.Enqueue((triggered(schedule, new_id(self._parts.rng)),)))
                 return Job(record, self._codec)
         raise ScheduleNotFoundError(name)
 
     async def find(self, job_id: str) -> Job[T] | None:
         """The job, if it is in the queue (waiting, running or dead)."""
-        record = await self._service.find(checks.job_id(job_id))
+        record = await self._service.call(requests.Find(checks.job_id(job_id)))
         return None if record is None else self._job(record)
 
     async def jobs(
@@ -669,17 +685,19 @@ class Queue(LeaseVerbs, Generic[T]):
 
         To go through many in portions, give `limit`, and for `after` the `record.sequence` of the last job so far.
         """
-        found = await self._service.jobs(
-            states=checks.states(states),
-            entrypoint=None if entrypoint is None else checks.entrypoint(entrypoint),
-            limit=checks.limit(limit),
-            after=checks.whole("after", after, 0),
+        found = await self._service.call(
+            requests.ListJobs(
+                states=checks.states(states),
+                entrypoint=None if entrypoint is None else checks.entrypoint(entrypoint),
+                limit=checks.limit(limit),
+                after=checks.whole("after", after, 0),
+            )
         )
         return [self._job(record) for record in found]
 
     async def stats(self) -> Stats:
         """The position and how many jobs are in each state."""
-        return await self._service.stats()
+        return await self._service.call(requests.GetStats())
 
     async def events(
         self, *, from_position: int | Mapping[int, int] | None = None, follow: bool = True
@@ -911,3 +929,7 @@ def _begin(position: int | Mapping[int, int] | None) -> int | dict[int, int] | N
     if isinstance(position, Mapping):
         return {checks.whole("shard", one, 0): checks.position("from_position", at) for one, at in position.items()}
     return None if position is None else checks.position("from_position", position)
+
+
+def _shown(lease: ZoneLease) -> tuple[str, int]:
+    return lease.zone, lease.token

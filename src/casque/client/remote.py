@@ -8,10 +8,12 @@ it; the caller merely waits.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from datetime import datetime
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, cast
+
+import msgspec
 
 from casque.client.trust import UntrustedAddressError
 from casque.clock import Clock, Random, new_id
@@ -19,42 +21,27 @@ from casque.errors import (
     BrokerUnreachableError,
     CASConflictError,
     CasqueError,
-    JobNotFoundError,
     LeadershipLostError,
-    LeaseLostError,
     LimitReachedError,
     NoLeaderError,
     NotAllowedError,
     NotAuthenticatedError,
     QueueClosedError,
     QueueLedError,
-    ScheduleNotFoundError,
     StorageError,
     UnknownOutcomeError,
 )
 from casque.journal.patience import Patience
-from casque.service import ArchivedJob, Lease, Outcome, QueueEvent, QueueService, Stats
+from casque.service import ArchivedJob, QueueEvent, QueueService
+from casque.service.requests import Dequeue, Request, is_named
 from casque.settings import QueueSettings
 from casque.tasks import joined
 from casque.telemetry import logger
-from casque.types import (
-    Admission,
-    Backoff,
-    Gate,
-    JobRecord,
-    JobSpec,
-    JobState,
-    PeekedZone,
-    Schedule,
-    ScheduleSpec,
-    StagedPart,
-    ZoneLease,
-    ZoneRules,
-    ZoneStanding,
-)
+from casque.types import JobRecord, JobState
 
 log = logger("client")
 
+A = TypeVar("A")
 R = TypeVar("R")
 
 ELSEWHERE = (QueueLedError, LeadershipLostError)
@@ -97,7 +84,7 @@ class Finder(Protocol):
     async def close(self) -> None: ...
 
 
-class RemoteQueue:
+class RemoteQueue(QueueService):
     """Satisfies `QueueService` through whichever broker leads."""
 
     def __init__(
@@ -136,48 +123,30 @@ class RemoteQueue:
 
     # --- Verbs ---
 
-    async def enqueue(self, specs: Sequence[JobSpec], *, request_id: str | None = None) -> Sequence[JobRecord]:
-        request_id = request_id or new_id(self._rng)
-        return await self._ask(lambda broker: broker.enqueue(specs, request_id=request_id))
+    def call(self, request: Request[A]) -> Awaitable[A]:
+        """Everything that changes something gets a request id, unless a second attempt is harmless anyway: a batch of a
+        source is done once, to set the same schedule once more changes nothing."""
+        kind = type(request)
+        if kind is Dequeue:
+            return cast("Awaitable[A]", self._dequeue(cast(Dequeue, request)))
+        if is_named(kind) and request.request_id is None:  # type: ignore[attr-defined]
+            request = msgspec.structs.replace(request, request_id=new_id(self._rng))
+        if request.done_if_gone:
+            return self._ask(_AskedBefore(request).ask)
+        return self._ask(lambda broker: broker.call(request))
 
-    async def admit(
-        self, source: str, batch: int, parts: Sequence[StagedPart], *, skip_known: bool = False
-    ) -> Admission:
-        # A batch of a source is done once, so that asking again needs no name of its own.
-        return await self._ask(lambda broker: broker.admit(source, batch, parts, skip_known=skip_known))
-
-    async def dequeue(
-        self,
-        *,
-        entrypoints: tuple[str, ...] | None,
-        limit: int,
-        first: bool = False,
-        lease_ms: int | None = None,
-        worker: str | None = None,
-        wait_s: float = 0.0,
-        request_id: str | None = None,
-        zones: tuple[str, ...] | None = None,
-        zone_lease: ZoneLease | None = None,
-    ) -> list[JobRecord]:
-        own = request_id is None
-        first = first or own
-        asked = request_id or new_id(self._rng)
-        ends_ms = self._clock.monotonic_ms() + wait_s * 1000
+    async def _dequeue(self, request: Dequeue) -> list[JobRecord]:
+        own = request.request_id is None
+        first = request.first or own
+        asked = request.request_id or new_id(self._rng)
+        ends_ms = self._clock.monotonic_ms() + request.wait_s * 1000
 
         def claim(broker: QueueService) -> Awaitable[list[JobRecord]]:
             nonlocal first
             left_s = max((ends_ms - self._clock.monotonic_ms()) / 1000, 0.0)
             never_asked, first = first, False
-            return broker.dequeue(
-                entrypoints=entrypoints,
-                limit=limit,
-                first=never_asked,
-                lease_ms=lease_ms,
-                worker=worker,
-                wait_s=min(left_s, ASK_S),
-                request_id=asked,
-                zones=zones,
-                zone_lease=zone_lease,
+            return broker.call(
+                msgspec.structs.replace(request, first=never_asked, wait_s=min(left_s, ASK_S), request_id=asked)
             )
 
         try:
@@ -192,159 +161,6 @@ class RemoteQueue:
                 ends_ms = 0
                 self._do_behind(self._give_back_claims(claim))
             raise
-
-    async def ack(
-        self, job_id: str, *, token: int | None = None, result: bytes | None = None, request_id: str | None = None
-    ) -> None:
-        request_id = request_id or new_id(self._rng)
-        await self._ask(lambda broker: broker.ack(job_id, token=token, result=result, request_id=request_id))
-
-    async def nack(
-        self,
-        job_id: str,
-        *,
-        token: int | None = None,
-        delay_ms: int | None = None,
-        backoff: Backoff | None = None,
-        error: str | None = None,
-        request_id: str | None = None,
-    ) -> JobRecord | None:
-        request_id = request_id or new_id(self._rng)
-        return await self._ask(
-            lambda broker: broker.nack(
-                job_id, token=token, delay_ms=delay_ms, backoff=backoff, error=error, request_id=request_id
-            )
-        )
-
-    async def settle(self, outcomes: Sequence[Outcome], *, request_id: str | None = None) -> list[CasqueError | None]:
-        if not outcomes:
-            return []
-        request_id = request_id or new_id(self._rng)
-        return await self._ask(lambda broker: broker.settle(outcomes, request_id=request_id))
-
-    async def heartbeat(self, job_id: str, *, token: int | None = None) -> JobRecord:
-        return await self._ask(lambda broker: broker.heartbeat(job_id, token=token))
-
-    async def heartbeats(self, leases: Sequence[Lease]) -> list[JobRecord | CasqueError]:
-        return await self._ask(lambda broker: broker.heartbeats(leases))
-
-    async def give_back(self, job_id: str, *, token: int) -> None:
-        attempts = 0
-
-        async def give_back(broker: QueueService) -> None:
-            nonlocal attempts
-            attempts += 1
-            try:
-                await broker.give_back(job_id, token=token)
-            except (JobNotFoundError, LeaseLostError):
-                if attempts == 1:
-                    raise  # otherwise an attempt without an answer has done it
-
-        await self._ask(give_back)
-
-    async def cancel(self, job_id: str, *, request_id: str | None = None) -> None:
-        request_id = request_id or new_id(self._rng)
-        await self._ask(lambda broker: broker.cancel(job_id, request_id=request_id))
-
-    async def retry(self, job_id: str, *, request_id: str | None = None) -> JobRecord | None:
-        request_id = request_id or new_id(self._rng)
-        return await self._ask(lambda broker: broker.retry(job_id, request_id=request_id))
-
-    async def purge(
-        self, *, entrypoint: str | None = None, request_id: str | None = None, zone: str | None = None
-    ) -> int:
-        request_id = request_id or new_id(self._rng)
-        return await self._ask(lambda broker: broker.purge(entrypoint=entrypoint, request_id=request_id, zone=zone))
-
-    async def requeue_stale(
-        self,
-        older_ms: int,
-        *,
-        entrypoint: str | None = None,
-        request_id: str | None = None,
-        zone: str | None = None,
-    ) -> int:
-        asked_as = request_id or new_id(self._rng)
-        return await self._ask(
-            lambda broker: broker.requeue_stale(older_ms, entrypoint=entrypoint, request_id=asked_as, zone=zone)
-        )
-
-    async def set_gate(self, gate: Gate, *, entrypoint: str | None = None, request_id: str | None = None) -> None:
-        request_id = request_id or new_id(self._rng)
-        await self._ask(lambda broker: broker.set_gate(gate, entrypoint=entrypoint, request_id=request_id))
-
-    async def set_zone(self, zone: str, rules: ZoneRules, *, request_id: str | None = None) -> None:
-        request_id = request_id or new_id(self._rng)
-        await self._ask(lambda broker: broker.set_zone(zone, rules, request_id=request_id))
-
-    async def zones(self, *, names: frozenset[str] | None = None, limit: int = 100) -> list[ZoneStanding]:
-        return await self._ask(lambda broker: broker.zones(names=names, limit=limit))
-
-    async def peek_zones(
-        self,
-        *,
-        entrypoints: tuple[str, ...] | None = None,
-        names: frozenset[str] | None = None,
-        limit: int = 100,
-    ) -> list[PeekedZone]:
-        return await self._ask(lambda broker: broker.peek_zones(entrypoints=entrypoints, names=names, limit=limit))
-
-    async def lease_zone(
-        self, zone: str, *, lease_ms: int | None = None, worker: str | None = None, request_id: str | None = None
-    ) -> ZoneLease | None:
-        request_id = request_id or new_id(self._rng)
-        return await self._ask(
-            lambda broker: broker.lease_zone(zone, lease_ms=lease_ms, worker=worker, request_id=request_id)
-        )
-
-    async def heartbeat_zone(self, zone: str, *, token: int) -> ZoneLease:
-        return await self._ask(lambda broker: broker.heartbeat_zone(zone, token=token))
-
-    async def release_zone(self, zone: str, *, token: int) -> None:
-        # One that is released already is left alone, so this may be asked again.
-        await self._ask(lambda broker: broker.release_zone(zone, token=token))
-
-    async def find(self, job_id: str) -> JobRecord | None:
-        return await self._ask(lambda broker: broker.find(job_id))
-
-    async def jobs(
-        self,
-        *,
-        states: frozenset[JobState] | None = None,
-        entrypoint: str | None = None,
-        limit: int | None = None,
-        after: int = 0,
-    ) -> list[JobRecord]:
-        return await self._ask(
-            lambda broker: broker.jobs(states=states, entrypoint=entrypoint, limit=limit, after=after)
-        )
-
-    async def stats(self) -> Stats:
-        return await self._ask(lambda broker: broker.stats())
-
-    async def set_schedule(self, spec: ScheduleSpec) -> Schedule:
-        # To set the same once more changes nothing.
-        return await self._ask(lambda broker: broker.set_schedule(spec))
-
-    async def schedules(self) -> list[Schedule]:
-        return await self._ask(lambda broker: broker.schedules())
-
-    async def pause_schedule(self, name: str, *, paused: bool) -> Schedule:
-        return await self._ask(lambda broker: broker.pause_schedule(name, paused=paused))
-
-    async def drop_schedule(self, name: str) -> None:
-        attempts = 0
-
-        async def drop(broker: QueueService) -> None:
-            nonlocal attempts
-            attempts += 1
-            try:
-                await broker.drop_schedule(name)
-            except ScheduleNotFoundError:
-                if attempts == 1:
-                    raise  # otherwise an attempt without an answer has done it
-
-        await self._ask(drop)
 
     async def events(self, *, from_position: int | None = None, follow: bool = True) -> AsyncGenerator[QueueEvent]:
         position = (await self.stats()).position if from_position is None else from_position
@@ -498,6 +314,22 @@ class RemoteQueue:
         task = asyncio.ensure_future(work)
         self._behind.add(task)
         task.add_done_callback(self._behind.discard)
+
+
+class _AskedBefore:
+    """A request whose second attempt may find that the first one, which had no answer, has done it."""
+
+    def __init__(self, request: Request[A]) -> None:
+        self._request = request
+        self._attempts = 0
+
+    async def ask(self, broker: QueueService) -> Any:
+        self._attempts += 1
+        try:
+            return await broker.call(self._request)
+        except self._request.done_if_gone:
+            if self._attempts == 1:
+                raise
 
 
 def _last_word(error: CasqueError, doubt: UnknownOutcomeError | None) -> CasqueError:

@@ -8,34 +8,36 @@ from typing import TypeVar, cast
 from casque.client.remote import ASKED_AGAIN, RemoteQueue, RemoteService
 from casque.errors import CasqueError, NoLeaderError, UnknownOutcomeError
 from casque.ring.shards import Shard
-from casque.service import Known, Place, QueueService, ShardService
-from casque.types import Admission, Gate, JobRecord, JobSpec, Reach, StagedPart, ZoneRules
+from casque.service import QueueService, ShardService
+from casque.service.requests import Enqueue, Request
+from casque.types import JobRecord, Reach
 
+A = TypeVar("A")
 R = TypeVar("R")
 
 AWAY_MS = 300
 """Whoever did not find a leader need not look again before."""
 
 
-class RemoteShard(RemoteQueue):
+class RemoteShard(RemoteQueue, ShardService):
     """Satisfies `ShardService` through whichever broker leads the shard; what it connects to are shards."""
 
     _away_until_ms = 0
 
-    async def enqueue(
-        self, specs: Sequence[JobSpec], *, request_id: str | None = None, generation: int = 0
-    ) -> Sequence[JobRecord]:
+    def call(self, request: Request[A]) -> Awaitable[A]:
+        if type(request) is Enqueue and request.request_id is None:
+            return cast("Awaitable[A]", self._enqueue_once(request))
+        return super().call(request)
+
+    async def _enqueue_once(self, request: Enqueue) -> Sequence[JobRecord]:
         """Without a request id none is made up: it would decide which shard the jobs belong to. Then what may have been
         done is not asked for again."""
 
         async def add(broker: QueueService) -> Sequence[JobRecord] | UnknownOutcomeError:
-            shard = cast(ShardService, broker)
             try:
-                return await shard.enqueue(specs, request_id=request_id, generation=generation)
+                return await broker.call(request)
             except UnknownOutcomeError as error:
-                if request_id is None:
-                    return error
-                raise
+                return error
 
         added = await self._ask(add)
         if isinstance(added, UnknownOutcomeError):
@@ -44,50 +46,6 @@ class RemoteShard(RemoteQueue):
 
     def within(self, reach: Reach) -> RemoteShard:
         return _RemoteWithin(self, reach)
-
-    async def adopt(self, generation: int, size: int) -> int:
-        return await self._ask(lambda broker: cast(ShardService, broker).adopt(generation, size))
-
-    async def admit(
-        self,
-        source: str,
-        batch: int,
-        parts: Sequence[StagedPart],
-        *,
-        skip_known: bool = False,
-        generation: int = 0,
-    ) -> Admission:
-        def admit(broker: QueueService) -> Awaitable[Admission]:
-            shard = cast(ShardService, broker)
-            return shard.admit(source, batch, parts, skip_known=skip_known, generation=generation)
-
-        return await self._ask(admit)
-
-    async def known(
-        self,
-        job_ids: Sequence[str] = (),
-        *,
-        request_id: str | None = None,
-        places: Sequence[Place] = (),
-        admission: tuple[str, int] | None = None,
-    ) -> Known:
-        def ask(broker: QueueService) -> Awaitable[Known]:
-            shard = cast(ShardService, broker)
-            return shard.known(job_ids, request_id=request_id, places=places, admission=admission)
-
-        return await self._ask(ask)
-
-    async def copy_gate(self, gate: Gate, *, entrypoint: str | None, expected: Gate) -> None:
-        # Done twice, the second time finds something else than it expects.
-        await self._ask(
-            lambda broker: cast(ShardService, broker).copy_gate(gate, entrypoint=entrypoint, expected=expected)
-        )
-
-    async def copy_zone(self, zone: str, rules: ZoneRules, *, expected: ZoneRules) -> None:
-        await self._ask(lambda broker: cast(ShardService, broker).copy_zone(zone, rules, expected=expected))
-
-    async def has_due(self, entrypoints: tuple[str, ...] | None, zones: tuple[str, ...] | None) -> bool:
-        return await self._ask(lambda broker: cast(ShardService, broker).has_due(entrypoints, zones))
 
     # --- Without waiting for a leader ---
 

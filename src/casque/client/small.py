@@ -15,6 +15,7 @@ from casque.engine.embedded import EmbeddedService
 from casque.engine.group import GroupCommit
 from casque.engine.operation import Executor
 from casque.errors import CasqueError, QueueClosedError, StorageError
+from casque.service import requests
 from casque.settings import QueueSettings, SettingsChanges
 from casque.types import JobSpec
 
@@ -45,17 +46,19 @@ class SmallQueue(LeaseVerbs):
             checks.priority(priority),
             attempts_max=self._parts.settings.max_attempts,
         )
-        [record] = await self._service.enqueue([spec], request_id=checks.request_id(request_id))
+        [record] = await self._service.call(requests.Enqueue((spec,), checks.request_id(request_id)))
         return plain_job(record)
 
     async def dequeue(
         self, entrypoint: str | None = None, *, batch_size: int = 1, request_id: str | None = None
     ) -> list[Job[bytes]]:
         """Claim jobs; an empty list if there are none."""
-        records = await self._service.dequeue(
-            entrypoints=checks.entrypoints(entrypoint),
-            limit=checks.batch_size(batch_size),
-            request_id=checks.request_id(request_id),
+        records = await self._service.call(
+            requests.Dequeue(
+                entrypoints=checks.entrypoints(entrypoint),
+                limit=checks.batch_size(batch_size),
+                request_id=checks.request_id(request_id),
+            )
         )
         return [plain_job(record, self) for record in records]
 

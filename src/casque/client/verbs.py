@@ -13,7 +13,7 @@ from casque.client.job import Job
 from casque.client.opening import Surroundings
 from casque.clock import Random
 from casque.errors import CasqueError, InvalidInputError
-from casque.service import Outcome, QueueService, check_outcome, is_silent_ack
+from casque.service import Outcome, QueueService, check_outcome, is_silent_ack, requests
 from casque.settings import QueueSettings, milliseconds
 from casque.types import Backoff
 
@@ -38,11 +38,13 @@ class LeaseVerbs:
             JobNotFoundError: it is not in the queue (any more).
             LeaseLostError: a token was given, and it is not the current one.
         """
-        await self._service.ack(
-            checks.job_id(job_id),
-            token=checks.token(token),
-            result=checks.result(result),
-            request_id=checks.request_id(request_id),
+        await self._service.call(
+            requests.Ack(
+                checks.job_id(job_id),
+                token=checks.token(token),
+                result=checks.result(result),
+                request_id=checks.request_id(request_id),
+            )
         )
 
     async def nack(
@@ -55,13 +57,15 @@ class LeaseVerbs:
         request_id: str | None = None,
     ) -> None:
         """The job failed: back into the queue, after `delay` or a back-off that doubles with every attempt."""
-        await self._service.nack(
-            checks.job_id(job_id),
-            token=checks.token(token),
-            delay_ms=None if delay is None else checks.span_ms("delay", delay),
-            backoff=_backoff(self._parts.settings, self._parts.rng),
-            error=checks.error_text(error),
-            request_id=checks.request_id(request_id),
+        await self._service.call(
+            requests.Nack(
+                checks.job_id(job_id),
+                token=checks.token(token),
+                delay_ms=None if delay is None else checks.span_ms("delay", delay),
+                backoff=_backoff(self._parts.settings, self._parts.rng),
+                error=checks.error_text(error),
+                request_id=checks.request_id(request_id),
+            )
         )
 
     async def settle(
@@ -90,11 +94,11 @@ class LeaseVerbs:
         JobNotFoundError
         """
         checked = [_ack(one) if isinstance(one, Job) else _outcome(one, self._parts) for one in outcomes]
-        return await self._service.settle(checked, request_id=checks.request_id(request_id))
+        return await self._service.call(requests.Settle(tuple(checked), request_id=checks.request_id(request_id)))
 
     async def heartbeat(self, job_id: str, token: int | None = None) -> None:
         """The lease starts again at full length. Raises LeaseLostError if it is no longer held."""
-        await self._service.heartbeat(checks.job_id(job_id), token=checks.token(token))
+        await self._service.call(requests.Heartbeat(checks.job_id(job_id), token=checks.token(token)))
 
 
 def _ack(job: Job[Any]) -> Outcome:

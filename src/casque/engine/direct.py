@@ -10,6 +10,7 @@ from casque.engine.operation import Look, Operation
 from casque.errors import CasqueError
 from casque.state import Command, Dequeue, GiveBack
 from casque.telemetry import logger
+from casque.types import Reach
 
 log = logger("direct")
 
@@ -22,9 +23,9 @@ class DirectCommit:
         self._turn = asyncio.Lock()
         self._giving: set[asyncio.Future[None]] = set()
 
-    async def execute(self, command: Command) -> Any:
+    async def execute(self, command: Command, reach: Reach | None = None) -> Any:
         if type(command) is not Dequeue:
-            return await self._run(Operation(None, command))
+            return await self._run(Operation(None, command, reach=reach))
         claim = asyncio.ensure_future(self._run(Operation(None, command)))
         try:
             return await asyncio.shield(claim)

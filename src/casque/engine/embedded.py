@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import suppress
 from copy import copy
 from datetime import datetime
 from functools import partial
-from typing import Self, cast
+from typing import Any, Self, TypeVar, cast
 
 import msgspec
 
@@ -32,38 +32,34 @@ from casque.errors import (
     StorageError,
     UnknownOutcomeError,
 )
-from casque.service import ArchivedJob, Lease, Outcome, QueueEvent, Stats
-from casque.settings import QueueSettings, milliseconds
-from casque.state import (
+from casque.service import ArchivedJob, Outcome, QueueEvent, QueueService, Stats, requests
+from casque.service.requests import (
     Ack,
-    BeatZone,
+    Admit,
     Cancel,
     Dequeue,
-    DropSchedule,
     Enqueue,
-    Expire,
-    GiveBack,
+    Find,
+    GetStats,
     Heartbeat,
+    Heartbeats,
     LeaseZone,
+    ListJobs,
+    ListSchedules,
+    ListZones,
     Nack,
-    Observed,
-    PauseSchedule,
+    PeekZones,
     Purge,
-    ReleaseZone,
-    RequeueStale,
-    Retry,
-    SetGate,
-    SetSchedule,
+    Request,
     Settle,
-    SetZone,
-    State,
 )
+from casque.settings import QueueSettings, milliseconds
+from casque.state import Command, Expire, Observed, PauseSchedule, ReturnUnseen, SetSchedule, State
 from casque.state.standing import ZoneScan
 from casque.telemetry import logger
 from casque.types import (
     Admission,
     Backoff,
-    Gate,
     JobRecord,
     JobSpec,
     JobState,
@@ -71,11 +67,11 @@ from casque.types import (
     Reach,
     Schedule,
     ScheduleSpec,
-    StagedPart,
     ZoneLease,
-    ZoneRules,
     ZoneStanding,
 )
+
+A = TypeVar("A")
 
 log = logger("engine")
 
@@ -87,7 +83,7 @@ PEEKED_AT_ONCE = 1_000
 """Entrypoints that one peek at zones looks at before others have their turns."""
 
 
-class EmbeddedService:
+class EmbeddedService(QueueService):
     """Satisfies `QueueService` without any transport."""
 
     def __init__(
@@ -120,26 +116,30 @@ class EmbeddedService:
         scoped._reach = reach  # noqa: SLF001  a copy of this very object
         return scoped
 
-    async def enqueue(
-        self, specs: Sequence[JobSpec], *, request_id: str | None = None, generation: int = 0
-    ) -> Sequence[JobRecord]:
-        """`generation`: of the ring that the caller knows, if this is a shard of one."""
-        if not specs:
+    def call(self, request: Request[A]) -> Awaitable[A]:
+        """Most requests are carried out as they are; others need something before or after that."""
+        name = _METHODS.get(type(request))
+        if name is None:
+            # Without a coroutine in between: this is what is called most.
+            return self._executor.execute(cast(Command, request), self._reach)
+        return cast("Awaitable[A]", getattr(self, name)(request))
+
+    async def _enqueue(self, request: Enqueue) -> Sequence[JobRecord]:
+        if not request.specs:
             return ()
         blobs = self._blobs
-        if blobs is not None and blobs.concerns(specs):
-            return await self._enqueue_large(blobs, specs, request_id, generation)
-        added = cast(Sequence[JobRecord], await self._executor.execute(Enqueue(tuple(specs), request_id, generation)))
+        if blobs is not None and blobs.concerns(request.specs):
+            return await self._enqueue_large(blobs, request)
+        added = cast(Sequence[JobRecord], await self._executor.execute(request))
         # One that was there already may be large.
         return await self._filled_if_possible(added) if _any_blob(added) else added
 
-    async def _enqueue_large(
-        self, blobs: Blobs, specs: Sequence[JobSpec], request_id: str | None, generation: int
-    ) -> Sequence[JobRecord]:
+    async def _enqueue_large(self, blobs: Blobs, request: Enqueue) -> Sequence[JobRecord]:
         """The payloads first, the jobs then. What turns out not to be needed goes at once."""
+        specs = request.specs
         put = await blobs.put(specs)
         try:
-            added = await self._executor.execute(Enqueue(put, request_id, generation))
+            added = await self._executor.execute(msgspec.structs.replace(request, specs=put))
         except UnknownOutcomeError:
             raise  # the jobs may be there
         except CasqueError:
@@ -156,49 +156,29 @@ class EmbeddedService:
             ]
         )
 
-    async def admit(
-        self,
-        source: str,
-        batch: int,
-        parts: Sequence[StagedPart],
-        *,
-        skip_known: bool = False,
-        generation: int = 0,
-    ) -> Admission:
-        """`generation`: of the ring that the caller knows, if this is a shard of one."""
+    async def _admit(self, request: Admit) -> Admission:
         if self._staging is None:
             raise InvalidInputError("a storage of one object has no room for staged jobs; open the queue by URL")
+        source, batch = request.source, request.batch
         # One at a time: all of its jobs are in memory meanwhile.
         async with self._admitting:
             # Their parts may be gone, if that was long ago.
             if (repeated := await self._executor.look(partial(_admitted, source, batch))) is not None:
                 return cast(Admission, repeated)
-            command = await self._staging.fetch(source, batch, parts, skip_known=skip_known)
-            if generation:
-                command = msgspec.structs.replace(command, generation=generation)
+            command = await self._staging.fetch(source, batch, request.parts, skip_known=request.skip_known)
+            if request.generation:
+                command = msgspec.structs.replace(command, generation=request.generation)
             return cast(Admission, await self._executor.execute(command))
 
-    async def dequeue(
-        self,
-        *,
-        entrypoints: tuple[str, ...] | None,
-        limit: int,
-        first: bool = False,  # noqa: ARG002  one look says whether it was answered before
-        lease_ms: int | None = None,
-        worker: str | None = None,
-        wait_s: float = 0.0,
-        request_id: str | None = None,
-        zones: tuple[str, ...] | None = None,
-        zone_lease: ZoneLease | None = None,
-    ) -> list[JobRecord]:
-        shown = None if zone_lease is None else (zone_lease.zone, zone_lease.token)
-        command = Dequeue(entrypoints, limit, lease_ms or self._lease_ms, worker, request_id, zones, shown)
-        if wait_s > 0 and isinstance(self._executor, GroupCommit):
-            claimed = await self._executor.dequeue(command, wait_s=wait_s)
+    async def _dequeue(self, request: Dequeue) -> list[JobRecord]:
+        if request.lease_ms is None:
+            request = msgspec.structs.replace(request, lease_ms=self._lease_ms)
+        if request.wait_s > 0 and isinstance(self._executor, GroupCommit):
+            claimed = await self._executor.dequeue(request, wait_s=request.wait_s)
         else:
-            claimed = await self._executor.execute(command)
+            claimed = await self._executor.execute(request)
         if _any_blob(claimed) and self._blobs is not None:
-            claimed = await self._with_payloads(self._blobs, claimed, request_id)
+            claimed = await self._with_payloads(self._blobs, claimed, request.request_id)
         return cast(list[JobRecord], claimed)
 
     async def _with_payloads(self, blobs: Blobs, claimed: list[JobRecord], request_id: str | None) -> list[JobRecord]:
@@ -267,7 +247,7 @@ class EmbeddedService:
     async def _return(self, claimed: list[JobRecord]) -> None:
         for job in claimed:
             with suppress(CasqueError):
-                await self._executor.execute(GiveBack(job.id, job.token, unseen=True))
+                await self._executor.execute(ReturnUnseen(job.id, job.token))
 
     async def _filled(self, records: Sequence[JobRecord]) -> list[JobRecord]:
         """Without those that ended, and took their payloads with them, while these were read.
@@ -300,44 +280,26 @@ class EmbeddedService:
         fetched = await self._blobs.fetch(records)
         return [job if isinstance(found, CasqueError) else found for job, found in zip(records, fetched, strict=True)]
 
-    async def ack(
-        self, job_id: str, *, token: int | None = None, result: bytes | None = None, request_id: str | None = None
-    ) -> None:
-        await self._executor.execute(Ack(job_id, token, request_id, result, self._reach))
-        if self._held and self._blobs is not None and (key := self._held.pop(job_id, None)) is not None:
+    async def _ack(self, request: Ack) -> None:
+        await self._executor.execute(request, self._reach)
+        if self._held and self._blobs is not None and (key := self._held.pop(request.job_id, None)) is not None:
             await self._blobs.drop([key])
 
-    async def nack(
-        self,
-        job_id: str,
-        *,
-        token: int | None = None,
-        delay_ms: int | None = None,
-        backoff: Backoff | None = None,
-        error: str | None = None,
-        request_id: str | None = None,
-    ) -> JobRecord | None:
-        command = Nack(job_id, token, delay_ms, backoff, error, request_id, self._reach)
-        return cast(JobRecord | None, await self._executor.execute(command))
-
-    async def settle(self, outcomes: Sequence[Outcome], *, request_id: str | None = None) -> list[CasqueError | None]:
+    async def _settle(self, request: Settle) -> list[CasqueError | None]:
+        outcomes = request.outcomes
         if not outcomes:
             return []
-        command = Settle(tuple(outcomes), request_id, self._reach)
-        answers = cast("list[CasqueError | None]", await self._executor.execute(command))
+        answers = cast("list[CasqueError | None]", await self._executor.execute(request, self._reach))
         if self._held and self._blobs is not None:
             pairs = zip(outcomes, answers, strict=True)
             over = [outcome.job_id for outcome, refused in pairs if refused is None and _ends(outcome)]
             await self._blobs.drop([self._held.pop(job_id) for job_id in over if job_id in self._held])
         return answers
 
-    async def heartbeat(self, job_id: str, *, token: int | None = None) -> JobRecord:
-        return cast(JobRecord, await self._executor.execute(Heartbeat(job_id, token, None, self._reach)))
-
-    async def heartbeats(self, leases: Sequence[Lease]) -> list[JobRecord | CasqueError]:
+    async def _heartbeats(self, request: Heartbeats) -> list[JobRecord | CasqueError]:
         beats = [
-            self._executor.execute(Heartbeat(lease.job_id, lease.token, lease.progress, self._reach))
-            for lease in leases
+            self._executor.execute(Heartbeat(lease.job_id, lease.token, lease.progress), self._reach)
+            for lease in request.leases
         ]
         answers = await asyncio.gather(*beats, return_exceptions=True)
         for answer in answers:
@@ -345,26 +307,17 @@ class EmbeddedService:
                 raise answer
         return cast("list[JobRecord | CasqueError]", answers)
 
-    async def give_back(self, job_id: str, *, token: int) -> None:
-        await self._executor.execute(GiveBack(job_id, token, self._reach))
-
-    async def cancel(self, job_id: str, *, request_id: str | None = None) -> None:
+    async def _cancel(self, request: Cancel) -> None:
         blob: str | None = None
-        if self._drops_blobs and self._blobs is not None and (job := await self._job(job_id)) is not None:
+        if self._drops_blobs and self._blobs is not None and (job := await self._job(request.job_id)) is not None:
             blob = job.spec.blob
-        await self._executor.execute(Cancel(job_id, request_id, self._reach))
+        await self._executor.execute(request, self._reach)
         if blob is not None and self._blobs is not None:
             await self._blobs.drop([blob])
 
-    async def retry(self, job_id: str, *, request_id: str | None = None) -> JobRecord | None:
-        return cast(JobRecord | None, await self._executor.execute(Retry(job_id, request_id, self._reach)))
-
-    async def purge(
-        self, *, entrypoint: str | None = None, request_id: str | None = None, zone: str | None = None
-    ) -> int:
-        command = Purge(entrypoint, request_id, zone)
-        blobs = await self._blobs_of_dead(command)
-        purged = cast(int, await self._executor.execute(command))
+    async def _purge(self, request: Purge) -> int:
+        blobs = await self._blobs_of_dead(request)
+        purged = cast(int, await self._executor.execute(request))
         if blobs and self._blobs is not None:
             # One that was given fresh attempts meanwhile was not purged.
             try:
@@ -373,49 +326,28 @@ class EmbeddedService:
                 log.warning("the payloads of purged jobs stay until they are swept: %s", error)
         return purged
 
-    async def requeue_stale(
-        self,
-        older_ms: int,
-        *,
-        entrypoint: str | None = None,
-        request_id: str | None = None,
-        zone: str | None = None,
-    ) -> int:
-        command = RequeueStale(older_ms, entrypoint, request_id, zone)
-        return cast(int, await self._executor.execute(command))
-
-    async def set_gate(self, gate: Gate, *, entrypoint: str | None = None, request_id: str | None = None) -> None:
-        await self._executor.execute(SetGate(gate, entrypoint, request_id))
-
-    async def set_zone(self, zone: str, rules: ZoneRules, *, request_id: str | None = None) -> None:
-        await self._executor.execute(SetZone(zone, rules, request_id))
-
-    async def zones(self, *, names: frozenset[str] | None = None, limit: int = 100) -> list[ZoneStanding]:
+    async def _list_zones(self, request: ListZones) -> list[ZoneStanding]:
         """Looks at every job, some at a time, so that others have their turns; one such look at a time."""
 
         def begun(state: State, now_ms: int) -> ZoneScan:
-            return ZoneScan(state, now_ms, names)
+            return ZoneScan(state, now_ms, request.names)
 
         async with self._scanning:
             scan = cast(ZoneScan, await self._executor.look(begun))
             while scan.step(LOOKED_AT_ONCE):
                 await yield_once()
-        return scan.standings(limit)
+        return scan.standings(request.limit)
 
-    async def peek_zones(
-        self,
-        *,
-        entrypoints: tuple[str, ...] | None = None,
-        names: frozenset[str] | None = None,
-        limit: int = 100,
-    ) -> list[PeekedZone]:
+    async def _peek_zones(self, request: PeekZones) -> list[PeekedZone]:
         """A hint, so that what changes between two looks does no harm: of many entrypoints only some are looked at
         while others wait."""
+
+        names, limit = request.names, request.limit
 
         def looked_for(some: tuple[str, ...] | None) -> Callable[[State, int], list[PeekedZone]]:
             return lambda state, now_ms: state.peek(some, names, limit, now_ms)
 
-        asked, due = entrypoints, entrypoints
+        asked, due = request.entrypoints, request.entrypoints
         if due is None:
             due = cast("tuple[str, ...]", await self._executor.look(lambda state, now_ms: state.due_names(now_ms)))
         if len(due) <= PEEKED_AT_ONCE:
@@ -433,17 +365,10 @@ class EmbeddedService:
                 await yield_once()
         return sorted(found.values(), key=lambda one: (one.next_ms, one.zone))[:limit]
 
-    async def lease_zone(
-        self, zone: str, *, lease_ms: int | None = None, worker: str | None = None, request_id: str | None = None
-    ) -> ZoneLease | None:
-        command = LeaseZone(zone, lease_ms or self._lease_ms, worker, request_id)
-        return cast(ZoneLease | None, await self._executor.execute(command))
-
-    async def heartbeat_zone(self, zone: str, *, token: int) -> ZoneLease:
-        return cast(ZoneLease, await self._executor.execute(BeatZone(zone, token)))
-
-    async def release_zone(self, zone: str, *, token: int) -> None:
-        await self._executor.execute(ReleaseZone(zone, token))
+    def _lease_zone(self, request: LeaseZone) -> Awaitable[ZoneLease | None]:
+        if request.lease_ms is None:
+            request = msgspec.structs.replace(request, lease_ms=self._lease_ms)
+        return self._executor.execute(request)
 
     async def _blobs_of_dead(self, command: Purge) -> set[str]:
         def found(state: State, _now_ms: int) -> set[str]:
@@ -468,8 +393,8 @@ class EmbeddedService:
         leases = await self._executor.look(stale)
         return cast(int, await self._executor.execute(Expire(leases))) if leases else 0
 
-    async def find(self, job_id: str) -> JobRecord | None:
-        job = await self._job(job_id)
+    async def _find(self, request: Find) -> JobRecord | None:
+        job = await self._job(request.job_id)
         if job is None or job.spec.blob is None:
             return job
         return next(iter(await self._filled([job])), None)
@@ -478,23 +403,17 @@ class EmbeddedService:
         job = cast(JobRecord | None, await self._executor.look(lambda state, _now: state.jobs.get(job_id)))
         return None if job is None or (self._reach is not None and not self._reach.has(job.spec)) else job
 
-    async def jobs(
-        self,
-        *,
-        states: frozenset[JobState] | None = None,
-        entrypoint: str | None = None,
-        limit: int | None = None,
-        after: int = 0,
-    ) -> list[JobRecord]:
+    async def _list_jobs(self, request: ListJobs) -> list[JobRecord]:
         """A page, or all. Only the list of records is taken while others wait: records never change."""
 
         def listed(state: State, now_ms: int) -> tuple[list[JobRecord], int]:
             return list(state.listed()), now_ms
 
+        states, entrypoint, limit = request.states, request.entrypoint, request.limit
         found: list[JobRecord] = []
         async with self._scanning:
             jobs, now_ms = await self._executor.look(listed)
-            begin = bisect_right(jobs, after, key=lambda job: job.sequence)
+            begin = bisect_right(jobs, request.after, key=lambda job: job.sequence)
             for start in range(begin, len(jobs), LOOKED_AT_ONCE):
                 for job in jobs[start : start + LOOKED_AT_ONCE]:
                     if limit is not None and len(found) >= limit:
@@ -509,28 +428,31 @@ class EmbeddedService:
         filled = await self._filled(found)
         if (gone := len(found) - len(filled)) and len(found) == limit:
             # A page that is not full would be taken for the last one.
-            filled += await self.jobs(states=states, entrypoint=entrypoint, limit=gone, after=found[-1].sequence)
+            filled += await self._list_jobs(msgspec.structs.replace(request, limit=gone, after=found[-1].sequence))
         return filled
 
-    async def stats(self) -> Stats:
+    async def _stats(self, request: GetStats) -> Stats:  # noqa: ARG002
         def counted(state: State, now_ms: int) -> Stats:
             # The batch this look travels in makes the next position, if it writes anything at all.
             return Stats(state.position + bool(state.events), state.totals(now_ms), state.gates)
 
         return cast(Stats, await self._executor.look(counted))
 
-    async def set_schedule(self, spec: ScheduleSpec) -> Schedule:
+    async def _set_schedule(self, request: requests.SetSchedule) -> Schedule:
+        spec = request.spec
         while True:
             since_ms = await self._executor.look(partial(_since_ms, spec.name))
             next_ms = first_tick_ms(spec.cron, spec.tz, since_ms)
-            done = await self._executor.execute(SetSchedule(spec, next_ms, self._reach))
+            done = await self._executor.execute(SetSchedule(spec, next_ms), self._reach)
             if done is not None:  # otherwise it has ticked since the look
                 return cast(Schedule, done)
 
-    async def schedules(self) -> list[Schedule]:
+    async def _schedules(self, request: ListSchedules) -> list[Schedule]:  # noqa: ARG002
         return cast("list[Schedule]", await self._executor.look(lambda state, _now_ms: list(state.schedules.values())))
 
-    async def pause_schedule(self, name: str, *, paused: bool) -> Schedule:
+    async def _pause_schedule(self, request: requests.PauseSchedule) -> Schedule:
+        name = request.name
+
         def found(state: State, now_ms: int) -> tuple[ScheduleSpec, int]:
             if name not in state.schedules:
                 raise ScheduleNotFoundError(name)
@@ -539,12 +461,9 @@ class EmbeddedService:
         while True:
             spec, since_ms = await self._executor.look(found)
             next_ms = first_tick_ms(spec.cron, spec.tz, since_ms)
-            done = await self._executor.execute(PauseSchedule(name, paused, next_ms, self._reach))
+            done = await self._executor.execute(PauseSchedule(name, request.paused, next_ms), self._reach)
             if done is not None:
                 return cast(Schedule, done)
-
-    async def drop_schedule(self, name: str) -> None:
-        await self._executor.execute(DropSchedule(name, self._reach))
 
     def events(self, *, from_position: int | None = None, follow: bool = True) -> AsyncGenerator[QueueEvent]:
         return self._past.events(from_position=from_position, follow=follow)
@@ -564,6 +483,28 @@ class EmbeddedService:
         if self._history is None:
             raise NoHistoryError
         return self._history
+
+
+_METHODS: dict[type[Request[Any]], str] = {
+    Enqueue: "_enqueue",
+    Admit: "_admit",
+    Dequeue: "_dequeue",
+    Ack: "_ack",
+    Settle: "_settle",
+    Heartbeats: "_heartbeats",
+    Cancel: "_cancel",
+    Purge: "_purge",
+    LeaseZone: "_lease_zone",
+    PeekZones: "_peek_zones",
+    Find: "_find",
+    ListJobs: "_list_jobs",
+    ListZones: "_list_zones",
+    ListSchedules: "_schedules",
+    GetStats: "_stats",
+    requests.SetSchedule: "_set_schedule",
+    requests.PauseSchedule: "_pause_schedule",
+}
+"""What is not simply carried out."""
 
 
 def _admitted(source: str, batch: int, state: State, _now_ms: int) -> Admission | None:

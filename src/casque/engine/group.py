@@ -17,9 +17,9 @@ from casque.engine.visit import Visit
 from casque.engine.waiting import Parked, Waiting
 from casque.errors import CasqueError, QueueClosedError, UnknownOutcomeError
 from casque.settings import QueueSettings, milliseconds
-from casque.state import Admit, Command, Dequeue, Expire, GiveBack, State, Watch
+from casque.state import Admit, Command, Dequeue, Expire, GiveBack, ReturnUnseen, State, Watch
 from casque.telemetry import logger
-from casque.types import JobRecord
+from casque.types import JobRecord, Reach
 
 log = logger("engine")
 
@@ -161,8 +161,8 @@ class GroupCommit:
     # Plain functions where nothing but the answer is to be waited for: with a thousand callers, every coroutine between
     # them and their answer is a thousand more objects for the garbage collector to walk through.
 
-    def execute(self, command: Command) -> Awaitable[Any]:
-        return self._submit(Operation(self._future(), command))
+    def execute(self, command: Command, reach: Reach | None = None) -> Awaitable[Any]:
+        return self._submit(Operation(self._future(), command, None, reach))
 
     def look(self, look: Look) -> Awaitable[Any]:
         return self._submit(Operation(self._future(), None, look))
@@ -375,7 +375,7 @@ class GroupCommit:
     def give_back_unseen(self, jobs: Iterable[JobRecord]) -> None:
         """Claims that no caller has heard of go back with the next commit, also if the queue is closed first."""
         for job in jobs:
-            self._pending.append(Operation(None, GiveBack(job.spec.id, job.token, unseen=True)))
+            self._pending.append(Operation(None, ReturnUnseen(job.spec.id, job.token)))
         self._wake.set()
 
     def _turn_failed(self, batch: list[Operation], error: CasqueError, *, asked: bool) -> None:
@@ -385,7 +385,8 @@ class GroupCommit:
         self._owed += [
             operation
             for operation in batch
-            if type(operation.command) is GiveBack and (in_doubt or operation.command.unseen or operation.abandoned)
+            if type(operation.command) is ReturnUnseen
+            or (type(operation.command) is GiveBack and (in_doubt or operation.abandoned))
         ]
         self._rest_until_ms = self._clock.monotonic_ms() + milliseconds(self._settings.poll_max)
         if not asked:

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from casque.errors import CasqueError
 from casque.state import Command, State
+from casque.types import Reach
 
 Look = Callable[[State, int], Any]
 """Reads the state and changes nothing."""
@@ -21,7 +22,9 @@ class UnexpectedError(Exception):
 class Executor(Protocol):
     """Whatever carries out commands and looks durably: in groups, or one by one."""
 
-    def execute(self, command: Command) -> Awaitable[Any]: ...
+    def execute(self, command: Command, reach: Reach | None = None) -> Awaitable[Any]:
+        """`reach`: what its caller may name, if not everything."""
+        ...
 
     def look(self, look: Look) -> Awaitable[Any]: ...
 
@@ -29,12 +32,19 @@ class Executor(Protocol):
 class Operation:
     """What to do, what came of it, and who waits for it."""
 
-    __slots__ = ("answer", "broken", "command", "error", "future", "look")
+    __slots__ = ("answer", "broken", "command", "error", "future", "look", "reach")
 
-    def __init__(self, future: asyncio.Future[Any] | None, command: Command | None, look: Look | None = None) -> None:
+    def __init__(
+        self,
+        future: asyncio.Future[Any] | None,
+        command: Command | None,
+        look: Look | None = None,
+        reach: Reach | None = None,
+    ) -> None:
         self.future = future
         self.command = command
         self.look = look
+        self.reach = reach
         self.answer: Any = None
         self.error: Exception | None = None
         self.broken = False
@@ -51,7 +61,7 @@ class Operation:
         self.error = None
         try:
             if self.command is not None:
-                self.answer = state.execute(self.command, now_ms)
+                self.answer = state.execute(self.command, now_ms, self.reach)
             elif self.look is not None:
                 self.answer = self.look(state, now_ms)
         except CasqueError as error:

@@ -33,6 +33,7 @@ from casque.errors import (
 from casque.ring.admissions import NOWHERE, Batch, Books, Found, Share
 from casque.ring.shards import Shard, Shards, together
 from casque.service import Place
+from casque.service.requests import Admit, AskKnown, GetStats
 from casque.state.ring import home
 from casque.telemetry import logger
 from casque.types import Admission, Gate, StagedPart
@@ -227,12 +228,10 @@ class Admitter:
             return answered if answered.jobs + answered.skipped else None
         parts = [await self._books.stage(share.shard, jobs) for jobs in rows]
         try:
-            admitted = await shard.service.admit(
-                name, batch.batch, parts, skip_known=skip_known, generation=share.generation
-            )
+            admitted = await shard.service.call(Admit(name, batch.batch, tuple(parts), skip_known, share.generation))
         except ZoneMovedError:
             # Said in its history, so that nobody who is late can make it take them after all.
-            admitted = await shard.service.admit(name, batch.batch, ())
+            admitted = await shard.service.call(Admit(name, batch.batch, ()))
         return admitted if admitted.jobs + admitted.skipped else None
 
     async def _told(self, token: int) -> Shard:
@@ -244,7 +243,7 @@ class Admitter:
         raise CASConflictError("the ring keeps changing; nothing was done. Try again")
 
     async def _answered(self, shard: Shard, name: str, batch: int) -> Admission | None:
-        return (await shard.service.known(admission=(name, batch))).admission
+        return (await shard.service.call(AskKnown(admission=(name, batch)))).admission
 
     async def _share_out_anew(
         self, found: Found, refused: Sequence[Share], columns: list[StagedJobs], assigned: list[list[int]]
@@ -307,19 +306,19 @@ class Admitter:
         places = [(True, zone) for zone in zones]
 
         async def known(shard: Shard) -> set[str]:
-            gates = (await shard.service.stats()).gates
+            gates = (await shard.service.call(GetStats())).gates
             drained = next((name for name in entrypoints if gates.drains(name)), None)
             if drained is not None:
                 raise QueueDrainingError(None if gates.queue is Gate.DRAINING else drained)
             for some in _portions(places, ASKED_MAX):
-                if fifo := next(iter((await shard.service.known(places=some)).fifos), None):
+                if fifo := next(iter((await shard.service.call(AskKnown(places=tuple(some)))).fifos), None):
                     raise InvalidInputError(
                         f"the zone {fifo!r} is FIFO, and staged jobs are not; nothing was admitted. Enqueue them "
                         "with fifo=True, or use another zone"
                     )
             found: set[str] = set()
             for asked in _portions(ids, ASKED_MAX):
-                found |= (await shard.service.known(asked)).jobs
+                found |= (await shard.service.call(AskKnown(tuple(asked)))).jobs
             return found
 
         return set[str]().union(*await asyncio.gather(*map(known, await self._shards.every())))
@@ -360,7 +359,7 @@ def _places(columns: Iterable[StagedJobs]) -> list[Place]:
 async def _held(shard: Shard, places: Collection[Place]) -> AsyncGenerator[Place]:
     """Those that are in this shard."""
     for some in _portions(places, ASKED_MAX):
-        for place in (await shard.service.known(places=some)).places:
+        for place in (await shard.service.call(AskKnown(places=tuple(some)))).places:
             yield place
 
 

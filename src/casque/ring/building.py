@@ -22,6 +22,7 @@ from casque.errors import (
 from casque.ring.forgetting import Forgetting
 from casque.ring.root import Root
 from casque.ring.shards import OwnShard, Shard
+from casque.service.requests import Adopt, CopyGate, CopyZone
 from casque.state import State
 from casque.storage.port import Stored
 from casque.types import PLAIN_RULES, Gates, ZoneRules
@@ -176,11 +177,11 @@ class Builder:
                 return
             for entrypoint in [None, *(here.entrypoints | gates.entrypoints)]:
                 if (gate := gates.of(entrypoint)) is not here.of(entrypoint):
-                    await shard.service.copy_gate(gate, entrypoint=entrypoint, expected=here.of(entrypoint))
+                    await shard.service.call(CopyGate(gate, entrypoint, here.of(entrypoint)))
             for zone in known | zones:
                 rules, expected = zones.get(zone, PLAIN_RULES), known.get(zone, PLAIN_RULES)
                 if rules != expected:
-                    await shard.service.copy_zone(zone, rules, expected=expected)
+                    await shard.service.call(CopyZone(zone, rules, expected))
         raise CASConflictError("others keep changing gates and the rules of zones at the same time. Try again")
 
     async def _misplaced(self, shard: Shard, head: RingHead) -> bool:
@@ -223,7 +224,7 @@ async def _found(shard: Shard) -> int:
         raise InvalidInputError(
             f"there is a queue of its own at {shard_prefix(shard.token)}; nothing was changed there"
         )
-    return await shard.service.adopt(0, 0)
+    return await shard.service.call(Adopt(0, 0))
 
 
 def _rules(state: State) -> Rules:

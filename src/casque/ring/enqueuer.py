@@ -19,6 +19,7 @@ from casque.codec.ring import RingHead
 from casque.errors import CASConflictError, CorruptQueueError, UnknownOutcomeError, ZoneMovedError
 from casque.ring.numbers import record_of
 from casque.ring.shards import Shard, Shards, together, worst
+from casque.service.requests import Enqueue
 from casque.state.ring import home, place_of
 from casque.types import JobRecord, JobSpec
 
@@ -164,7 +165,7 @@ class Enqueuer:
 
 
 async def _enqueue(shard: Shard, specs: list[JobSpec], request_id: str | None, head: RingHead) -> list[JobRecord]:
-    added = await shard.service.enqueue(specs, request_id=request_id, generation=head.generation)
+    added = await shard.service.call(Enqueue(tuple(specs), request_id, head.generation))
     return [record_of(job, shard.token) for job in added]
 
 

@@ -15,7 +15,7 @@ from casque.clock import Clock, Random
 from casque.errors import ZoneLeaseLostError
 from casque.ring.numbers import inner, lease_of, record_of
 from casque.ring.shards import Shard, Shards, in_time
-from casque.ring.walker import Asked
+from casque.service.requests import Dequeue, HeartbeatZone, LeaseZone, PeekZones, ReleaseZone
 from casque.types import JobRecord, PeekedZone, ZoneLease
 
 R = TypeVar("R")
@@ -29,23 +29,21 @@ class Leaser:
         self._clock = clock
         self._turn = rng.getrandbits(32)
 
-    async def peek(
-        self, entrypoints: tuple[str, ...] | None, names: frozenset[str] | None, limit: int
-    ) -> list[PeekedZone]:
+    async def peek(self, request: PeekZones) -> list[PeekedZone]:
         """From the next shard; if it has not enough, from all others too, in their order. One that has no leader just
         now, or hangs, is passed over, unless it is the only one: those who scan have the zones of the others."""
 
         def peeked(shard: Shard) -> Awaitable[list[PeekedZone]]:
-            return shard.at_once(lambda one: one.peek_zones(entrypoints=entrypoints, names=names, limit=limit))
+            return shard.at_once(lambda one: one.call(request))
 
         first, *others = await self._from_next()
         if not others:
-            return await first.service.peek_zones(entrypoints=entrypoints, names=names, limit=limit)
+            return await first.service.call(request)
         found = await self._in_time([first], peeked)
-        if sum(one.due for one in found) < limit:
+        if sum(one.due for one in found) < request.limit:
             more = await self._in_time(others, peeked)
             # What is due comes before what is not, wherever it is.
-            found = sorted([*found, *more], key=lambda one: not one.due)[:limit]
+            found = sorted([*found, *more], key=lambda one: not one.due)[: request.limit]
         return sorted(found, key=lambda one: (one.next_ms, one.zone))
 
     async def _in_time(
@@ -61,12 +59,10 @@ class Leaser:
                 raise error
         return found
 
-    async def lease(
-        self, zone: str, *, lease_ms: int | None, worker: str | None, request_id: str | None
-    ) -> ZoneLease | None:
+    async def lease(self, request: LeaseZone) -> ZoneLease | None:
         """At whichever of its homes it is: only a shard that has jobs of it gives a lease."""
-        for shard in await self._homes(zone, request_id):
-            lease = await shard.service.lease_zone(zone, lease_ms=lease_ms, worker=worker, request_id=request_id)
+        for shard in await self._homes(request.zone, request.request_id):
+            lease = await shard.service.call(request)
             if lease is not None:
                 return lease_of(lease, shard.token)
         return None
@@ -82,29 +78,21 @@ class Leaser:
 
     async def heartbeat(self, zone: str, token: int) -> ZoneLease:
         async def beat(shard: Shard, own: int) -> ZoneLease:
-            return lease_of(await shard.service.heartbeat_zone(zone, token=own), shard.token)
+            return lease_of(await shard.service.call(HeartbeatZone(zone, own)), shard.token)
 
         return await self._at(zone, token, beat)
 
     async def release(self, zone: str, token: int) -> None:
         own, number = inner(token)
         if (shard := await self._known(number)) is not None:
-            await shard.service.release_zone(zone, token=own)
+            await shard.service.call(ReleaseZone(zone, own))
 
-    async def dequeue(self, asked: Asked, lease: ZoneLease, *, wait_s: float) -> list[JobRecord]:
+    async def dequeue(self, request: Dequeue, zone: str, token: int) -> list[JobRecord]:
         async def claim(shard: Shard, own: int) -> list[JobRecord]:
-            claimed = await shard.service.dequeue(
-                entrypoints=asked.entrypoints,
-                limit=asked.limit,
-                lease_ms=asked.lease_ms,
-                worker=asked.worker,
-                wait_s=wait_s,
-                request_id=asked.request_id,
-                zone_lease=msgspec.structs.replace(lease, token=own),
-            )
+            claimed = await shard.service.call(msgspec.structs.replace(request, zone_lease=(zone, own), first=False))
             return [record_of(job, shard.token) for job in claimed]
 
-        return await self._at(lease.zone, lease.token, claim)
+        return await self._at(zone, token, claim)
 
     async def _at(self, zone: str, token: int, call: Callable[[Shard, int], Awaitable[R]]) -> R:
         """Where the lease is, with the token that it has there."""

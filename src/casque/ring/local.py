@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from typing import cast
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar, cast
 
 from casque.codec.ring import RingHead
 from casque.engine.blobs import Blobs
@@ -12,13 +12,15 @@ from casque.engine.history import History
 from casque.engine.operation import Executor
 from casque.engine.staging import Staging
 from casque.errors import InvalidInputError
-from casque.service import Known, Place
+from casque.service import Known, ShardService
+from casque.service.requests import Adopt, AskKnown, HasDue, Request
 from casque.settings import QueueSettings
-from casque.state import AdoptRing, RingView, SetGate, SetZone, State
-from casque.types import Gate, ZoneRules
+from casque.state import AdoptRing, RingView, State
+
+A = TypeVar("A")
 
 
-class LocalShard(EmbeddedService):
+class LocalShard(EmbeddedService, ShardService):
     """Satisfies `ShardService` without any transport."""
 
     def __init__(
@@ -37,7 +39,12 @@ class LocalShard(EmbeddedService):
         self._token = token
         self._root = root
 
-    async def adopt(self, generation: int, size: int) -> int:
+    def call(self, request: Request[A]) -> Awaitable[A]:
+        name = _METHODS.get(type(request))
+        return super().call(request) if name is None else cast("Awaitable[A]", getattr(self, name)(request))
+
+    async def _adopt(self, request: Adopt) -> int:
+        generation, size = request.generation, request.size
         if self._root is not None:
             known = cast("RingView | None", await self._executor.look(lambda state, _now_ms: state.ring))
             if known is None or generation > known.generation:
@@ -52,14 +59,9 @@ class LocalShard(EmbeddedService):
         ring = cast(RingView, await self._executor.execute(AdoptRing(generation, size, self._token)))
         return ring.generation
 
-    async def known(
-        self,
-        job_ids: Sequence[str] = (),
-        *,
-        request_id: str | None = None,
-        places: Sequence[Place] = (),
-        admission: tuple[str, int] | None = None,
-    ) -> Known:
+    async def _known(self, request: AskKnown) -> Known:
+        job_ids, places, request_id = request.job_ids, request.places, request.of_request
+
         def look(state: State, _now_ms: int) -> Known:
             held = state.places
             return Known(
@@ -67,16 +69,16 @@ class LocalShard(EmbeddedService):
                 request_id is not None and request_id in state.requests,
                 frozenset([(is_zone, name) for is_zone, name in places if held.holds(name, is_zone=is_zone)]),
                 frozenset([name for is_zone, name in places if is_zone and state.is_fifo(name)]),
-                None if admission is None else state.admitted(*admission),
+                None if request.admission is None else state.admitted(*request.admission),
             )
 
         return cast(Known, await self._executor.look(look))
 
-    async def copy_gate(self, gate: Gate, *, entrypoint: str | None, expected: Gate) -> None:
-        await self._executor.execute(SetGate(gate, entrypoint, expected=expected))
+    async def _has_due(self, request: HasDue) -> bool:
+        def look(state: State, now_ms: int) -> bool:
+            return state.has_due(request.entrypoints, now_ms, request.zones)
 
-    async def copy_zone(self, zone: str, rules: ZoneRules, *, expected: ZoneRules) -> None:
-        await self._executor.execute(SetZone(zone, rules, expected=expected))
+        return cast(bool, await self._executor.look(look))
 
-    async def has_due(self, entrypoints: tuple[str, ...] | None, zones: tuple[str, ...] | None) -> bool:
-        return cast(bool, await self._executor.look(lambda state, now_ms: state.has_due(entrypoints, now_ms, zones)))
+
+_METHODS: dict[type[Request[Any]], str] = {Adopt: "_adopt", AskKnown: "_known", HasDue: "_has_due"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Coroutine, Iterable, Sequence
 from contextlib import aclosing, suppress
 from copy import copy
 from datetime import datetime
@@ -32,28 +32,53 @@ from casque.ring.feeds import Begin, merged_feed
 from casque.ring.leaser import Leaser
 from casque.ring.numbers import after_of, error_of, inner, lease_of, record_of
 from casque.ring.shards import Shard, Shards, cut_off, in_time, together, worst
-from casque.ring.walker import Asked, Walker
-from casque.service import ArchivedJob, Lease, Outcome, QueueEvent, QueueService, ShardService, Stats
+from casque.ring.walker import Walker
+from casque.service import ArchivedJob, QueueEvent, QueueService, ShardService, Stats
+from casque.service.requests import (
+    Ack,
+    Admit,
+    Cancel,
+    Dequeue,
+    DropSchedule,
+    Enqueue,
+    Find,
+    GetStats,
+    GiveBack,
+    Heartbeat,
+    Heartbeats,
+    HeartbeatZone,
+    LeaseZone,
+    ListJobs,
+    ListSchedules,
+    ListZones,
+    Nack,
+    PauseSchedule,
+    PeekZones,
+    Purge,
+    ReleaseZone,
+    Request,
+    RequeueStale,
+    Retry,
+    SetGate,
+    SetSchedule,
+    Settle,
+    SetZone,
+)
 from casque.types import (
     ALL_OPEN,
     Admission,
-    Backoff,
     Gate,
     Gates,
     JobRecord,
-    JobSpec,
     JobState,
     PeekedZone,
     Reach,
-    Schedule,
-    ScheduleSpec,
-    StagedPart,
     Totals,
     ZoneLease,
-    ZoneRules,
     ZoneStanding,
 )
 
+A = TypeVar("A")
 R = TypeVar("R")
 
 STRAGGLING_S = 10.0
@@ -62,7 +87,7 @@ SCHEDULES_AT = 0
 """The shard that has the schedules: it is there whatever the size, so that no resize moves them."""
 
 
-class RingService:
+class RingService(QueueService):
     """Satisfies `QueueService`, over shards that are open in this process, or led by brokers.
 
     What the ring adds to the promises of a queue, and what it takes from them, is in docs/explanation/the-ring.md.
@@ -105,86 +130,37 @@ class RingService:
         await self._walker.close()
         await self._shards.stop()
 
+    def call(self, request: Request[A]) -> Awaitable[A]:
+        return cast("Awaitable[A]", getattr(self, _METHODS[type(request)])(request))
+
     # --- Producing ---
 
-    async def enqueue(self, specs: Sequence[JobSpec], *, request_id: str | None = None) -> Sequence[JobRecord]:
+    async def _enqueue(self, request: Enqueue) -> Sequence[JobRecord]:
         """Each zone's jobs are added together or not at all; what has no zone goes to one shard together."""
-        return await self._enqueuer.enqueue(specs, request_id) if specs else ()
+        return await self._enqueuer.enqueue(request.specs, request.request_id) if request.specs else ()
 
-    async def admit(
-        self, source: str, batch: int, parts: Sequence[StagedPart], *, skip_known: bool = False
-    ) -> Admission:
+    def _admit(self, request: Admit) -> Awaitable[Admission]:
         """Each shard admits its own jobs, all or none; the batch is complete when all have, however often it takes."""
-        return await self._admitter.admit(source, batch, parts, skip_known=skip_known)
+        return self._admitter.admit(request.source, request.batch, request.parts, skip_known=request.skip_known)
 
     # --- Working ---
 
-    async def dequeue(
-        self,
-        *,
-        entrypoints: tuple[str, ...] | None,
-        limit: int,
-        first: bool = False,
-        lease_ms: int | None = None,
-        worker: str | None = None,
-        wait_s: float = 0.0,
-        request_id: str | None = None,
-        zones: tuple[str, ...] | None = None,
-        zone_lease: ZoneLease | None = None,
-    ) -> list[JobRecord]:
-        asked = Asked(entrypoints, limit, lease_ms, worker, request_id, zones, first=first)
-        if zone_lease is not None:
-            return await self._leaser.dequeue(asked, zone_lease, wait_s=wait_s)
-        return await self._walker.dequeue(asked, wait_s=wait_s)
+    def _dequeue(self, request: Dequeue) -> Awaitable[list[JobRecord]]:
+        if request.zone_lease is not None:
+            return self._leaser.dequeue(request, *request.zone_lease)
+        return self._walker.dequeue(request)
 
-    async def ack(
-        self, job_id: str, *, token: int | None = None, result: bytes | None = None, request_id: str | None = None
-    ) -> None:
-        await self._at_lease(
-            job_id,
-            token,
-            request_id,
-            lambda shard, own: self._at(shard).ack(job_id, token=own, result=result, request_id=request_id),
-        )
-
-    async def nack(
-        self,
-        job_id: str,
-        *,
-        token: int | None = None,
-        delay_ms: int | None = None,
-        backoff: Backoff | None = None,
-        error: str | None = None,
-        request_id: str | None = None,
-    ) -> JobRecord | None:
-        return await self._at_lease(
-            job_id,
-            token,
-            request_id,
-            lambda shard, own: _told(
-                shard,
-                self._at(shard).nack(
-                    job_id, token=own, delay_ms=delay_ms, backoff=backoff, error=error, request_id=request_id
-                ),
-            ),
-        )
-
-    async def heartbeat(self, job_id: str, *, token: int | None = None) -> JobRecord:
-        async def beat(shard: Shard, own: int | None) -> JobRecord:
-            return record_of(await self._at(shard).heartbeat(job_id, token=own), shard.token)
-
-        return await self._at_lease(job_id, token, None, beat)
-
-    async def settle(self, outcomes: Sequence[Outcome], *, request_id: str | None = None) -> list[CasqueError | None]:
+    async def _settle(self, request: Settle) -> list[CasqueError | None]:
         """One commit in each shard that is concerned."""
+        outcomes = request.outcomes
         if not outcomes:
             return []
         by_shard = await self._by_shard([outcome.token for outcome in outcomes])
 
         async def settled(number: int, rows: list[int]) -> list[CasqueError | None]:
             shard = await self._shards.shard(number)
-            own = [msgspec.structs.replace(outcomes[row], token=inner(outcomes[row].token)[0]) for row in rows]
-            answers = await self._at(shard).settle(own, request_id=request_id)
+            own = tuple([msgspec.structs.replace(outcomes[row], token=inner(outcomes[row].token)[0]) for row in rows])
+            answers = await self._at(shard).call(Settle(own, request.request_id))
             return [None if answer is None else error_of(answer, number) for answer in answers]
 
         answers: list[CasqueError | None] = [JobNotFoundError(outcome.job_id) for outcome in outcomes]
@@ -201,22 +177,23 @@ class RingService:
                     answers[row] = LeaseLostError(outcomes[row].job_id, outcomes[row].token)
         return answers
 
-    async def heartbeats(self, leases: Sequence[Lease]) -> list[JobRecord | CasqueError]:
+    async def _heartbeats(self, request: Heartbeats) -> list[JobRecord | CasqueError]:
         """Each shard by itself, and none for long: whoever keeps leases in several must not lose those in healthy ones
         because of one that has no leader. A lease whose shard has not answered in time is told NoLeaderError."""
+        leases = request.leases
         by_shard = await self._by_shard([-1 if lease.token is None else lease.token for lease in leases])
         answers: list[JobRecord | CasqueError | None] = [None] * len(leases)
 
         async def beaten(number: int, rows: list[int]) -> None:
             shard = await self._shards.shard(number)
-            own = [msgspec.structs.replace(leases[row], token=inner(leases[row].token or 0)[0]) for row in rows]
-            for row, answer in zip(rows, await self._at(shard).heartbeats(own), strict=True):
+            own = tuple([msgspec.structs.replace(leases[row], token=inner(leases[row].token or 0)[0]) for row in rows])
+            for row, answer in zip(rows, await self._at(shard).call(Heartbeats(own)), strict=True):
                 answers[row] = _beat_of(answer, number)
 
         async def looked_for(row: int) -> None:
             lease = leases[row]
             shard, own = await self._holder(lease.job_id, None, None)
-            [answer] = await self._at(shard).heartbeats([msgspec.structs.replace(lease, token=own)])
+            [answer] = await self._at(shard).call(Heartbeats((msgspec.structs.replace(lease, token=own),)))
             answers[row] = _beat_of(answer, shard.token)
 
         async def looked_at_again(row: int) -> None:
@@ -260,75 +237,37 @@ class RingService:
         if not call.cancelled():
             call.exception()
 
-    async def give_back(self, job_id: str, *, token: int) -> None:
-        own, number = inner(token)
+    async def _give_back(self, request: GiveBack) -> None:
+        own, number = inner(request.token)
         if number < await self._count(number):
-            await self._at(await self._shards.shard(number)).give_back(job_id, token=own)
+            await self._at(await self._shards.shard(number)).call(GiveBack(request.job_id, own))
 
-    async def peek_zones(
-        self,
-        *,
-        entrypoints: tuple[str, ...] | None = None,
-        names: frozenset[str] | None = None,
-        limit: int = 100,
-    ) -> list[PeekedZone]:
+    def _peek_zones(self, request: PeekZones) -> Awaitable[list[PeekedZone]]:
         """Of one shard after the other, until there are enough."""
-        return await self._leaser.peek(entrypoints, names, limit)
+        return self._leaser.peek(request)
 
-    async def lease_zone(
-        self, zone: str, *, lease_ms: int | None = None, worker: str | None = None, request_id: str | None = None
-    ) -> ZoneLease | None:
-        return await self._leaser.lease(zone, lease_ms=lease_ms, worker=worker, request_id=request_id)
+    def _lease_zone(self, request: LeaseZone) -> Awaitable[ZoneLease | None]:
+        return self._leaser.lease(request)
 
-    async def heartbeat_zone(self, zone: str, *, token: int) -> ZoneLease:
-        return await self._leaser.heartbeat(zone, token)
+    def _heartbeat_zone(self, request: HeartbeatZone) -> Awaitable[ZoneLease]:
+        return self._leaser.heartbeat(request.zone, request.token)
 
-    async def release_zone(self, zone: str, *, token: int) -> None:
-        await self._leaser.release(zone, token)
+    def _release_zone(self, request: ReleaseZone) -> Awaitable[None]:
+        return self._leaser.release(request.zone, request.token)
 
     # --- Managing ---
 
-    async def cancel(self, job_id: str, *, request_id: str | None = None) -> None:
-        shard, _ = await self._holder(job_id, None, request_id)
-        await self._at(shard).cancel(job_id, request_id=request_id)
+    async def _at_job(self, request: Cancel | Retry) -> JobRecord | None:
+        shard, _ = await self._holder(request.job_id, None, request.request_id)
+        return _shown(await self._at(shard).call(request), shard)
 
-    async def retry(self, job_id: str, *, request_id: str | None = None) -> JobRecord | None:
-        shard, _ = await self._holder(job_id, None, request_id)
-        return await _told(shard, self._at(shard).retry(job_id, request_id=request_id))
+    async def _counted(self, request: Purge | RequeueStale) -> int:
+        """The sum of what every shard has done."""
+        return sum(await _all(one.service.call(request) for one in await self._shards.every()))
 
-    async def purge(
-        self, *, entrypoint: str | None = None, request_id: str | None = None, zone: str | None = None
-    ) -> int:
-        shards = await self._shards.every()
-        return sum(
-            await _all(one.service.purge(entrypoint=entrypoint, request_id=request_id, zone=zone) for one in shards)
-        )
-
-    async def requeue_stale(
-        self,
-        older_ms: int,
-        *,
-        entrypoint: str | None = None,
-        request_id: str | None = None,
-        zone: str | None = None,
-    ) -> int:
-        shards = await self._shards.every()
-        return sum(
-            await _all(
-                one.service.requeue_stale(older_ms, entrypoint=entrypoint, request_id=request_id, zone=zone)
-                for one in shards
-            )
-        )
-
-    async def set_gate(self, gate: Gate, *, entrypoint: str | None = None, request_id: str | None = None) -> None:
-        await self._everywhere(lambda one: one.set_gate(gate, entrypoint=entrypoint, request_id=request_id))
-
-    async def set_zone(self, zone: str, rules: ZoneRules, *, request_id: str | None = None) -> None:
-        """In every shard: wherever the zone is, and will be, its rules are there before it."""
-        await self._everywhere(lambda one: one.set_zone(zone, rules, request_id=request_id))
-
-    async def _everywhere(self, work: Callable[[QueueService], Awaitable[None]]) -> None:
-        """At every shard, the first one first: shards that are made meanwhile get theirs from it.
+    async def _everywhere(self, request: SetGate | SetZone) -> None:
+        """At every shard, the first one first: shards that are made meanwhile get theirs from it. So the rules of a
+        zone are wherever it is, and will be, before it.
 
         Raises:
             UnknownOutcomeError: some were carried out, and others were not.
@@ -338,9 +277,9 @@ class RingService:
             while True:
                 generation = self._shards.head.generation
                 first, *others = await self._shards.walked()
-                await work(first.service)
+                await first.service.call(request)
                 begun = True
-                await _all(work(one.service) for one in others)
+                await _all(one.service.call(request) for one in others)
                 if (await self._shards.refresh()).generation == generation:
                     return
         except CasqueError as error:
@@ -350,31 +289,20 @@ class RingService:
                 f"some shards have done it, others have not: {error}. Repeat the call with the same request_id"
             ) from error
 
-    async def set_schedule(self, spec: ScheduleSpec) -> Schedule:
-        if spec.job.zone is not None or spec.job.key is not None:
+    async def _scheduled(self, request: Request[A]) -> A:
+        """Whatever is about schedules."""
+        if isinstance(request, SetSchedule) and (request.spec.job.zone is not None or request.spec.job.key is not None):
             raise InvalidInputError(
                 "on a ring of shards the job of a schedule has no zone and no unique key: let it enqueue, when it "
                 "runs, what has one"
             )
-        return await (await self._scheduler()).set_schedule(spec)
-
-    async def schedules(self) -> list[Schedule]:
-        return await (await self._scheduler()).schedules()
-
-    async def pause_schedule(self, name: str, *, paused: bool) -> Schedule:
-        return await (await self._scheduler()).pause_schedule(name, paused=paused)
-
-    async def drop_schedule(self, name: str) -> None:
-        await (await self._scheduler()).drop_schedule(name)
-
-    async def _scheduler(self) -> QueueService:
-        return self._at(await self._shards.shard(SCHEDULES_AT))
+        return await self._at(await self._shards.shard(SCHEDULES_AT)).call(request)
 
     # --- Looking ---
 
-    async def zones(self, *, names: frozenset[str] | None = None, limit: int = 100) -> list[ZoneStanding]:
+    async def _list_zones(self, request: ListZones) -> list[ZoneStanding]:
         shards = await self._shards.every()
-        told = await asyncio.gather(*(one.service.zones(names=names, limit=limit) for one in shards))
+        told = await asyncio.gather(*(one.service.call(request) for one in shards))
         found: dict[str, ZoneStanding] = {}
         for shard, several in zip(shards, told, strict=True):
             for standing in several:
@@ -382,39 +310,33 @@ class RingService:
                 if standing.zone not in found or _jobs_of(standing) or standing.lease is not None:
                     lease = None if standing.lease is None else lease_of(standing.lease, shard.token)
                     found[standing.zone] = msgspec.structs.replace(standing, lease=lease)
-        return sorted(found.values(), key=lambda one: (one.next_ms is None, one.next_ms or 0, one.zone))[:limit]
+        return sorted(found.values(), key=lambda one: (one.next_ms is None, one.next_ms or 0, one.zone))[
+            : request.limit
+        ]
 
-    async def find(self, job_id: str) -> JobRecord | None:
+    async def _find(self, request: Find) -> JobRecord | None:
         while True:
             shards = await self._shards.every()
-            found = await asyncio.gather(*(self._at(one).find(job_id) for one in shards))
+            found = await asyncio.gather(*(self._at(one).call(request) for one in shards))
             for shard, job in zip(shards, found, strict=True):
                 if job is not None:
                     return record_of(job, shard.token)
             if not await self._has_grown(len(shards)):
                 return None
 
-    async def jobs(
-        self,
-        *,
-        states: frozenset[JobState] | None = None,
-        entrypoint: str | None = None,
-        limit: int | None = None,
-        after: int = 0,
-    ) -> list[JobRecord]:
+    async def _list_jobs(self, request: ListJobs) -> list[JobRecord]:
         """Those of each shard in enqueue order, the shards in turns."""
 
         async def listed(shard: Shard) -> list[JobRecord]:
-            own = after_of(after, shard.token)
-            found = await shard.service.jobs(states=states, entrypoint=entrypoint, limit=limit, after=own)
-            return [record_of(job, shard.token) for job in found]
+            own = msgspec.structs.replace(request, after=after_of(request.after, shard.token))
+            return [record_of(job, shard.token) for job in await shard.service.call(own)]
 
         several = await asyncio.gather(*map(listed, await self._shards.every()))
-        return list(islice(heapq.merge(*several, key=lambda job: job.sequence), limit))
+        return list(islice(heapq.merge(*several, key=lambda job: job.sequence), request.limit))
 
-    async def stats(self) -> Stats:
+    async def _stats(self, request: GetStats) -> Stats:
         """The sums of all shards; the position too, which so rises with every commit of any of them."""
-        return summed(await asyncio.gather(*(shard.service.stats() for shard in await self._shards.every())))
+        return summed(await asyncio.gather(*(shard.service.call(request) for shard in await self._shards.every())))
 
     def events(self, *, from_position: Begin = None, follow: bool = True) -> AsyncGenerator[QueueEvent]:
         """Of all shards, each event with its own."""
@@ -453,17 +375,13 @@ class RingService:
 
     # --- Which shard ---
 
-    async def _at_lease(
-        self,
-        job_id: str,
-        token: int | None,
-        request_id: str | None,
-        call: Callable[[Shard, int | None], Awaitable[R]],
-    ) -> R:
+    async def _at_lease(self, request: Ack | Nack | Heartbeat) -> JobRecord | None:
         """Where the lease is, with the token that it has there."""
+        job_id, token = request.job_id, request.token
+        request_id = None if isinstance(request, Heartbeat) else request.request_id
         shard, own = await self._holder(job_id, token, request_id)
         try:
-            return await call(shard, own)
+            return _shown(await self._at(shard).call(msgspec.structs.replace(request, token=own)), shard)
         except LeaseLostError as error:
             raise error_of(error, shard.token) from None
         except JobNotFoundError:
@@ -493,7 +411,7 @@ class RingService:
                 if knows.request:
                     return shard, None
             for shard, knows in known:
-                if knows.jobs and (self._reach is None or await self._at(shard).find(job_id) is not None):
+                if knows.jobs and (self._reach is None or await self._at(shard).call(Find(job_id)) is not None):
                     return shard, None
             if not await self._has_grown(len(shards)):
                 raise JobNotFoundError(job_id)
@@ -520,14 +438,13 @@ class RingService:
     async def _present(self, job_ids: list[str]) -> set[str]:
         """Which of these jobs are in the queue, for this caller."""
         if self._reach is not None:
-            records = await asyncio.gather(*map(self.find, job_ids))
+            records = await asyncio.gather(*(self._find(Find(job_id)) for job_id in job_ids))
             return {job.id for job in records if job is not None}
         found = await self._shards.known(await self._shards.every(), job_ids)
         return set[str]().union(*(one.jobs for one in found))
 
 
-async def _told(shard: Shard, call: Awaitable[JobRecord | None]) -> JobRecord | None:
-    job = await call
+def _shown(job: JobRecord | None, shard: Shard) -> JobRecord | None:
     return None if job is None else record_of(job, shard.token)
 
 
@@ -573,3 +490,34 @@ def strictest(several: list[Gates]) -> Gates:
             if merged.of(entrypoint) is Gate.OPEN and gate is not Gate.OPEN:
                 merged = merged.with_gate(entrypoint, gate)
     return merged
+
+
+_METHODS: dict[type[Request[Any]], str] = {
+    Enqueue: "_enqueue",
+    Admit: "_admit",
+    Dequeue: "_dequeue",
+    Ack: "_at_lease",
+    Nack: "_at_lease",
+    Heartbeat: "_at_lease",
+    Heartbeats: "_heartbeats",
+    Settle: "_settle",
+    GiveBack: "_give_back",
+    PeekZones: "_peek_zones",
+    LeaseZone: "_lease_zone",
+    HeartbeatZone: "_heartbeat_zone",
+    ReleaseZone: "_release_zone",
+    Cancel: "_at_job",
+    Retry: "_at_job",
+    Purge: "_counted",
+    RequeueStale: "_counted",
+    SetGate: "_everywhere",
+    SetZone: "_everywhere",
+    SetSchedule: "_scheduled",
+    PauseSchedule: "_scheduled",
+    DropSchedule: "_scheduled",
+    ListSchedules: "_scheduled",
+    Find: "_find",
+    ListJobs: "_list_jobs",
+    ListZones: "_list_zones",
+    GetStats: "_stats",
+}

@@ -17,6 +17,7 @@ from casque.ring.forgetting import Forgetting
 from casque.ring.numbers import inner
 from casque.ring.root import Root
 from casque.service import Known, ShardService
+from casque.service.requests import Adopt, AskKnown, GiveBack
 from casque.state import RingView, State
 from casque.tasks import joined
 from casque.telemetry import logger
@@ -74,11 +75,11 @@ class Shard:
 
     async def answered(self, request_id: str) -> bool:
         """Whether it remembers this request."""
-        return (await self.service.known((), request_id=request_id)).request
+        return (await self.service.call(AskKnown(of_request=request_id))).request
 
     async def adopt(self, head: RingHead) -> int:
         """Tell it of a ring; it answers the generation that it knows then."""
-        self.told = await self.service.adopt(head.generation, head.size)
+        self.told = await self.service.call(Adopt(head.generation, head.size))
         return self.told
 
 
@@ -233,14 +234,14 @@ class Shards:
         self, shards: Sequence[Shard], job_ids: Sequence[str], request_id: str | None = None
     ) -> list[Known]:
         """All of them are asked at once."""
-        return await asyncio.gather(*(one.service.known(job_ids, request_id=request_id) for one in shards))
+        return await asyncio.gather(*(one.service.call(AskKnown(tuple(job_ids), request_id)) for one in shards))
 
     async def give_back(self, jobs: Iterable[JobRecord]) -> None:
         """Claims that nobody will work on. One that cannot be returned comes back when its lease runs out."""
         for job in jobs:
             token, number = inner(job.token)
             with suppress(CasqueError):
-                await (await self.shard(number)).service.give_back(job.id, token=token)
+                await (await self.shard(number)).service.call(GiveBack(job.id, token))
 
     async def _open(self, token: int) -> Shard:
         shard = self._opener(token)

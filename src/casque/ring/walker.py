@@ -18,23 +18,11 @@ from casque.errors import CasqueError
 from casque.ring.numbers import inner, record_of
 from casque.ring.shards import ANSWER_S, LOOK_MS, Shard, Shards, in_time
 from casque.service import QueueService
+from casque.service.requests import AskKnown, Dequeue, HasDue
 from casque.telemetry import logger
 from casque.types import JobRecord
 
 log = logger("ring")
-
-
-class Asked(msgspec.Struct, frozen=True):
-    """What a dequeue wants."""
-
-    entrypoints: tuple[str, ...] | None
-    limit: int
-    lease_ms: int | None = None
-    worker: str | None = None
-    request_id: str | None = None
-    zones: tuple[str, ...] | None = None
-    first: bool = False
-    """Nobody has asked with this id before."""
 
 
 class Walker:
@@ -46,8 +34,8 @@ class Walker:
         self._turn = rng.getrandbits(32)
         self._returning: set[asyncio.Future[None]] = set()
 
-    async def dequeue(self, asked: Asked, *, wait_s: float) -> list[JobRecord]:
-        ends_ms = self._clock.monotonic_ms() + int(wait_s * 1000)
+    async def dequeue(self, asked: Dequeue) -> list[JobRecord]:
+        ends_ms = self._clock.monotonic_ms() + int(asked.wait_s * 1000)
         unasked: set[int] = set()
         if asked.request_id is not None and not asked.first:
             again = await self._claimed_before(asked, asked.request_id, unasked)
@@ -80,14 +68,14 @@ class Walker:
         return sorted(shards[first:] + shards[:first], key=lambda shard: shard.away)
 
     async def _claimed_before(
-        self, asked: Asked, request_id: str, unasked: set[int] | None = None
+        self, asked: Dequeue, request_id: str, unasked: set[int] | None = None
     ) -> list[JobRecord] | None:
         """A request that is repeated gets what it was given, wherever that was: what it still has of it, which may be
         nothing. None: no shard has given it anything. Shards that have no leader just now are not waited for: what they
         gave goes to somebody else when its lease is over. Their tokens are added to `unasked`."""
 
         async def answered(shard: Shard) -> bool:
-            return (await shard.at_once(lambda one: one.known((), request_id=request_id))).request
+            return (await shard.at_once(lambda one: one.call(AskKnown(of_request=request_id)))).request
 
         there = await self._of_those_there(await self._shards.walked(), answered, unasked)
         if not there:
@@ -97,7 +85,7 @@ class Walker:
 
     # --- At once ---
 
-    async def _claim(self, shards: Sequence[Shard], asked: Asked) -> list[JobRecord]:
+    async def _claim(self, shards: Sequence[Shard], asked: Dequeue) -> list[JobRecord]:
         """From the first shard; if that is not enough, from the others that have something."""
         claimed: list[JobRecord] = []
         try:
@@ -117,7 +105,7 @@ class Walker:
             raise
         return claimed
 
-    async def _claim_first(self, shards: Sequence[Shard], asked: Asked, claimed: list[JobRecord]) -> Sequence[Shard]:
+    async def _claim_first(self, shards: Sequence[Shard], asked: Dequeue, claimed: list[JobRecord]) -> Sequence[Shard]:
         """From the first shard that can be asked; returns those after it. If none can, the error says why."""
         for number, shard in enumerate(shards, 1):
             try:
@@ -128,14 +116,14 @@ class Walker:
                     raise
         return ()
 
-    async def _at_once(self, shard: Shard, asked: Asked, limit: int) -> list[JobRecord]:
+    async def _at_once(self, shard: Shard, asked: Dequeue, limit: int) -> list[JobRecord]:
         # If its leader died over it, what it may have claimed is not given back: the caller may repeat the request,
         # here or through another broker, and be given these very jobs. Without that their leases run out.
         return await shard.at_once(lambda one: self._at(shard, asked, limit, of=one))
 
-    async def _with_work(self, shards: Sequence[Shard], asked: Asked) -> list[Shard]:
+    async def _with_work(self, shards: Sequence[Shard], asked: Dequeue) -> list[Shard]:
         return await self._of_those_there(
-            shards, lambda shard: shard.at_once(lambda one: one.has_due(asked.entrypoints, asked.zones))
+            shards, lambda shard: shard.at_once(lambda one: one.call(HasDue(asked.entrypoints, asked.zones)))
         )
 
     async def _of_those_there(
@@ -159,23 +147,16 @@ class Walker:
         return there
 
     async def _at(
-        self, shard: Shard, asked: Asked, limit: int, wait_s: float = 0.0, of: QueueService | None = None
+        self, shard: Shard, asked: Dequeue, limit: int, wait_s: float = 0.0, of: QueueService | None = None
     ) -> list[JobRecord]:
-        claimed = await (of or shard.service).dequeue(
-            entrypoints=asked.entrypoints,
-            limit=limit,
-            lease_ms=asked.lease_ms,
-            worker=asked.worker,
-            wait_s=wait_s,
-            request_id=asked.request_id,
-            zones=asked.zones,
-        )
+        own = msgspec.structs.replace(asked, limit=limit, wait_s=wait_s, first=False)
+        claimed = await (of or shard.service).call(own)
         return [record_of(job, shard.token) for job in claimed]
 
     # --- Waiting ---
 
     async def _wait(
-        self, shards: Sequence[Shard], asked: Asked, wait_s: float, changed: asyncio.Event, unasked: set[int]
+        self, shards: Sequence[Shard], asked: Dequeue, wait_s: float, changed: asyncio.Event, unasked: set[int]
     ) -> list[JobRecord]:
         """At all shards at once, until one of them has something, or the ring changes. `unasked` are those that could
         not say whether they have given something to an earlier attempt."""
@@ -227,7 +208,7 @@ class Walker:
             if away and await self._of_those_there(away, _is_there):
                 return
 
-    def _give_back(self, jobs: Sequence[JobRecord], asked: Asked) -> None:
+    def _give_back(self, jobs: Sequence[JobRecord], asked: Dequeue) -> None:
         """Claims that nobody will hear of. Those of a request stay: whoever repeats it gets them."""
         if jobs and asked.request_id is None:
             self._do_behind(self._shards.give_back(jobs))

@@ -1,11 +1,4 @@
-"""What a caller can ask of the queue.
-
-A command with a `request_id` is remembered with its answer: asked again, it gives the same answer and has no second
-effect. A command without one costs nothing to remember; its caller can tell by other means whether it landed.
-
-A command that names a job or a schedule may say what its caller can `reach`: what is beyond it is not there for this
-command. It is judged where the command is carried out, because a name may be another's by then.
-"""
+"""What the queue carries out: most requests as they are, and what its engine makes of the others or asks itself."""
 
 from __future__ import annotations
 
@@ -13,17 +6,28 @@ from typing import TypeAlias
 
 import msgspec
 
-from casque.service import Outcome
-from casque.types import Backoff, Gate, JobSpec, Progress, Reach, ScheduleSpec, StagedPart, ZoneRules
-
-
-class Enqueue(msgspec.Struct, frozen=True, gc=False):
-    """Add jobs, all or none. A spec whose unique key is held by an unfinished job gives that job instead."""
-
-    specs: tuple[JobSpec, ...]
-    request_id: str | None = None
-    generation: int = 0
-    """Of the ring that the caller knows, if the queue is a shard of one."""
+from casque.service.requests import (
+    Ack,
+    Cancel,
+    CopyGate,
+    CopyZone,
+    Dequeue,
+    DropSchedule,
+    Enqueue,
+    GiveBack,
+    Heartbeat,
+    HeartbeatZone,
+    LeaseZone,
+    Nack,
+    Purge,
+    ReleaseZone,
+    RequeueStale,
+    Retry,
+    SetGate,
+    Settle,
+    SetZone,
+)
+from casque.types import JobSpec, ScheduleSpec, StagedPart
 
 
 class Admit(msgspec.Struct, frozen=True):
@@ -43,148 +47,10 @@ class Admit(msgspec.Struct, frozen=True):
     """Of the ring that the caller knows, if the queue is a shard of one."""
 
 
-class Dequeue(msgspec.Struct, frozen=True, gc=False):
-    """Claim up to `limit` due jobs, best first. `entrypoints` None means any, `zones` None all of them and none."""
-
-    entrypoints: tuple[str, ...] | None
-    limit: int
-    lease_ms: int
-    worker: str | None = None
-    request_id: str | None = None
-    zones: tuple[str, ...] | None = None
-    zone_lease: tuple[str, int] | None = None
-    """Zone and token: of this zone alone, which is given to whoever shows its lease and to nobody else."""
-
-
-class Ack(msgspec.Struct, frozen=True, gc=False):
-    """The job is done. Without a token it is done whoever holds it. The result is for the archive."""
+class ReturnUnseen(msgspec.Struct, frozen=True, gc=False):
+    """A claim that its caller never heard of goes back to its old place, later if it cannot now."""
 
     job_id: str
-    token: int | None = None
-    request_id: str | None = None
-    result: bytes | None = None
-    reach: Reach | None = None
-
-
-class Nack(msgspec.Struct, frozen=True, gc=False):
-    """The job failed: back with a delay, or dead if this was its last attempt.
-
-    `delay_ms` wins over `backoff`; with neither it is due again at once, behind what is due already.
-    """
-
-    job_id: str
-    token: int | None = None
-    delay_ms: int | None = None
-    backoff: Backoff | None = None
-    error: str | None = None
-    request_id: str | None = None
-    reach: Reach | None = None
-
-
-class Settle(msgspec.Struct, frozen=True, gc=False):
-    """Many acks and nacks, each with an answer of its own."""
-
-    outcomes: tuple[Outcome, ...]
-    request_id: str | None = None
-    reach: Reach | None = None
-
-
-class Heartbeat(msgspec.Struct, frozen=True, gc=False):
-    """The worker is alive: the lease starts again at full length. It may say how far it has come."""
-
-    job_id: str
-    token: int | None = None
-    progress: Progress | None = None
-    reach: Reach | None = None
-
-
-class GiveBack(msgspec.Struct, frozen=True, gc=False):
-    """A claim that nobody will work on goes back to its old place and does not count as an attempt. `unseen`: nobody
-    has heard of it, so that it goes back later if it cannot now."""
-
-    job_id: str
-    token: int
-    reach: Reach | None = None
-    unseen: bool = False
-
-
-class Cancel(msgspec.Struct, frozen=True, gc=False):
-    """Take a waiting or running job out of the queue."""
-
-    job_id: str
-    request_id: str | None = None
-    reach: Reach | None = None
-
-
-class Retry(msgspec.Struct, frozen=True, gc=False):
-    """Give a dead job a fresh set of attempts."""
-
-    job_id: str
-    request_id: str | None = None
-    reach: Reach | None = None
-
-
-class Purge(msgspec.Struct, frozen=True, gc=False):
-    """Remove dead jobs for good: all, or only those of an entrypoint, of a zone, or of both."""
-
-    entrypoint: str | None = None
-    request_id: str | None = None
-    zone: str | None = None
-
-    def takes(self, spec: JobSpec) -> bool:
-        """If it is dead."""
-        return self.entrypoint in (None, spec.entrypoint) and self.zone in (None, spec.zone)
-
-
-class RequeueStale(msgspec.Struct, frozen=True, gc=False):
-    """Take back leases that were last renewed at least so long ago, by written times. Answers how many those were."""
-
-    older_ms: int
-    entrypoint: str | None = None
-    request_id: str | None = None
-    zone: str | None = None
-
-
-class SetGate(msgspec.Struct, frozen=True, gc=False):
-    """Say what the whole queue, or one entrypoint, lets through from now on."""
-
-    gate: Gate
-    entrypoint: str | None = None
-    request_id: str | None = None
-    expected: Gate | None = None
-    """Only if it is this one; otherwise nothing happens."""
-
-
-class SetZone(msgspec.Struct, frozen=True, gc=False):
-    """Say what share of the turns a zone has, and what holds it back."""
-
-    zone: str
-    rules: ZoneRules
-    request_id: str | None = None
-    expected: ZoneRules | None = None
-    """Only if its rules are these; otherwise nothing happens."""
-
-
-class LeaseZone(msgspec.Struct, frozen=True, gc=False):
-    """Have a zone for oneself. Answers None if somebody has it, or if it has no jobs at all."""
-
-    zone: str
-    lease_ms: int
-    worker: str | None = None
-    request_id: str | None = None
-
-
-class BeatZone(msgspec.Struct, frozen=True, gc=False):
-    """Whoever has leased the zone is alive: the lease starts again at full length."""
-
-    zone: str
-    token: int
-
-
-class ReleaseZone(msgspec.Struct, frozen=True, gc=False):
-    """Let others have the zone. A lease that is over already is left alone."""
-
-    zone: str
     token: int
 
 
@@ -242,7 +108,6 @@ class SetSchedule(msgspec.Struct, frozen=True, gc=False):
     spec: ScheduleSpec
     next_ms: int
     """The first tick after now: times are for the caller to compute."""
-    reach: Reach | None = None
 
 
 class PauseSchedule(msgspec.Struct, frozen=True, gc=False):
@@ -251,14 +116,6 @@ class PauseSchedule(msgspec.Struct, frozen=True, gc=False):
     name: str
     paused: bool
     next_ms: int
-    reach: Reach | None = None
-
-
-class DropSchedule(msgspec.Struct, frozen=True, gc=False):
-    """Forget a schedule. The jobs that it has become stay."""
-
-    name: str
-    reach: Reach | None = None
 
 
 class Tick(msgspec.Struct, frozen=True, gc=False):
@@ -279,26 +136,18 @@ Repeatable: TypeAlias = (
 """What can have a request id."""
 
 Command: TypeAlias = (
-    Enqueue
-    | Admit
-    | Dequeue
-    | Ack
-    | Nack
-    | Settle
+    Repeatable
     | Heartbeat
     | GiveBack
-    | Cancel
-    | Retry
-    | Purge
-    | SetGate
-    | SetZone
-    | LeaseZone
-    | BeatZone
+    | HeartbeatZone
     | ReleaseZone
+    | CopyGate
+    | CopyZone
+    | Admit
+    | ReturnUnseen
     | AdoptRing
     | Expire
     | Watch
-    | RequeueStale
     | SetSchedule
     | PauseSchedule
     | DropSchedule

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from casque.state.commands import (
+from casque.service.requests import (
     Ack,
     Cancel,
     Dequeue,

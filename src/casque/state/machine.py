@@ -25,33 +25,38 @@ from casque.errors import (
     ZoneLeaseLostError,
 )
 from casque.service import Outcome
-from casque.state.admission import added_run, admitted_specs, runs_of
-from casque.state.commands import (
+from casque.service.requests import (
     Ack,
-    Admit,
-    AdoptRing,
-    BeatZone,
     Cancel,
-    Command,
+    CopyGate,
+    CopyZone,
     Dequeue,
     DropSchedule,
     Enqueue,
-    Expire,
     GiveBack,
     Heartbeat,
+    HeartbeatZone,
     LeaseZone,
     Nack,
-    ObservedZone,
-    PauseSchedule,
     Purge,
     ReleaseZone,
-    Repeatable,
     RequeueStale,
     Retry,
     SetGate,
-    SetSchedule,
     Settle,
     SetZone,
+)
+from casque.state.admission import added_run, admitted_specs, runs_of
+from casque.state.commands import (
+    Admit,
+    AdoptRing,
+    Command,
+    Expire,
+    ObservedZone,
+    PauseSchedule,
+    Repeatable,
+    ReturnUnseen,
+    SetSchedule,
     Tick,
     Watch,
     Watching,
@@ -201,13 +206,16 @@ _HANDLERS: dict[type, str] = {
     Settle: "_settle",
     Heartbeat: "_heartbeat",
     GiveBack: "_give_back",
+    ReturnUnseen: "_give_back",
     Cancel: "_cancel",
     Retry: "_retry",
     Purge: "_purge",
     SetGate: "_set_gate",
     SetZone: "_set_zone",
+    CopyGate: "_copy_gate",
+    CopyZone: "_copy_zone",
     LeaseZone: "_lease_zone",
-    BeatZone: "_beat_zone",
+    HeartbeatZone: "_beat_zone",
     ReleaseZone: "_release_zone",
     AdoptRing: "_adopt_ring",
     Expire: "_expire",
@@ -323,13 +331,17 @@ class State:
         self._zone_leases_before: dict[str, ZoneLease] | None = None
         self._vigils_before: dict[int, Vigil] | None = None
         self._ring_before: tuple[RingView | None] | None = None
+        self._reach: Reach | None = None
+        """Of the caller whose command is being carried out."""
 
     # --- Commands, commits, replay ---
 
-    def execute(self, command: Command, now_ms: int) -> Any:
+    def execute(self, command: Command, now_ms: int, reach: Reach | None = None) -> Any:
         """Carry out one command; its events join the batch, its answer is returned.
 
-        All commands of a batch get the same time, which is then the commit's.
+        All commands of a batch get the same time, which is then the commit's. `reach`: what its caller may name, if not
+        everything: a job or a schedule beyond it is not there. That is judged here, because a name may be another's by
+        now.
 
         Raises:
             CasqueError: the command was refused and changed nothing.
@@ -338,6 +350,7 @@ class State:
             self._saved = msgspec.structs.replace(self.counters)
         if self._admitting is not None:
             self.carry_out(now_ms)
+        self._reach = reach
         return getattr(self, _HANDLERS[type(command)])(command, now_ms)
 
     def commit(self, *, writer: str, batch: int, at_ms: int, forgets: str | None = None) -> None:
@@ -878,7 +891,7 @@ class State:
         if len(claimed) < c.limit and ready.takes_turns():
             claims = ready.claims(entrypoints, zones, now_ms, holds=c.zone_lease is not None)
             for job in islice(claims, c.limit - len(claimed)):
-                event = Claimed(job.spec.id, self.counters.tokens + 1, c.lease_ms, c.worker)
+                event = Claimed(job.spec.id, self.counters.tokens + 1, _lease_ms(c), c.worker)
                 self.events.append(event)
                 claimed.append(self._claim(job, event, now_ms))
         # Without zones it is simpler, and faster.
@@ -892,7 +905,7 @@ class State:
             job = ready.pop(entrypoints)
             if job is None:
                 break
-            event = Claimed(job.spec.id, self.counters.tokens + 1, c.lease_ms, c.worker)
+            event = Claimed(job.spec.id, self.counters.tokens + 1, _lease_ms(c), c.worker)
             self.events.append(event)
             claimed.append(self._claim(job, event, now_ms))
         if c.request_id is not None and claimed:
@@ -903,7 +916,7 @@ class State:
     def _ack(self, c: Ack, now_ms: int) -> None:
         if self._answered(c, "ack") is not None:
             return
-        job = self._held(c.job_id, c.token, c.reach)
+        job = self._held(c.job_id, c.token, self._reach)
         event = Acked(c.job_id, job.token, c.result)
         self.events.append(event)
         self._apply_acked(event, now_ms)
@@ -913,7 +926,7 @@ class State:
     def _nack(self, c: Nack, now_ms: int) -> JobRecord | None:
         if self._answered(c, "nack") is not None:
             return self.jobs.get(c.job_id)
-        job = self._held(c.job_id, c.token, c.reach)
+        job = self._held(c.job_id, c.token, self._reach)
         if job.state is not RUNNING:
             return job  # it waits already, as the caller wishes
         self._happen(self._failure(job, c.error, c.delay_ms, c.backoff, now_ms), now_ms)
@@ -936,11 +949,11 @@ class State:
             return _settled_before(c, seen)
         before = len(self.events)
         answers: list[CasqueError | None]
-        if (done := self._all_done(c.outcomes, c.reach)) is not None:
+        if (done := self._all_done(c.outcomes, self._reach)) is not None:
             self._ack_run(c.outcomes, done, now_ms)
             answers = [None] * len(done)
         else:
-            answers = self._settle_each(c.outcomes, c.reach, now_ms)
+            answers = self._settle_each(c.outcomes, self._reach, now_ms)
         # Also what was told by another call before, and needed nothing done: whoever asks again is to hear the same.
         if c.request_id is not None and (len(self.events) > before or None in answers):
             self._remember(c, "settle", now_ms, jobs=_fates(answers), count=len(answers))
@@ -1036,7 +1049,7 @@ class State:
         return Crashed(job.spec.id, job.token, now_ms + max(delay_ms, 1), delay_ms > 0, error)
 
     def _heartbeat(self, c: Heartbeat, now_ms: int) -> JobRecord:
-        job = self._there(c.job_id, c.reach)
+        job = self._there(c.job_id, self._reach)
         if job.state is not RUNNING or (c.token is not None and job.token != c.token):
             raise LeaseLostError(c.job_id, c.token)
         if c.progress is not None and c.progress != job.progress:
@@ -1047,9 +1060,9 @@ class State:
         self.events.append(event)
         return self._apply_beaten(event, now_ms)
 
-    def _give_back(self, c: GiveBack, now_ms: int) -> None:
+    def _give_back(self, c: GiveBack | ReturnUnseen, now_ms: int) -> None:
         job = self.jobs.get(c.job_id)
-        if job is None or (c.reach is not None and not c.reach.has(job.spec)):
+        if job is None or (self._reach is not None and not self._reach.has(job.spec)):
             return
         if job.state is RUNNING and job.token == c.token:
             self._happen(Returned(c.job_id, c.token), now_ms)
@@ -1057,7 +1070,7 @@ class State:
     def _cancel(self, c: Cancel, now_ms: int) -> None:
         if self._answered(c, "cancel") is not None:
             return
-        job = self._there(c.job_id, c.reach)
+        job = self._there(c.job_id, self._reach)
         if job.state is DEAD:
             raise JobStateError(c.job_id, "dead", "waiting or running")
         self._happen(Cancelled(c.job_id), now_ms)
@@ -1067,7 +1080,7 @@ class State:
     def _retry(self, c: Retry, now_ms: int) -> JobRecord | None:
         if self._answered(c, "retry") is not None:
             return self.jobs.get(c.job_id)
-        job = self._there(c.job_id, c.reach)
+        job = self._there(c.job_id, self._reach)
         if job.state is not DEAD:
             raise JobStateError(c.job_id, job.state.value, "dead")
         if job.spec.key is not None and (holder := self.keys.get(job.spec.key)) is not None:
@@ -1091,8 +1104,6 @@ class State:
     def _set_gate(self, c: SetGate, now_ms: int) -> None:
         if self._answered(c, "gate") is not None or self.gates.of(c.entrypoint) is c.gate:
             return
-        if c.expected is not None and self.gates.of(c.entrypoint) is not c.expected:
-            return
         closes = c.entrypoint is not None and c.entrypoint not in self.gates.entrypoints
         if closes and len(self.gates.entrypoints) >= self.limits.gates_max:
             raise InvalidInputError(f"{self.limits.gates_max} entrypoints are paused or draining already: resume some")
@@ -1103,13 +1114,19 @@ class State:
     def _set_zone(self, c: SetZone, now_ms: int) -> None:
         if self._answered(c, "zone") is not None or self.rules.get(c.zone, PLAIN_RULES) == c.rules:
             return
-        if c.expected is not None and self.rules.get(c.zone, PLAIN_RULES) != c.expected:
-            return
         if c.zone not in self.rules and len(self.rules) >= self.limits.zones_max:
             raise InvalidInputError(f"{self.limits.zones_max} zones have rules of their own already: reset some")
         self._happen(Zoned(c.zone, c.rules), now_ms)
         if c.request_id is not None:
             self._remember(c, "zone", now_ms)
+
+    def _copy_gate(self, c: CopyGate, now_ms: int) -> None:
+        if self.gates.of(c.entrypoint) is c.expected:
+            self._set_gate(SetGate(c.gate, c.entrypoint), now_ms)
+
+    def _copy_zone(self, c: CopyZone, now_ms: int) -> None:
+        if self.rules.get(c.zone, PLAIN_RULES) == c.expected:
+            self._set_zone(SetZone(c.zone, c.rules), now_ms)
 
     def _lease_zone(self, c: LeaseZone, now_ms: int) -> ZoneLease | None:
         held = self.zone_leases.get(c.zone)
@@ -1119,13 +1136,13 @@ class State:
             return None
         if len(self.zone_leases) >= self.limits.zone_leases_max:
             raise InvalidInputError(f"{self.limits.zone_leases_max} zones are leased already: release some")
-        event = ZoneLeased(c.zone, self.counters.tokens + 1, c.lease_ms, c.worker)
+        event = ZoneLeased(c.zone, self.counters.tokens + 1, _lease_ms(c), c.worker)
         self._happen(event, now_ms)
         if c.request_id is not None:
             self._remember(c, "lease_zone", now_ms, jobs=((c.zone, event.token),))
         return self.zone_leases[c.zone]
 
-    def _beat_zone(self, c: BeatZone, now_ms: int) -> ZoneLease:
+    def _beat_zone(self, c: HeartbeatZone, now_ms: int) -> ZoneLease:
         if not self._has_zone(c.zone, c.token):
             raise ZoneLeaseLostError(c.zone, c.token)
         self._happen(ZoneBeaten(c.zone, c.token), now_ms)
@@ -1245,8 +1262,8 @@ class State:
                 "schedules of a ring are in its first shard, and their jobs have no zone and no unique key: open the "
                 "ring by its own URL, and let the job enqueue, when it runs, what has one"
             )
-        if c.reach is not None:
-            self._check_schedules_of(c.reach, spec.name, old)
+        if self._reach is not None:
+            self._check_schedules_of(self._reach, spec.name, old)
         if old is None:
             if len(self.schedules) >= self.limits.schedules_max:
                 raise InvalidInputError(
@@ -1275,7 +1292,7 @@ class State:
                 )
 
     def _pause_schedule(self, c: PauseSchedule, now_ms: int) -> Schedule | None:
-        old = self._schedule(c.name, c.reach)
+        old = self._schedule(c.name, self._reach)
         if old.paused is not c.paused:
             if not c.paused and not _is_ahead(old, c.next_ms):
                 return None
@@ -1283,7 +1300,7 @@ class State:
         return self.schedules[c.name]
 
     def _drop_schedule(self, c: DropSchedule, now_ms: int) -> None:
-        self._schedule(c.name, c.reach)
+        self._schedule(c.name, self._reach)
         self._happen(Unscheduled(c.name), now_ms)
 
     def _tick(self, c: Tick, now_ms: int) -> bool:
@@ -1468,7 +1485,7 @@ class State:
 
     def _claim_run(self, c: Dequeue, jobs: list[JobRecord], now_ms: int) -> list[JobRecord]:
         """Claim all of these, which have left the ready index already: in half the time that one by one would take."""
-        lease_ms, worker, first = c.lease_ms, c.worker, self.counters.tokens + 1
+        lease_ms, worker, first = _lease_ms(c), c.worker, self.counters.tokens + 1
         claimed = [_claimed(job, token, worker, lease_ms, now_ms) for token, job in enumerate(jobs, first)]
         ids = [job.spec.id for job in jobs]
         self.events += [Claimed(job_id, token, lease_ms, worker) for token, job_id in enumerate(ids, first)]
@@ -1968,6 +1985,11 @@ def _settled_before(c: Settle, seen: Answered) -> list[CasqueError | None]:
         else JobNotFoundError(outcome.job_id)
         for outcome, fate in zip(c.outcomes, fates, strict=True)
     ]
+
+
+def _lease_ms(c: Dequeue | LeaseZone) -> int:
+    assert c.lease_ms is not None, "the engine fills in what its settings say"
+    return c.lease_ms
 
 
 def _exhausted(job: JobRecord) -> bool:

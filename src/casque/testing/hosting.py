@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any, Unpack
+from typing import Any, TypeVar, Unpack, cast
 
 from casque.client.opening import Parts, as_store
 from casque.client.queue import DEFAULTS
 from casque.clock import Clock, Random
 from casque.engine.embedded import EmbeddedService
 from casque.errors import CasqueError
-from casque.service import QueueService, Role, Standing
+from casque.service import ArchivedJob, QueueEvent, QueueService, Role, Standing
+from casque.service.requests import Dequeue, Request, verb_of
 from casque.settings import SettingsChanges
 from casque.types import JobRecord
+
+A = TypeVar("A")
 
 
 class FixedHost:
@@ -43,21 +46,39 @@ class FixedHost:
         return self.stands
 
 
-class Noticing:
-    """A queue that notices when somebody comes for a job (`came`), and when somebody leaves without one (`left`)."""
+class Instead(QueueService):
+    """A queue that does some things in another way: those for which a subclass has a method, which is called with the
+    fields of the request by name. All others are passed on."""
 
     def __init__(self, service: QueueService) -> None:
         self._service = service
+
+    async def call(self, request: Request[A]) -> A:
+        verb = verb_of(type(request))
+        if getattr(type(self), verb) is getattr(QueueService, verb):
+            return await self._service.call(request)
+        fields = {name: getattr(request, name) for name in request.__struct_fields__}
+        return cast(A, await getattr(self, verb)(**fields))
+
+    def events(self, **asked: Any) -> AsyncGenerator[QueueEvent]:
+        return self._service.events(**asked)
+
+    def archive(self, **asked: Any) -> AsyncGenerator[ArchivedJob]:
+        return self._service.archive(**asked)
+
+
+class Noticing(Instead):
+    """A queue that notices when somebody comes for a job (`came`), and when somebody leaves without one (`left`)."""
+
+    def __init__(self, service: QueueService) -> None:
+        super().__init__(service)
         self.came = asyncio.Event()
         self.left = asyncio.Event()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._service, name)
 
     async def dequeue(self, **asked: Any) -> list[JobRecord]:
         self.came.set()
         try:
-            return await self._service.dequeue(**asked)
+            return await self._service.call(Dequeue(**asked))
         except asyncio.CancelledError:
             self.left.set()
             raise

@@ -10,11 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from enum import StrEnum
 from typing import Any
 
 from casque.clock import Clock, SystemClock
 from casque.errors import CasqueError, NotAllowedError, NotAuthenticatedError
 from casque.printable import printable
+from casque.service.requests import Request, SetSchedule, verb_of
 from casque.telemetry import logger
 from casque.transport.scopes import Principal
 
@@ -24,16 +26,8 @@ REFUSALS = NotAllowedError, NotAuthenticatedError
 FEW = 30
 WINDOW_MS = 10_000
 _VALUE_MAX = 200
-
-ADMINISTRATIVE = frozenset(
-    {
-        "cancel", "retry", "purge", "requeue_stale", "set_gate", "set_zone", "release_zone", "set_schedule",
-        "pause_schedule", "drop_schedule",
-    }
-)  # fmt: skip
-"""Verbs of a queue that are written down, whichever wire they come by."""
-BETWEEN_BROKERS = frozenset({"adopt", "copy_gate", "copy_zone"})
-"""And what the brokers of a ring ask each other besides."""
+_LEFT_OUT = ("request_id", "expected")
+_CALLED = {"token": "lease"}
 
 _peer: ContextVar[str] = ContextVar("casque_peer", default="")
 _principal: ContextVar[Principal | None] = ContextVar("casque_principal", default=None)
@@ -50,8 +44,9 @@ def calls_as(principal: Principal) -> None:
 
 
 @contextmanager
-def recorded(verb: str, **arguments: Any) -> Iterator[None]:
+def recorded(request: Request[Any]) -> Iterator[None]:
     """An administrative call: a line when it has ended, however that was."""
+    verb, arguments = verb_of(type(request)), _said(request)
     try:
         yield
     except REFUSALS:
@@ -86,6 +81,18 @@ def _who() -> str:
     name = "unknown" if principal is None else repr(principal.name)
     token = "" if principal is None or principal.token is None else f" (token {principal.token})"
     return f"{printable(name)}{token} from {printable(peer) or 'this process'}"
+
+
+def _said(request: Request[Any]) -> dict[str, Any]:
+    """Without payloads, and without what is of no use to a reader. The token of a lease is no secret, but called so it
+    would be taken for one."""
+    if isinstance(request, SetSchedule):
+        spec = request.spec
+        return {"name": spec.name, "cron": spec.cron, "entrypoint": spec.job.entrypoint}
+    said = {name: getattr(request, name) for name in request.__struct_fields__ if name not in _LEFT_OUT}
+    return {
+        _CALLED.get(name, name): str(value) if isinstance(value, StrEnum) else value for name, value in said.items()
+    }
 
 
 def _shown(value: Any) -> str:

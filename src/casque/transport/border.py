@@ -7,10 +7,10 @@ everybody. A refused call is one of `casque.errors` and has changed nothing.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing, suppress
 from datetime import datetime
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias, TypeVar, cast
 
 import msgspec
 
@@ -34,6 +34,43 @@ from casque.service import (
     ScopedService,
     Stats,
     check_outcome,
+    requests,
+)
+from casque.service.requests import (
+    Ack,
+    Adopt,
+    AskKnown,
+    Cancel,
+    CopyGate,
+    CopyZone,
+    Dequeue,
+    DropSchedule,
+    Enqueue,
+    Find,
+    GetStats,
+    GiveBack,
+    HasDue,
+    Heartbeat,
+    Heartbeats,
+    HeartbeatZone,
+    LeaseZone,
+    ListJobs,
+    ListSchedules,
+    ListZones,
+    Nack,
+    PauseSchedule,
+    PeekZones,
+    Purge,
+    ReleaseZone,
+    Request,
+    RequeueStale,
+    Retry,
+    SetGate,
+    SetSchedule,
+    Settle,
+    SetZone,
+    is_named,
+    verb_of,
 )
 from casque.state.request_ids import scoped_id
 from casque.transport import audit
@@ -42,22 +79,21 @@ from casque.transport.scopes import ANYBODY, Principal, Scope
 from casque.transport.tenants import Naming
 from casque.types import (
     Admission,
-    Backoff,
-    Gate,
     Gates,
     JobRecord,
     JobSpec,
     JobState,
     Missed,
     PeekedZone,
+    Progress,
     Schedule,
     ScheduleSpec,
-    StagedPart,
     Totals,
     ZoneLease,
-    ZoneRules,
     ZoneStanding,
 )
+
+A = TypeVar("A")
 
 Wrapper: TypeAlias = Callable[[QueueService], QueueService]
 Admit: TypeAlias = Callable[[str | None], Wrapper]
@@ -169,7 +205,7 @@ class UnderWay:
         self.followers = 0
 
 
-class Border:
+class Border(QueueService):
     """Satisfies `QueueService` in front of another one, for one caller.
 
     `book` is asked while a long answer (`events`, `archive`) goes on: it ends when the token does.
@@ -193,10 +229,7 @@ class Border:
         self._naming = Naming(principal.reach) if self._limited else None
         """Names that a limited caller chooses are those of its zones or entrypoints; see `tenants`."""
         self._scoped: QueueService | None = None if self._limited else service
-        self._may_produce = principal.may(Scope.PRODUCE)
-        self._may_work = principal.may(Scope.WORK)
-        self._may_read = principal.may(Scope.READ)
-        self._may_admin = principal.may(Scope.ADMIN)
+        self._scopes = frozenset(scope for scope in Scope if principal.may(scope))
 
     @property
     def _own(self) -> QueueService:
@@ -207,47 +240,51 @@ class Border:
             self._scoped = cast(ScopedService, self.service).within(reach)
         return self._scoped
 
-    def _own_id(self, request_id: str | None) -> str | None:
+    def call(self, request: Request[A]) -> Awaitable[A]:
+        kind = type(request)
+        if kind.scope not in self._scopes:
+            raise NotAllowedError(kind.scope.value, verb_of(kind))
+        if is_named(kind) and request.request_id is not None:  # type: ignore[attr-defined]
+            request = self._with_own_id(request)
+        return cast("Awaitable[A]", getattr(self, _METHODS[kind])(request))
+
+    def _with_own_id(self, request: Any) -> Any:
         """Request ids are their callers' own: others who say the same mean another request."""
-        if request_id is None:
-            return None
-        checks.name("request_id", request_id, checks.NAME_MAX)
-        return request_id if self._scope is None else scoped_id(self._scope, request_id)
+        checks.name("request_id", request.request_id, checks.NAME_MAX)
+        if self._scope is None:
+            return request
+        return msgspec.structs.replace(request, request_id=scoped_id(self._scope, request.request_id))
 
     # --- produce ---
 
-    async def enqueue(self, specs: Sequence[JobSpec], *, request_id: str | None = None) -> Sequence[JobRecord]:
-        if not self._may_produce:
-            raise NotAllowedError(Scope.PRODUCE.value, "enqueue")
-        request_id = self._own_id(request_id)
+    async def _enqueue(self, request: Enqueue) -> Sequence[JobRecord]:
+        specs = request.specs
+        if request.generation:
+            raise InvalidInputError("generation is for the brokers of a ring among themselves: leave it out")
         self._check_specs(specs)
-        if not self._limited:
-            return await self.service.enqueue(specs, request_id=request_id)
+        if self._naming is None:
+            return await self.service.call(request)
         for spec in specs:
             if not self.principal.reaches_entrypoint(spec.entrypoint):
-                raise _beyond(Scope.PRODUCE, "enqueue", f"the entrypoint {spec.entrypoint!r}")
+                raise _beyond(request, f"the entrypoint {spec.entrypoint!r}")
             if not self.principal.reaches_zone(spec.zone):
-                zone = "jobs without a zone" if spec.zone is None else f"the zone {spec.zone!r}"
-                raise _beyond(Scope.PRODUCE, "enqueue", zone)
-        assert self._naming is not None
-        specs = [self._naming.scoped_spec(spec) for spec in specs]
-        added = await self.service.enqueue(specs, request_id=request_id)
+                raise _beyond(request, "jobs without a zone" if spec.zone is None else f"the zone {spec.zone!r}")
+        specs = tuple([self._naming.scoped_spec(spec) for spec in specs])
+        added = await self.service.call(msgspec.structs.replace(request, specs=specs))
         return [self._own_or_as_asked(job, spec) for job, spec in zip(added, specs, strict=True)]
 
-    async def admit(
-        self, source: str, batch: int, parts: Sequence[StagedPart], *, skip_known: bool = False
-    ) -> Admission:
+    def _admit(self, request: requests.Admit) -> Awaitable[Admission]:
         """What is in the parts, the queue itself checks when it has read them."""
-        if not self._may_produce:
-            raise NotAllowedError(Scope.PRODUCE.value, "admit")
-        checks.source(source)
-        checks.batch(batch)
-        checked = checked_parts(parts)
-        checks.flag("skip_known", skip_known)
+        if request.generation:
+            raise InvalidInputError("generation is for the brokers of a ring among themselves: leave it out")
+        checks.source(request.source)
+        checks.batch(request.batch)
+        checked = checked_parts(request.parts)
+        checks.flag("skip_known", request.skip_known)
         if self._limited:
-            # Whoever can write staged objects wrote them into the bucket itself, past every border.
-            raise _beyond(Scope.PRODUCE, "admit", "every entrypoint and every zone")
-        return await self.service.admit(source, batch, checked, skip_known=skip_known)
+            # Callers who can write staged objects wrote them into the bucket itself, past every border.
+            raise _beyond(request, "every entrypoint and every zone")
+        return self.service.call(msgspec.structs.replace(request, parts=checked))
 
     def _check_specs(self, specs: Any) -> None:
         """All of them or none. One loop without calls for a plain job: a bulk of 10,000 is to cost little here."""
@@ -304,63 +341,40 @@ class Border:
 
     # --- work ---
 
-    async def dequeue(
-        self,
-        *,
-        entrypoints: tuple[str, ...] | None,
-        limit: int,
-        first: bool = False,
-        lease_ms: int | None = None,
-        worker: str | None = None,
-        wait_s: float = 0.0,
-        request_id: str | None = None,
-        zones: tuple[str, ...] | None = None,
-        zone_lease: ZoneLease | None = None,
-    ) -> list[JobRecord]:
-        if not self._may_work:
-            raise NotAllowedError(Scope.WORK.value, "dequeue")
-        limits = self._limits
+    async def _dequeue(self, request: Dequeue) -> list[JobRecord]:
+        limits, entrypoints, zones = self._limits, request.entrypoints, request.zones
         if entrypoints is not None:
             self._check_entrypoints(entrypoints)
-        checks.whole("limit", limit, 1, limits.jobs_per_dequeue)
-        if first is not False:
-            checks.flag("first", first)
-        if lease_ms is not None:
-            checks.whole("lease_ms", lease_ms, 1, _SPAN_MS_MAX)
-        if worker is not None:
-            checks.name("worker", worker, checks.NAME_MAX)
-        request_id = self._own_id(request_id)
-        checks.number("wait_s", wait_s, 0, limits.wait_s)
+        checks.whole("limit", request.limit, 1, limits.jobs_per_dequeue)
+        if request.first is not False:
+            checks.flag("first", request.first)
+        if request.lease_ms is not None:
+            checks.whole("lease_ms", request.lease_ms, 1, _SPAN_MS_MAX)
+        if request.worker is not None:
+            checks.name("worker", request.worker, checks.NAME_MAX)
+        checks.number("wait_s", request.wait_s, 0, limits.wait_s)
         if zones is not None:
             self._check_zones(zones)
-        if zone_lease is not None:
-            checks.zone_lease(zone_lease, zones)
+        if request.zone_lease is not None:
+            checks.shown_zone_lease(request.zone_lease, zones)
         if self._limited:
-            entrypoints = self._own_entrypoints(entrypoints)
-            if zone_lease is None:
-                zones = self._own_zones("dequeue", zones)
+            entrypoints = self._own_entrypoints(request, entrypoints)
+            if request.zone_lease is None:
+                zones = self._own_zones(request, zones)
             else:
-                self._own_zones("dequeue", (zone_lease.zone,))
-        if wait_s > 0:
+                self._own_zones(request, request.zone_lease[:1])
+            request = msgspec.structs.replace(request, entrypoints=entrypoints, zones=zones)
+        waits = request.wait_s > 0
+        if waits:
             if self._under_way.waits >= limits.waits:
                 raise LimitReachedError("dequeues that wait, of one token", limits.waits)
             self._under_way.waits += 1
         try:
-            claimed = await self.service.dequeue(
-                entrypoints=entrypoints,
-                limit=limit,
-                first=first,
-                lease_ms=lease_ms,
-                worker=worker,
-                wait_s=wait_s,
-                request_id=request_id,
-                zones=zones,
-                zone_lease=zone_lease,
-            )
+            claimed = await self.service.call(request)
         finally:
-            if wait_s > 0:
+            if waits:
                 self._under_way.waits -= 1
-        if claimed and wait_s > 0 and self._book is not None:
+        if claimed and waits and self._book is not None:
             await self._take_back_if_revoked(self._book, claimed)
         # A token may have been limited since it claimed these.
         return [self._shown(job) for job in claimed if self._reaches(job)] if self._limited else claimed
@@ -372,7 +386,7 @@ class Border:
         except NotAuthenticatedError:
             for job in claimed:
                 with suppress(CasqueError):  # then its lease runs out
-                    await self.service.give_back(job.spec.id, token=job.token)
+                    await self.service.call(GiveBack(job.spec.id, job.token))
             raise
 
     def _check_entrypoints(self, entrypoints: Any) -> None:
@@ -390,7 +404,7 @@ class Border:
         for zone in zones:
             checks.zone(zone)
 
-    def _own_entrypoints(self, asked: tuple[str, ...] | None) -> tuple[str, ...] | None:
+    def _own_entrypoints(self, request: Request[Any], asked: tuple[str, ...] | None) -> tuple[str, ...] | None:
         """What a limited worker may claim of what it asked for; any is all of its own."""
         principal = self.principal
         if asked is None:
@@ -398,70 +412,44 @@ class Border:
                 return None
             exact = principal.exact()
             if exact is None:
-                raise _beyond(Scope.WORK, "dequeue", "every entrypoint, or the names of those that it wants")
+                raise _beyond(request, "every entrypoint, or the names of those that it wants")
             return exact
         for entrypoint in asked:
             if not principal.reaches_entrypoint(entrypoint):
-                raise _beyond(Scope.WORK, "dequeue", f"the entrypoint {entrypoint!r}")
+                raise _beyond(request, f"the entrypoint {entrypoint!r}")
         return asked
 
-    def _own_zones(self, verb: str, asked: tuple[str, ...] | None) -> tuple[str, ...] | None:
+    def _own_zones(self, request: Request[Any], asked: tuple[str, ...] | None) -> tuple[str, ...] | None:
         """The same for zones."""
         own = self.principal.zones
         if own is None or asked is None:
             return asked if own is None else tuple(sorted(own))
         for zone in asked:
             if zone not in own:
-                raise _beyond(Scope.WORK, verb, f"the zone {zone!r}")
+                raise _beyond(request, f"the zone {zone!r}")
         return asked
 
-    async def ack(
-        self, job_id: str, *, token: int | None = None, result: bytes | None = None, request_id: str | None = None
-    ) -> None:
-        if not self._may_work:
-            raise NotAllowedError(Scope.WORK.value, "ack")
-        _check_lease(job_id, token)
-        if result is not None:
-            checks.blob("result", result, self._limits.result_bytes)
-        request_id = self._own_id(request_id)
-        await self._own.ack(job_id, token=token, result=result, request_id=request_id)
+    def _ack(self, request: Ack) -> Awaitable[None]:
+        _check_lease(request.job_id, request.token)
+        if request.result is not None:
+            checks.blob("result", request.result, self._limits.result_bytes)
+        return self._own.call(request)
 
-    async def nack(
-        self,
-        job_id: str,
-        *,
-        token: int | None = None,
-        delay_ms: int | None = None,
-        backoff: Backoff | None = None,
-        error: str | None = None,
-        request_id: str | None = None,
-    ) -> JobRecord | None:
-        if not self._may_work:
-            raise NotAllowedError(Scope.WORK.value, "nack")
-        _check_lease(job_id, token)
-        if delay_ms is not None:
-            checks.whole("delay_ms", delay_ms, 0, _SPAN_MS_MAX)
-        if backoff is not None:
-            checks.backoff(backoff)
-        if error is not None:
-            if type(error) is not str:
-                raise InvalidInputError(f"error must be a str, not {type(error).__name__}")
-            error = checks.error_text(error)
-        request_id = self._own_id(request_id)
-        return self._own_or_none(
-            await self._own.nack(
-                job_id, token=token, delay_ms=delay_ms, backoff=backoff, error=error, request_id=request_id
-            )
-        )
+    async def _nack(self, request: Nack) -> JobRecord | None:
+        _check_lease(request.job_id, request.token)
+        if request.delay_ms is not None:
+            checks.whole("delay_ms", request.delay_ms, 0, _SPAN_MS_MAX)
+        if request.backoff is not None:
+            checks.backoff(request.backoff)
+        if request.error is not None:
+            if type(request.error) is not str:
+                raise InvalidInputError(f"error must be a str, not {type(request.error).__name__}")
+            request = msgspec.structs.replace(request, error=checks.error_text(request.error))
+        return self._own_or_none(await self._own.call(request))
 
-    async def settle(self, outcomes: Sequence[Outcome], *, request_id: str | None = None) -> list[CasqueError | None]:
-        if not self._may_work:
-            raise NotAllowedError(Scope.WORK.value, "settle")
-        request_id = self._own_id(request_id)
-        outcomes = self._checked_outcomes(outcomes)
-        if not outcomes:
-            return []
-        return await self._own.settle(outcomes, request_id=request_id)
+    async def _settle(self, request: Settle) -> list[CasqueError | None]:
+        outcomes = self._checked_outcomes(request.outcomes)
+        return await self._own.call(Settle(tuple(outcomes), request.request_id)) if outcomes else []
 
     def _checked_outcomes(self, outcomes: Any) -> list[Outcome]:
         """One loop without calls for a plain ack: a hundred thousand of them are to cost little here."""
@@ -486,165 +474,118 @@ class Border:
             checked.append(outcome)
         return checked
 
-    async def heartbeat(self, job_id: str, *, token: int | None = None) -> JobRecord:
-        if not self._may_work:
-            raise NotAllowedError(Scope.WORK.value, "heartbeat")
-        _check_lease(job_id, token)
-        return self._shown(await self._own.heartbeat(job_id, token=token))
+    async def _heartbeat(self, request: Heartbeat) -> JobRecord:
+        _check_lease(request.job_id, request.token)
+        _check_progress(request.progress)
+        return self._shown(await self._own.call(request))
 
-    async def heartbeats(self, leases: Sequence[Lease]) -> list[JobRecord | CasqueError]:
-        if not self._may_work:
-            raise NotAllowedError(Scope.WORK.value, "heartbeat")
+    async def _heartbeats(self, request: Heartbeats) -> list[JobRecord | CasqueError]:
         most = self._limits.leases_per_heartbeat
+        leases: Any = request.leases
         if not isinstance(leases, list | tuple) or len(leases) > most:
             raise InvalidInputError(f"leases must be a list of at most {most:,} leases")
         for lease in leases:
             if type(lease) is not Lease:
                 raise InvalidInputError(f"leases must be leases, not {type(lease).__name__}")
             _check_lease(lease.job_id, lease.token)
-            if (told := lease.progress) is not None:
-                checks.progress(told.done, told.total, told.note)
+            _check_progress(lease.progress)
         if not leases:
             return []
-        beaten = await self._own.heartbeats(leases)
+        beaten = await self._own.call(request)
         if self._naming is None:
             return beaten
         return [self._shown(one) if isinstance(one, JobRecord) else one for one in beaten]
 
-    async def give_back(self, job_id: str, *, token: int) -> None:
-        if not self._may_work:
-            raise NotAllowedError(Scope.WORK.value, "give_back")
-        _check_job_id(job_id)
-        checks.whole("token", token, 0)
-        await self._own.give_back(job_id, token=token)
+    def _give_back(self, request: GiveBack) -> Awaitable[None]:
+        _check_job_id(request.job_id)
+        checks.whole("token", request.token, 0)
+        return self._own.call(request)
 
-    async def peek_zones(
-        self,
-        *,
-        entrypoints: tuple[str, ...] | None = None,
-        names: frozenset[str] | None = None,
-        limit: int = 100,
-    ) -> list[PeekedZone]:
-        if not self._may_work:
-            raise NotAllowedError(Scope.WORK.value, "peek_zones")
-        checks.whole("limit", limit, 1, checks.ZONES_SHOWN_MAX)
+    def _peek_zones(self, request: PeekZones) -> Awaitable[list[PeekedZone]]:
+        entrypoints, names = request.entrypoints, request.names
+        checks.whole("limit", request.limit, 1, checks.ZONES_SHOWN_MAX)
         if entrypoints is not None:
             self._check_entrypoints(entrypoints)
         if names is not None:
             names = self._checked_zones(names)
         if self._limited:
-            entrypoints = self._own_entrypoints(entrypoints)
+            entrypoints = self._own_entrypoints(request, entrypoints)
             if (own := self.principal.zones) is not None:
                 names = own if names is None else names & own
-        return await self.service.peek_zones(entrypoints=entrypoints, names=names, limit=limit)
+        return self.service.call(PeekZones(entrypoints, names, request.limit))
 
-    async def lease_zone(
-        self, zone: str, *, lease_ms: int | None = None, worker: str | None = None, request_id: str | None = None
-    ) -> ZoneLease | None:
-        self._check_zone_lease("lease_zone", zone)
-        if lease_ms is not None:
-            checks.whole("lease_ms", lease_ms, 1, _SPAN_MS_MAX)
-        if worker is not None:
-            checks.name("worker", worker, checks.NAME_MAX)
-        request_id = self._own_id(request_id)
-        return await self.service.lease_zone(zone, lease_ms=lease_ms, worker=worker, request_id=request_id)
+    def _lease_zone(self, request: LeaseZone) -> Awaitable[ZoneLease | None]:
+        self._check_whole_zone(request, request.zone)
+        if request.lease_ms is not None:
+            checks.whole("lease_ms", request.lease_ms, 1, _SPAN_MS_MAX)
+        if request.worker is not None:
+            checks.name("worker", request.worker, checks.NAME_MAX)
+        return self.service.call(request)
 
-    async def heartbeat_zone(self, zone: str, *, token: int) -> ZoneLease:
-        self._check_zone_lease("heartbeat_zone", zone, token)
-        return await self.service.heartbeat_zone(zone, token=token)
+    def _with_zone_lease(self, request: Any) -> Awaitable[Any]:
+        self._check_whole_zone(request, request.zone)
+        checks.whole("token", request.token, 0)
+        return self.service.call(request)
 
-    async def release_zone(self, zone: str, *, token: int) -> None:
-        self._check_zone_lease("release_zone", zone, token)
-        await self.service.release_zone(zone, token=token)
-
-    def _check_zone_lease(self, verb: str, zone: str, token: int = 0) -> None:
-        """Whoever has a zone keeps all of its jobs from others, so he must be one who may have all of them."""
-        if not self._may_work:
-            raise NotAllowedError(Scope.WORK.value, verb)
+    def _check_whole_zone(self, request: Request[Any], zone: str) -> None:
+        """The holder of a zone keeps all of its jobs from others, so it must be one who may have all of them."""
         checks.zone(zone)
-        checks.whole("token", token, 0)
         if self._limited:
             if self.principal.entrypoints is not None:
-                raise _beyond(Scope.WORK, verb, "every entrypoint")
-            self._own_zones(verb, (zone,))
+                raise _beyond(request, "every entrypoint")
+            self._own_zones(request, (zone,))
 
     # --- admin ---
 
-    async def cancel(self, job_id: str, *, request_id: str | None = None) -> None:
-        self._check_managed("cancel", job_id)
-        request_id = self._own_id(request_id)
-        await self._own.cancel(job_id, request_id=request_id)
+    def _cancel(self, request: Cancel) -> Awaitable[None]:
+        _check_job_id(request.job_id)
+        return self._own.call(request)
 
-    async def retry(self, job_id: str, *, request_id: str | None = None) -> JobRecord | None:
-        self._check_managed("retry", job_id)
-        request_id = self._own_id(request_id)
-        return self._own_or_none(await self._own.retry(job_id, request_id=request_id))
+    async def _retry(self, request: Retry) -> JobRecord | None:
+        _check_job_id(request.job_id)
+        return self._own_or_none(await self._own.call(request))
 
-    async def purge(
-        self, *, entrypoint: str | None = None, request_id: str | None = None, zone: str | None = None
-    ) -> int:
-        if not self._may_admin:
-            raise NotAllowedError(Scope.ADMIN.value, "purge")
-        if zone is not None:
-            checks.zone(zone)
-        request_id = self._own_id(request_id)
-        self._check_managed_all("purge", entrypoint, zone)
-        return await self.service.purge(entrypoint=entrypoint, request_id=request_id, zone=zone)
+    def _purge(self, request: Purge) -> Awaitable[int]:
+        self._check_managed_all(request, request.entrypoint, request.zone)
+        return self.service.call(request)
 
-    async def requeue_stale(
-        self,
-        older_ms: int,
-        *,
-        entrypoint: str | None = None,
-        request_id: str | None = None,
-        zone: str | None = None,
-    ) -> int:
-        if not self._may_admin:
-            raise NotAllowedError(Scope.ADMIN.value, "requeue_stale")
-        checks.whole("older_ms", older_ms, 0, checks.LONGEST_S * 1000)
-        if zone is not None:
-            checks.zone(zone)
-        request_id = self._own_id(request_id)
-        self._check_managed_all("requeue_stale", entrypoint, zone)
-        return await self.service.requeue_stale(older_ms, entrypoint=entrypoint, request_id=request_id, zone=zone)
+    def _requeue_stale(self, request: RequeueStale) -> Awaitable[int]:
+        checks.whole("older_ms", request.older_ms, 0, checks.LONGEST_S * 1000)
+        self._check_managed_all(request, request.entrypoint, request.zone)
+        return self.service.call(request)
 
-    async def set_gate(self, gate: Gate, *, entrypoint: str | None = None, request_id: str | None = None) -> None:
-        if not self._may_admin:
-            raise NotAllowedError(Scope.ADMIN.value, "set_gate")
-        checked = checks.gate(gate)
-        request_id = self._own_id(request_id)
-        self._check_managed_all("set_gate", entrypoint)
-        await self.service.set_gate(checked, entrypoint=entrypoint, request_id=request_id)
+    def _set_gate(self, request: SetGate) -> Awaitable[None]:
+        gate = checks.gate(request.gate)
+        self._check_managed_all(request, request.entrypoint, None)
+        return self.service.call(SetGate(gate, request.entrypoint, request.request_id))
 
-    async def set_zone(self, zone: str, rules: ZoneRules, *, request_id: str | None = None) -> None:
-        """Shares and limits are for whoever manages all zones: one of them would give itself everything."""
-        if not self._may_admin:
-            raise NotAllowedError(Scope.ADMIN.value, "set_zone")
-        checks.zone(zone)
-        checks.zone_rules(rules)
-        request_id = self._own_id(request_id)
+    def _set_zone(self, request: SetZone) -> Awaitable[None]:
+        """Shares and limits are for those who manage all zones: one of them would give itself everything."""
+        checks.zone(request.zone)
+        checks.zone_rules(request.rules)
         if self._limited:
-            raise _beyond(Scope.ADMIN, "set_zone", "every entrypoint and every zone")
-        await self.service.set_zone(zone, rules, request_id=request_id)
+            raise _beyond(request, "every entrypoint and every zone")
+        return self.service.call(request)
 
-    def _check_managed_all(self, verb: str, entrypoint: str | None, zone: str | None = None) -> None:
+    def _check_managed_all(self, request: Request[Any], entrypoint: str | None, zone: str | None) -> None:
         """That the caller may do this to all jobs of the entrypoint, of the zone, or to all there are."""
+        if zone is not None:
+            checks.zone(zone)
         if entrypoint is not None:
             checks.entrypoint(entrypoint)
         if self._limited:
             if (own := self.principal.zones) is not None and zone not in own:
-                raise _beyond(Scope.ADMIN, verb, "every zone" if zone is None else f"the zone {zone!r}")
+                raise _beyond(request, "every zone" if zone is None else f"the zone {zone!r}")
             if entrypoint is None:
                 if self.principal.entrypoints is not None:
-                    raise _beyond(Scope.ADMIN, verb, "every entrypoint, or the name of one")
+                    raise _beyond(request, "every entrypoint, or the name of one")
             elif not self.principal.reaches_entrypoint(entrypoint):
-                raise _beyond(Scope.ADMIN, verb, f"the entrypoint {entrypoint!r}")
+                raise _beyond(request, f"the entrypoint {entrypoint!r}")
 
     # --- schedules: to set one is to produce, to end one is for those who manage ---
 
-    async def set_schedule(self, spec: ScheduleSpec) -> Schedule:
-        if not self._may_produce:
-            raise NotAllowedError(Scope.PRODUCE.value, "set_schedule")
+    async def _set_schedule(self, request: SetSchedule) -> Schedule:
+        spec = request.spec
         if type(spec) is not ScheduleSpec or type(spec.job) is not JobSpec or type(spec.missed) is not Missed:
             raise InvalidInputError(f"spec must be a schedule, not {type(spec).__name__}")
         checks.schedule(spec.name)
@@ -658,37 +599,33 @@ class Border:
         self._check_specs([msgspec.structs.replace(job, id="-")])
         if self._naming is not None:
             if not self._reaches_spec(job):
-                raise _beyond(Scope.PRODUCE, "set_schedule", f"the entrypoint {job.entrypoint!r} and its zone")
+                raise _beyond(request, f"the entrypoint {job.entrypoint!r} and its zone")
             spec = self._naming.scoped_schedule(spec, await self._stored_name(spec.name))
-        return self._shown_schedule(await self._own.set_schedule(spec))
+        return self._shown_schedule(await self._own.call(SetSchedule(spec)))
 
     async def _stored_name(self, name: str) -> str | None:
         """What a schedule of this caller, which it calls so, is called in the queue."""
         assert self._naming is not None
-        for schedule in await self.service.schedules():
+        for schedule in await self.service.call(ListSchedules()):
             if self._reaches_spec(schedule.spec.job) and self._naming.is_called(schedule, name):
                 return schedule.name
         return None
 
-    async def schedules(self) -> list[Schedule]:
-        if not self._may_read:
-            raise NotAllowedError(Scope.READ.value, "schedules")
-        found = await self.service.schedules()
+    async def _list_schedules(self, request: ListSchedules) -> list[Schedule]:
+        found = await self.service.call(request)
         if not self._limited:
             return found
         return [self._shown_schedule(one) for one in found if self._reaches_spec(one.spec.job)]
 
-    async def pause_schedule(self, name: str, *, paused: bool) -> Schedule:
-        name = await self._check_schedule("pause_schedule", name)
-        return self._shown_schedule(await self._own.pause_schedule(name, paused=checks.flag("paused", paused)))
+    async def _pause_schedule(self, request: PauseSchedule) -> Schedule:
+        name, paused = await self._checked_name(request.name), checks.flag("paused", request.paused)
+        return self._shown_schedule(await self._own.call(PauseSchedule(name, paused)))
 
-    async def drop_schedule(self, name: str) -> None:
-        await self._own.drop_schedule(await self._check_schedule("drop_schedule", name))
+    async def _drop_schedule(self, request: DropSchedule) -> None:
+        await self._own.call(DropSchedule(await self._checked_name(request.name)))
 
-    async def _check_schedule(self, verb: str, name: str) -> str:
-        """Its name in the queue."""
-        if not self._may_admin:
-            raise NotAllowedError(Scope.ADMIN.value, verb)
+    async def _checked_name(self, name: str) -> str:
+        """What the queue calls a schedule that this caller calls so."""
         checks.text("name", name, checks.KEY_MAX)
         if self._naming is None:
             return name
@@ -703,30 +640,20 @@ class Border:
     def _reaches_spec(self, spec: JobSpec) -> bool:
         return self.principal.reaches(spec.entrypoint, spec.zone)
 
-    def _check_managed(self, verb: str, job_id: str) -> None:
-        if not self._may_admin:
-            raise NotAllowedError(Scope.ADMIN.value, verb)
-        _check_job_id(job_id)
-
     # --- read ---
 
-    async def find(self, job_id: str) -> JobRecord | None:
-        if not self._may_read:
-            raise NotAllowedError(Scope.READ.value, "find")
-        _check_job_id(job_id)
-        return self._own_or_none(await self._own.find(job_id))
+    async def _find(self, request: Find) -> JobRecord | None:
+        _check_job_id(request.job_id)
+        return self._own_or_none(await self._own.call(request))
 
-    async def zones(self, *, names: frozenset[str] | None = None, limit: int = 100) -> list[ZoneStanding]:
-        if not self._may_read:
-            raise NotAllowedError(Scope.READ.value, "zones")
-        checks.whole("limit", limit, 1, checks.ZONES_SHOWN_MAX)
-        if names is not None:
-            names = self._checked_zones(names)
+    def _list_zones(self, request: ListZones) -> Awaitable[list[ZoneStanding]]:
+        checks.whole("limit", request.limit, 1, checks.ZONES_SHOWN_MAX)
+        names = None if request.names is None else self._checked_zones(request.names)
         if self.principal.entrypoints is not None:
-            raise _beyond(Scope.READ, "zones", "every entrypoint")
+            raise _beyond(request, "every entrypoint")
         if (own := self.principal.zones) is not None:
             names = own if names is None else names & own
-        return await self.service.zones(names=names, limit=limit)
+        return self.service.call(ListZones(names, request.limit))
 
     @staticmethod
     def _checked_zones(names: Any) -> frozenset[str]:
@@ -734,52 +661,40 @@ class Border:
             raise InvalidInputError(f"names must be a frozenset of at most {checks.ZONES_MAX} zones, or None")
         return frozenset(checks.zone(name) for name in names)
 
-    async def jobs(
-        self,
-        *,
-        states: frozenset[JobState] | None = None,
-        entrypoint: str | None = None,
-        limit: int | None = None,
-        after: int = 0,
-    ) -> list[JobRecord]:
-        if not self._may_read:
-            raise NotAllowedError(Scope.READ.value, "jobs")
-        states = checks.states(states)
-        self._check_shown("jobs", entrypoint)
-        if limit is not None:
-            checks.whole("limit", limit, 1)
-        checks.whole("after", after, 0)
+    async def _list_jobs(self, request: ListJobs) -> list[JobRecord]:
+        states, entrypoint = checks.states(request.states), request.entrypoint
+        self._check_shown(verb_of(ListJobs), entrypoint)
+        if request.limit is not None:
+            checks.whole("limit", request.limit, 1)
+        checks.whole("after", request.after, 0)
+        request = msgspec.structs.replace(request, states=states)
         if not self._limited:
-            return await self.service.jobs(states=states, entrypoint=entrypoint, limit=limit, after=after)
+            return await self.service.call(request)
         if entrypoint is None:
             exact = self.principal.exact()
             entrypoint = exact[0] if exact is not None and len(exact) == 1 else None
-        if limit is None:
-            found = await self.service.jobs(states=states, entrypoint=entrypoint, after=after)
-            return [self._shown(job) for job in found if self._reaches(job)]
-        return await self._own_page(states, entrypoint, limit, after)
+            request = msgspec.structs.replace(request, entrypoint=entrypoint)
+        if request.limit is None:
+            return [self._shown(job) for job in await self.service.call(request) if self._reaches(job)]
+        return await self._own_page(request, request.limit)
 
-    async def _own_page(
-        self, states: frozenset[JobState] | None, entrypoint: str | None, limit: int, after: int
-    ) -> list[JobRecord]:
+    async def _own_page(self, request: ListJobs, limit: int) -> list[JobRecord]:
         """The queue cannot count over jobs that it does not know to leave out, so it is asked on until there are
         enough."""
         found: list[JobRecord] = []
-        size = max(limit, _PAGE)
+        size, after = max(limit, _PAGE), request.after
         while True:
-            page = await self.service.jobs(states=states, entrypoint=entrypoint, limit=size, after=after)
+            page = await self.service.call(msgspec.structs.replace(request, limit=size, after=after))
             found += [self._shown(job) for job in page if self._reaches(job)]
             if len(page) < size or len(found) >= limit:
                 return found[:limit]
             after = page[-1].sequence
 
-    async def stats(self) -> Stats:
+    async def _stats(self, request: GetStats) -> Stats:
         """Of a limited caller's own jobs as they are in the queue: what others do, and how much of it, is not theirs
         to know. What is finished is not counted by entrypoint anywhere, so it is left out."""
-        if not self._may_read:
-            raise NotAllowedError(Scope.READ.value, "stats")
         if not self._limited:
-            return await self.service.stats()
+            return await self.service.call(request)
         everything = await self.jobs()
         # Only the queue knows its own time, and with it which delayed jobs have become ready.
         ready = {job.spec.id for job in await self.jobs(states=frozenset({JobState.READY}))}
@@ -796,14 +711,14 @@ class Border:
             dead=counts[JobState.DEAD],
             cancelled=0,
         )
-        found = await self.service.stats()
+        found = await self.service.call(request)
         reached = {
             name: gate for name, gate in found.gates.entrypoints.items() if self.principal.reaches_entrypoint(name)
         }
         return Stats(found.position, totals, Gates(found.gates.queue, reached))
 
     def events(self, *, from_position: int | None = None, follow: bool = True) -> AsyncGenerator[QueueEvent]:
-        if not self._may_read:
+        if Scope.READ not in self._scopes:
             raise NotAllowedError(Scope.READ.value, "events")
         if from_position is not None:
             checks.whole("from_position", from_position, 0)
@@ -862,7 +777,7 @@ class Border:
         entrypoint: str | None = None,
         states: frozenset[JobState] | None = None,
     ) -> AsyncGenerator[ArchivedJob]:
-        if not self._may_read:
+        if Scope.READ not in self._scopes:
             raise NotAllowedError(Scope.READ.value, "archive")
         if since is not None:
             checks.moment_ms("since", since)
@@ -893,7 +808,7 @@ class Border:
         if entrypoint is not None:
             checks.entrypoint(entrypoint)
             if self._limited and not self.principal.reaches_entrypoint(entrypoint):
-                raise _beyond(Scope.READ, verb, f"the entrypoint {entrypoint!r}")
+                raise NotAllowedError(Scope.READ.value, verb, f"the entrypoint {entrypoint!r}")
 
     # --- whose job it is ---
 
@@ -910,9 +825,9 @@ class Border:
         return job if self._naming is None else self._naming.shown_job(job)
 
 
-def _beyond(scope: Scope, verb: str, reach: str) -> NotAllowedError:
-    """It has the scope, but not for this."""
-    return NotAllowedError(scope.value, verb, reach)
+def _beyond(request: Request[Any], reach: str) -> NotAllowedError:
+    """Its caller has the scope, but not for this."""
+    return NotAllowedError(request.scope.value, verb_of(type(request)), reach)
 
 
 def _checked_outcome(outcome: Outcome) -> Outcome:
@@ -931,7 +846,51 @@ def _check_job_id(job_id: Any) -> None:
         checks.text("job_id", job_id, checks.KEY_MAX)
 
 
+def _check_progress(progress: Any) -> None:
+    if progress is not None:
+        if type(progress) is not Progress:
+            raise InvalidInputError(f"progress must be a Progress, not {type(progress).__name__}")
+        checks.progress(progress.done, progress.total, progress.note)
+
+
 def _check_lease(job_id: Any, token: Any) -> None:
     _check_job_id(job_id)
     if token is not None:
         checks.whole("token", token, 0)
+
+
+_METHODS: dict[type[Request[Any]], str] = {
+    Enqueue: "_enqueue",
+    requests.Admit: "_admit",
+    Dequeue: "_dequeue",
+    Ack: "_ack",
+    Nack: "_nack",
+    Settle: "_settle",
+    Heartbeat: "_heartbeat",
+    Heartbeats: "_heartbeats",
+    GiveBack: "_give_back",
+    PeekZones: "_peek_zones",
+    LeaseZone: "_lease_zone",
+    HeartbeatZone: "_with_zone_lease",
+    ReleaseZone: "_with_zone_lease",
+    Cancel: "_cancel",
+    Retry: "_retry",
+    Purge: "_purge",
+    RequeueStale: "_requeue_stale",
+    SetGate: "_set_gate",
+    SetZone: "_set_zone",
+    SetSchedule: "_set_schedule",
+    PauseSchedule: "_pause_schedule",
+    DropSchedule: "_drop_schedule",
+    Find: "_find",
+    ListJobs: "_list_jobs",
+    GetStats: "_stats",
+    ListZones: "_list_zones",
+    ListSchedules: "_list_schedules",
+    Adopt: "_adopt",
+    AskKnown: "_known",
+    CopyGate: "_copy_gate",
+    CopyZone: "_copy_zone",
+    HasDue: "_has_due",
+}
+"""Those for shards are in `shard_border`: no caller of this border has their scope."""

@@ -3,34 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import aclosing, contextmanager
 from datetime import datetime
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from casque.errors import CasqueError
-from casque.service import ArchivedJob, Lease, Outcome, QueueEvent, QueueService, Stats
+from casque.service import ArchivedJob, QueueEvent, QueueService
+from casque.service.requests import Dequeue, Request, verb_of
 from casque.telemetry.metrics import Metrics
 from casque.transport import audit
 from casque.transport.border import Admit, Wrapper, principal_of
 from casque.transport.errors import name_of
-from casque.types import (
-    Admission,
-    Backoff,
-    Gate,
-    JobRecord,
-    JobSpec,
-    JobState,
-    PeekedZone,
-    Schedule,
-    ScheduleSpec,
-    StagedPart,
-    ZoneLease,
-    ZoneRules,
-    ZoneStanding,
-)
+from casque.types import JobState
 
-T = TypeVar("T")
+A = TypeVar("A")
 
 
 def measuring(admit: Admit, metrics: Metrics) -> Admit:
@@ -103,7 +90,7 @@ class OfVerb:
         self._numbers.calls.of(self._verb, outcome).add()
 
 
-class Measured:
+class Measured(QueueService):
     """Satisfies `QueueService` by passing everything on, and counts it."""
 
     def __init__(self, service: QueueService, metrics: Metrics) -> None:
@@ -112,173 +99,25 @@ class Measured:
         self._verbs: dict[str, OfVerb] = {}
         self._now: Callable[[], float] | None = None
 
-    async def enqueue(self, specs: Sequence[JobSpec], *, request_id: str | None = None) -> Sequence[JobRecord]:
-        # Without a coroutine in between, as for all that is called often.
-        with self._counting("enqueue"):
-            return await self._service.enqueue(specs, request_id=request_id)
+    async def call(self, request: Request[A]) -> A:
+        kind = type(request)
+        # Without a coroutine in between: this is called for everything.
+        with self._counting(verb_of(kind)):
+            if kind is Dequeue and cast(Dequeue, request).wait_s > 0:
+                with self._waiting():
+                    return await self._service.call(request)
+            if kind.audited:
+                with audit.recorded(request):
+                    return await self._service.call(request)
+            return await self._service.call(request)
 
-    async def admit(
-        self, source: str, batch: int, parts: Sequence[StagedPart], *, skip_known: bool = False
-    ) -> Admission:
-        return await self._counted("admit", self._service.admit(source, batch, parts, skip_known=skip_known))
-
-    async def dequeue(
-        self,
-        *,
-        entrypoints: tuple[str, ...] | None,
-        limit: int,
-        first: bool = False,
-        lease_ms: int | None = None,
-        worker: str | None = None,
-        wait_s: float = 0.0,
-        request_id: str | None = None,
-        zones: tuple[str, ...] | None = None,
-        zone_lease: ZoneLease | None = None,
-    ) -> list[JobRecord]:
-        call = self._service.dequeue(
-            entrypoints=entrypoints,
-            limit=limit,
-            first=first,
-            lease_ms=lease_ms,
-            worker=worker,
-            wait_s=wait_s,
-            request_id=request_id,
-            zones=zones,
-            zone_lease=zone_lease,
-        )
-        waiting = self._numbers.waiting
-        waiting.add(1 if wait_s > 0 else 0)
+    @contextmanager
+    def _waiting(self) -> Iterator[None]:
+        self._numbers.waiting.add(1)
         try:
-            return await self._counted("dequeue", call)
+            yield
         finally:
-            waiting.add(-1 if wait_s > 0 else 0)
-
-    async def ack(
-        self, job_id: str, *, token: int | None = None, result: bytes | None = None, request_id: str | None = None
-    ) -> None:
-        with self._counting("ack"):
-            await self._service.ack(job_id, token=token, result=result, request_id=request_id)
-
-    async def nack(
-        self,
-        job_id: str,
-        *,
-        token: int | None = None,
-        delay_ms: int | None = None,
-        backoff: Backoff | None = None,
-        error: str | None = None,
-        request_id: str | None = None,
-    ) -> JobRecord | None:
-        call = self._service.nack(
-            job_id, token=token, delay_ms=delay_ms, backoff=backoff, error=error, request_id=request_id
-        )
-        return await self._counted("nack", call)
-
-    async def settle(self, outcomes: Sequence[Outcome], *, request_id: str | None = None) -> list[CasqueError | None]:
-        return await self._counted("settle", self._service.settle(outcomes, request_id=request_id))
-
-    async def heartbeat(self, job_id: str, *, token: int | None = None) -> JobRecord:
-        return await self._counted("heartbeat", self._service.heartbeat(job_id, token=token))
-
-    async def heartbeats(self, leases: Sequence[Lease]) -> list[JobRecord | CasqueError]:
-        return await self._counted("heartbeats", self._service.heartbeats(leases))
-
-    async def give_back(self, job_id: str, *, token: int) -> None:
-        await self._counted("give_back", self._service.give_back(job_id, token=token))
-
-    async def cancel(self, job_id: str, *, request_id: str | None = None) -> None:
-        with audit.recorded("cancel", job_id=job_id):
-            await self._counted("cancel", self._service.cancel(job_id, request_id=request_id))
-
-    async def retry(self, job_id: str, *, request_id: str | None = None) -> JobRecord | None:
-        with audit.recorded("retry", job_id=job_id):
-            return await self._counted("retry", self._service.retry(job_id, request_id=request_id))
-
-    async def purge(
-        self, *, entrypoint: str | None = None, request_id: str | None = None, zone: str | None = None
-    ) -> int:
-        with audit.recorded("purge", entrypoint=entrypoint, zone=zone):
-            call = self._service.purge(entrypoint=entrypoint, request_id=request_id, zone=zone)
-            return await self._counted("purge", call)
-
-    async def requeue_stale(
-        self,
-        older_ms: int,
-        *,
-        entrypoint: str | None = None,
-        request_id: str | None = None,
-        zone: str | None = None,
-    ) -> int:
-        with audit.recorded("requeue_stale", older_ms=older_ms, entrypoint=entrypoint, zone=zone):
-            asked = self._service.requeue_stale(older_ms, entrypoint=entrypoint, request_id=request_id, zone=zone)
-            return await self._counted("requeue_stale", asked)
-
-    async def set_gate(self, gate: Gate, *, entrypoint: str | None = None, request_id: str | None = None) -> None:
-        with audit.recorded("set_gate", gate=str(gate), entrypoint=entrypoint):
-            call = self._service.set_gate(gate, entrypoint=entrypoint, request_id=request_id)
-            await self._counted("set_gate", call)
-
-    async def set_zone(self, zone: str, rules: ZoneRules, *, request_id: str | None = None) -> None:
-        with audit.recorded("set_zone", zone=zone, rules=rules):
-            await self._counted("set_zone", self._service.set_zone(zone, rules, request_id=request_id))
-
-    async def zones(self, *, names: frozenset[str] | None = None, limit: int = 100) -> list[ZoneStanding]:
-        return await self._counted("zones", self._service.zones(names=names, limit=limit))
-
-    async def peek_zones(
-        self,
-        *,
-        entrypoints: tuple[str, ...] | None = None,
-        names: frozenset[str] | None = None,
-        limit: int = 100,
-    ) -> list[PeekedZone]:
-        call = self._service.peek_zones(entrypoints=entrypoints, names=names, limit=limit)
-        return await self._counted("peek_zones", call)
-
-    async def lease_zone(
-        self, zone: str, *, lease_ms: int | None = None, worker: str | None = None, request_id: str | None = None
-    ) -> ZoneLease | None:
-        call = self._service.lease_zone(zone, lease_ms=lease_ms, worker=worker, request_id=request_id)
-        return await self._counted("lease_zone", call)
-
-    async def heartbeat_zone(self, zone: str, *, token: int) -> ZoneLease:
-        return await self._counted("heartbeat_zone", self._service.heartbeat_zone(zone, token=token))
-
-    async def release_zone(self, zone: str, *, token: int) -> None:
-        with audit.recorded("release_zone", zone=zone, lease=token):
-            await self._counted("release_zone", self._service.release_zone(zone, token=token))
-
-    async def find(self, job_id: str) -> JobRecord | None:
-        return await self._counted("find", self._service.find(job_id))
-
-    async def jobs(
-        self,
-        *,
-        states: frozenset[JobState] | None = None,
-        entrypoint: str | None = None,
-        limit: int | None = None,
-        after: int = 0,
-    ) -> list[JobRecord]:
-        call = self._service.jobs(states=states, entrypoint=entrypoint, limit=limit, after=after)
-        return await self._counted("jobs", call)
-
-    async def stats(self) -> Stats:
-        return await self._counted("stats", self._service.stats())
-
-    async def set_schedule(self, spec: ScheduleSpec) -> Schedule:
-        with audit.recorded("set_schedule", name=spec.name, cron=spec.cron, entrypoint=spec.job.entrypoint):
-            return await self._counted("set_schedule", self._service.set_schedule(spec))
-
-    async def schedules(self) -> list[Schedule]:
-        return await self._counted("schedules", self._service.schedules())
-
-    async def pause_schedule(self, name: str, *, paused: bool) -> Schedule:
-        with audit.recorded("pause_schedule", name=name, paused=paused):
-            return await self._counted("pause_schedule", self._service.pause_schedule(name, paused=paused))
-
-    async def drop_schedule(self, name: str) -> None:
-        with audit.recorded("drop_schedule", name=name):
-            await self._counted("drop_schedule", self._service.drop_schedule(name))
+            self._numbers.waiting.add(-1)
 
     async def events(self, *, from_position: int | None = None, follow: bool = True) -> AsyncGenerator[QueueEvent]:
         stream = self._service.events(from_position=from_position, follow=follow)
@@ -300,10 +139,6 @@ class Measured:
             async with aclosing(stream):
                 async for job in stream:
                     yield job
-
-    async def _counted(self, verb: str, call: Awaitable[T]) -> T:
-        with self._counting(verb):
-            return await call
 
     def _counting(self, verb: str) -> _Counting:
         numbers = self._verbs.get(verb)

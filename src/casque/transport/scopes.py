@@ -2,22 +2,12 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
-
 import msgspec
 
+from casque.service import Scope
 from casque.types import Reach
 
-
-class Scope(StrEnum):
-    """What a token is for. `admin` is all of them but `peer`."""
-
-    PRODUCE = "produce"
-    WORK = "work"
-    READ = "read"
-    ADMIN = "admin"
-    PEER = "peer"
-    """For the brokers of a ring among themselves, and for nothing else."""
+__all__ = ["ANYBODY", "Principal", "Scope"]
 
 
 class Principal(msgspec.Struct, frozen=True):

@@ -6,20 +6,23 @@ somebody else who got hold of its credential, and what is committed here is read
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from typing import Any, cast
+
+import msgspec
 
 from casque import checks
 from casque.codec.ring import SHARDS_MAX
 from casque.codec.staged import checked_parts
 from casque.errors import InvalidInputError, NotAllowedError
-from casque.service import Known, Place, QueueService, ShardService
+from casque.service import Known, QueueService, ShardService, requests
+from casque.service.requests import Adopt, AskKnown, CopyGate, CopyZone, Enqueue, HasDue
 from casque.transport import audit
 from casque.transport.access import TokenBook
 from casque.transport.audited import Audited
 from casque.transport.border import DEFAULT_LIMITS, Admit, Border, Limits, Wrapper
 from casque.transport.scopes import ANYBODY, Principal, Scope
-from casque.types import Admission, Gate, JobRecord, JobSpec, Reach, StagedPart, ZoneRules
+from casque.types import Admission, JobRecord, Reach
 
 DERIVED_MAX = 4 * checks.NAME_MAX
 """A ring makes ids and sources for its shards from those that callers gave, which are longer."""
@@ -43,7 +46,7 @@ def admit_peers(book: TokenBook | None, limits: Limits = DEFAULT_LIMITS) -> Admi
                 as_peer(book.current(principal))
             audit.calls_as(principal or ANYBODY)
             if border is None or audited is None or border.service is not service:
-                border = ShardBorder(service, limits)  # type: ignore[arg-type]  # what peers come for are shards
+                border = ShardBorder(cast(ShardService, service), limits)  # what peers come for are shards
                 audited = Audited(border)
             return cast(QueueService, audited)
 
@@ -62,7 +65,7 @@ def as_peer(principal: Principal) -> Principal:
     return principal
 
 
-class ShardBorder(Border):
+class ShardBorder(Border, ShardService):
     """Satisfies `ShardService` in front of a shard. Another broker may do everything, if it is well-formed."""
 
     service: ShardService
@@ -70,6 +73,7 @@ class ShardBorder(Border):
     def __init__(self, service: ShardService, limits: Limits = DEFAULT_LIMITS) -> None:
         super().__init__(service, ANYBODY, limits)
         self._shard = service
+        self._scopes = frozenset(Scope)
 
     def within(self, reach: Reach) -> ShardBorder:
         for entrypoint in reach.entrypoints or ():
@@ -78,82 +82,66 @@ class ShardBorder(Border):
             checks.zone(zone)
         return ShardBorder(self._shard.within(reach), self._limits)
 
-    async def enqueue(
-        self, specs: Sequence[JobSpec], *, request_id: str | None = None, generation: int = 0
-    ) -> Sequence[JobRecord]:
-        _check_request_id(request_id)
-        _check_generation(generation, 0)
-        self._check_specs(specs)
-        return await self._shard.enqueue(specs, request_id=request_id, generation=generation)
+    def _with_own_id(self, request: Any) -> Any:
+        checks.name("request_id", request.request_id, DERIVED_MAX if type(request) is Enqueue else checks.NAME_MAX)
+        return request
 
-    async def admit(
-        self,
-        source: str,
-        batch: int,
-        parts: Sequence[StagedPart],
-        *,
-        skip_known: bool = False,
-        generation: int = 0,
-    ) -> Admission:
-        checks.name("source", source, DERIVED_MAX)
-        checks.batch(batch)
+    async def _enqueue(self, request: Enqueue) -> Sequence[JobRecord]:
+        _check_generation(request.generation)
+        self._check_specs(request.specs)
+        return await self._shard.call(request)
+
+    def _admit(self, request: requests.Admit) -> Awaitable[Admission]:
+        checks.name("source", request.source, DERIVED_MAX)
+        checks.batch(request.batch)
         # Without parts it is said that nothing of this batch will ever come.
-        checked = checked_parts(parts) if parts else ()
-        checks.flag("skip_known", skip_known)
-        _check_generation(generation, 0)
-        return await self._shard.admit(source, batch, checked, skip_known=skip_known, generation=generation)
+        checked = checked_parts(request.parts) if request.parts else ()
+        checks.flag("skip_known", request.skip_known)
+        _check_generation(request.generation)
+        return self._shard.call(msgspec.structs.replace(request, parts=checked))
 
-    async def adopt(self, generation: int, size: int) -> int:
+    def _adopt(self, request: Adopt) -> Awaitable[int]:
         # With generation 0 it is only asked what it knows.
-        _check_generation(generation, 0)
-        checks.whole("size", size, 1 if generation else 0, SHARDS_MAX)
-        return await self._shard.adopt(generation, size)
+        _check_generation(request.generation)
+        checks.whole("size", request.size, 1 if request.generation else 0, SHARDS_MAX)
+        return self._shard.call(request)
 
-    async def known(
-        self,
-        job_ids: Sequence[str] = (),
-        *,
-        request_id: str | None = None,
-        places: Sequence[Place] = (),
-        admission: tuple[str, int] | None = None,
-    ) -> Known:
-        for asked in (job_ids, places):
+    def _known(self, request: AskKnown) -> Awaitable[Known]:
+        for asked in (request.job_ids, request.places):
             if len(asked) > ASKED_MAX:
                 raise InvalidInputError(f"a shard is asked for at most {ASKED_MAX:,} names at once, not {len(asked):,}")
-        for job_id in job_ids:
+        for job_id in request.job_ids:
             checks.job_id(job_id)
-        for is_zone, name in places:
+        for is_zone, name in request.places:
             checks.flag("is_zone", is_zone)
             checks.name("place", name, max(checks.NAME_MAX, checks.KEY_MAX))
-        _check_request_id(request_id)
-        if admission is not None:
-            checks.name("source", admission[0], DERIVED_MAX)
-            checks.batch(admission[1])
-        return await self._shard.known(job_ids, request_id=request_id, places=places, admission=admission)
+        if request.of_request is not None:
+            checks.name("of_request", request.of_request, DERIVED_MAX)
+        if request.admission is not None:
+            checks.name("source", request.admission[0], DERIVED_MAX)
+            checks.batch(request.admission[1])
+        return self._shard.call(request)
 
-    async def copy_gate(self, gate: Gate, *, entrypoint: str | None, expected: Gate) -> None:
-        if entrypoint is not None:
-            checks.entrypoint(entrypoint)
-        await self._shard.copy_gate(checks.gate(gate), entrypoint=entrypoint, expected=checks.gate(expected))
+    def _copy_gate(self, request: CopyGate) -> Awaitable[None]:
+        if request.entrypoint is not None:
+            checks.entrypoint(request.entrypoint)
+        checks.gate(request.gate)
+        checks.gate(request.expected)
+        return self._shard.call(request)
 
-    async def copy_zone(self, zone: str, rules: ZoneRules, *, expected: ZoneRules) -> None:
-        checks.zone(zone)
-        checks.zone_rules(rules)
-        checks.zone_rules(expected)
-        await self._shard.copy_zone(zone, rules, expected=expected)
+    def _copy_zone(self, request: CopyZone) -> Awaitable[None]:
+        checks.zone(request.zone)
+        checks.zone_rules(request.rules)
+        checks.zone_rules(request.expected)
+        return self._shard.call(request)
 
-    async def has_due(self, entrypoints: tuple[str, ...] | None, zones: tuple[str, ...] | None) -> bool:
-        if entrypoints is not None:
-            self._check_entrypoints(entrypoints)
-        if zones is not None:
-            self._check_zones(zones)
-        return await self._shard.has_due(entrypoints, zones)
-
-
-def _check_request_id(request_id: Any) -> None:
-    if request_id is not None:
-        checks.name("request_id", request_id, DERIVED_MAX)
+    def _has_due(self, request: HasDue) -> Awaitable[bool]:
+        if request.entrypoints is not None:
+            self._check_entrypoints(request.entrypoints)
+        if request.zones is not None:
+            self._check_zones(request.zones)
+        return self._shard.call(request)
 
 
-def _check_generation(generation: Any, least: int) -> None:
-    checks.whole("generation", generation, least, GENERATION_MAX)
+def _check_generation(generation: Any) -> None:
+    checks.whole("generation", generation, 0, GENERATION_MAX)

@@ -15,6 +15,7 @@ from casque.errors import NoLeaderError, NotAllowedError, NotAuthenticatedError
 from casque.service import QueueService, Role, Standing, Stats
 from casque.telemetry.metrics import Metrics
 from casque.testing import ManualClock
+from casque.testing.hosting import Instead
 from casque.transport.border import Border, Wrapper, admit
 from casque.transport.http import monitoring, zone_numbers
 from casque.transport.http.client import HttpService
@@ -173,15 +174,17 @@ async def test_a_standby_has_metrics_too() -> None:
     assert page.value("casque_broker_ready") == 0
 
 
-async def test_a_storage_that_hangs_does_not_hang_the_scrape(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_storage_that_hangs_does_not_hang_the_scrape(
+    queue: QueueService, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(monitoring, "STATS_LIMIT_S", 0.01)
 
-    class Hanging:
+    class Hanging(Instead):
         async def stats(self) -> Stats:
             await asyncio.Event().wait()
             raise AssertionError
 
-    async with serving(Leading(Hanging())) as server:  # type: ignore[arg-type]
+    async with serving(Leading(Hanging(queue))) as server:
         page = await scraped(server)
 
     assert page.value("casque_queue_readable") == 0
@@ -190,14 +193,14 @@ async def test_a_storage_that_hangs_does_not_hang_the_scrape(monkeypatch: pytest
 async def test_refusals_and_failures_have_names(queue: QueueService) -> None:
     metrics = Metrics()
 
-    class Refused:
+    class Refused(Instead):
         async def stats(self) -> Stats:
             raise NotAllowedError("read", "stats")
 
         async def find(self, job_id: str) -> None:
             raise ZeroDivisionError
 
-    measured = Measured(Refused(), metrics)  # type: ignore[arg-type]
+    measured = Measured(Refused(queue), metrics)
     with pytest.raises(NotAllowedError):
         await measured.stats()
     with pytest.raises(ZeroDivisionError):

@@ -25,6 +25,7 @@ from casque.errors import (
 from casque.service import Lease, QueueService, Role, Standing, Stats
 from casque.storage.memory import MemoryStore
 from casque.testing.gated import GatedStore
+from casque.testing.hosting import Instead
 from casque.transport.http.client import HttpService
 from casque.types import Backoff, JobRecord, JobSpec, JobState
 
@@ -302,11 +303,11 @@ async def test_a_claim_that_is_being_written_when_the_server_stops_is_not_answer
             await stopping
 
 
-class Slow:
+class Slow(Instead):
     """A queue that takes its time."""
 
     def __init__(self, service: QueueService) -> None:
-        self._service = service
+        super().__init__(service)
         self.asked = asyncio.Event()
         self.released = asyncio.Event()
 
@@ -319,7 +320,7 @@ class Slow:
 async def test_a_call_that_was_taken_is_finished_within_the_grace(queue: QueueService) -> None:
     slow = Slow(queue)
     async with (
-        serving(Leading(slow)) as server,  # type: ignore[arg-type]
+        serving(Leading(slow)) as server,
         HttpService(f"127.0.0.1:{server.port}") as remote,
     ):
         call = asyncio.create_task(remote.stats())
@@ -334,7 +335,7 @@ async def test_a_call_that_was_taken_is_finished_within_the_grace(queue: QueueSe
 async def test_a_call_that_outlasts_the_grace_is_cut_off(queue: QueueService) -> None:
     slow = Slow(queue)
     async with (
-        serving(Leading(slow)) as server,  # type: ignore[arg-type]
+        serving(Leading(slow)) as server,
         HttpService(f"127.0.0.1:{server.port}") as remote,
     ):
         call = asyncio.create_task(remote.stats())

@@ -6,7 +6,6 @@ Either may get lost, the broker may have stopped or died meanwhile, and the call
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, cast
 
@@ -14,6 +13,7 @@ from casque.client.reaching import AddressFinder, BucketFinder
 from casque.client.remote import Finder, RemoteQueue, RemoteService
 from casque.clock import Random
 from casque.errors import BrokerUnreachableError, CasqueError, UnknownOutcomeError
+from casque.service.requests import Request
 from casque.testing.world.asked import Call
 from casque.testing.world.profile import Fault
 
@@ -51,13 +51,10 @@ class Wire:
         self._rng = Random(f"{life.world.seed}/{life.name}/wire/{node.name}")
         self.address = node.name
 
-    def __getattr__(self, verb: str) -> Callable[..., Awaitable[Any]]:
-        async def ask(*args: Any, **kwargs: Any) -> Any:
-            if self._node.life is None and self._rng.random() < REFUSED:
-                raise BrokerUnreachableError(self.address, "connection refused")
-            return await _Message(self._life, self._node, self._rng, verb, args, kwargs).sent()
-
-        return ask
+    async def call(self, request: Request[Any]) -> Any:
+        if self._node.life is None and self._rng.random() < REFUSED:
+            raise BrokerUnreachableError(self.address, "connection refused")
+        return await _Message(self._life, self._node, self._rng, request).sent()
 
     async def close(self) -> None:
         """There is nothing to let go of."""
@@ -66,16 +63,12 @@ class Wire:
 class _Message:
     """One call on its way to one broker."""
 
-    def __init__(
-        self, life: Life, node: Node, rng: Random, verb: str, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> None:
+    def __init__(self, life: Life, node: Node, rng: Random, request: Request[Any]) -> None:
         self._life = life
         self._node = node
         self._loop = life.world.loop
         self._rng = rng
-        self._verb = verb
-        self._args = args
-        self._kwargs = kwargs
+        self._request = request
         self._reply: asyncio.Future[Any] = self._loop.create_future()
         self._task: asyncio.Task[None] | None = None
         self._call = CALL.get()
@@ -83,7 +76,7 @@ class _Message:
     async def sent(self) -> Any:
         profile = self._life.world.profile
         fault = self._life.line.fault({f: profile.writes.get(f, 0.0) for f in (Fault.BEFORE, Fault.AFTER)})
-        deadline_s = self._kwargs.get("wait_s", 0.0) + self._rng.uniform(*profile.timeout_s) + 2.0
+        deadline_s = getattr(self._request, "wait_s", 0.0) + self._rng.uniform(*profile.timeout_s) + 2.0
         timer = self._life.clock.call_later(deadline_s, self._give_up)
         if fault is not Fault.BEFORE:
             self._loop.call_later(self._latency_s(), self._arrive, fault is None)
@@ -108,7 +101,7 @@ class _Message:
     async def _carry_out(self, broker: Life, tell: bool) -> None:
         """In the broker's process."""
         try:
-            answer, error = await getattr(broker.leading(), self._verb)(*self._args, **self._kwargs), None
+            answer, error = await broker.leading().call(self._request), None
         except CasqueError as refusal:
             answer, error = None, refusal
         if tell:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from datetime import datetime, timedelta
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import grpc
 import msgspec
@@ -13,85 +13,28 @@ import msgspec
 from casque.clock import Clock, SystemClock
 from casque.codec.stored import to_ms
 from casque.errors import BrokerUnreachableError, CasqueError, InvalidInputError, QueueClosedError
-from casque.service import ArchivedJob, Lease, Outcome, QueueEvent, Stats
+from casque.service import ArchivedJob, QueueEvent, QueueService
+from casque.service.requests import Dequeue, ListJobs, Request, is_empty
 from casque.tasks import is_cancelled
-from casque.transport.errors import from_wire
 from casque.transport.grpc import casque_v1_pb2 as pb
 from casque.transport.grpc import messages, unpacking
 from casque.transport.grpc.credentials import ClientTls
 from casque.transport.grpc.door import GrpcLimits
 from casque.transport.grpc.line import Line
-from casque.transport.grpc.packets import (
-    AckCall,
-    Added,
-    AddedRun,
-    AdmitCall,
-    Beats,
-    CancelCall,
-    Count,
-    Counted,
-    DequeueCall,
-    Done,
-    DropScheduleCall,
-    EnqueueCall,
-    FindCall,
-    GateCall,
-    GiveBackCall,
-    HeartbeatCall,
-    HeartbeatsCall,
-    HeartbeatZoneCall,
-    Job,
-    Jobs,
-    LeaseZoneCall,
-    NackCall,
-    OutcomeOf,
-    PauseScheduleCall,
-    PeekCall,
-    Peeked,
-    Planned,
-    PurgeCall,
-    ReleaseZoneCall,
-    RequeueCall,
-    RetryCall,
-    SchedulesCall,
-    SetScheduleCall,
-    SettleCall,
-    Settled,
-    StatsCall,
-    Taken,
-    ZoneCall,
-    ZoneHeld,
-    Zones,
-    ZonesCall,
-    expect,
-)
+from casque.transport.grpc.packets import value_of
 from casque.transport.grpc.refusals import typed
-from casque.transport.settling import answers_to
-from casque.types import (
-    Admission,
-    Backoff,
-    Gate,
-    JobRecord,
-    JobSpec,
-    JobState,
-    PeekedZone,
-    Schedule,
-    ScheduleSpec,
-    StagedPart,
-    ZoneLease,
-    ZoneRules,
-    ZoneStanding,
-)
+from casque.types import JobRecord, JobState
 
 __all__ = ["ClientTls", "GrpcService"]
 
+A = TypeVar("A")
 T = TypeVar("T")
 
 WAIT_AT_ONCE_S = 60.0
 """Whoever wants to wait longer asks again: brokers do not keep a call for ever."""
 
 
-class GrpcService:
+class GrpcService(QueueService):
     """Satisfies `QueueService` through the broker at one address. Connects when it is first used, and again after the
     connection broke; what was under way then is told so and not repeated.
 
@@ -141,234 +84,44 @@ class GrpcService:
         if self._side is not None:
             await self._side.close()
 
-    # --- Verbs ---
+    def call(self, request: Request[A]) -> Awaitable[A]:
+        if type(request) is Dequeue:
+            return cast("Awaitable[A]", self._dequeue(request))
+        if type(request) is ListJobs:
+            return cast("Awaitable[A]", self._list_jobs(request))
+        return self._ask(request)
 
-    async def enqueue(
-        self, specs: Sequence[JobSpec], *, request_id: str | None = None, generation: int = 0
-    ) -> Sequence[JobRecord]:
-        """`generation` is for the brokers of a ring among themselves."""
-        if not specs:
-            return ()
-        line = self._open_line()
-        answer = await line.ask(EnqueueCall(line.next_number(), tuple(specs), request_id, generation))
-        if type(answer) is AddedRun:
-            created_ms, state, due_ms = answer.created_ms, answer.state, answer.due_ms
-            numbered = enumerate(specs, answer.sequence)
-            return tuple([JobRecord(spec, sequence, created_ms, state, due_ms) for sequence, spec in numbered])
-        if type(answer) is Added:
-            paired = zip(specs, answer.jobs, strict=True)
-            return tuple([JobRecord(s, new.sequence, new.created_ms, new.state, new.due_ms) for s, new in paired])
-        return tuple(expect(answer, Jobs).jobs)
+    async def _ask(self, request: Request[A]) -> A:
+        if is_empty(request):
+            return cast(A, [])
+        return value_of(request, await self._open_line().ask(request))
 
-    async def admit(
-        self,
-        source: str,
-        batch: int,
-        parts: Sequence[StagedPart],
-        *,
-        skip_known: bool = False,
-        generation: int = 0,
-    ) -> Admission:
-        """`generation` is for the brokers of a ring among themselves."""
-        line = self._open_line()
-        answer = expect(
-            await line.ask(AdmitCall(line.next_number(), source, batch, tuple(parts), skip_known, generation)), Taken
-        )
-        return answer.admission
-
-    async def dequeue(
-        self,
-        *,
-        entrypoints: tuple[str, ...] | None,
-        limit: int,
-        first: bool = False,
-        lease_ms: int | None = None,
-        worker: str | None = None,
-        wait_s: float = 0.0,
-        request_id: str | None = None,
-        zones: tuple[str, ...] | None = None,
-        zone_lease: ZoneLease | None = None,
-    ) -> list[JobRecord]:
-        until_ms = self._clock.monotonic_ms() + wait_s * 1000
-        shown = None if zone_lease is None else (zone_lease.zone, zone_lease.token)
+    async def _dequeue(self, request: Dequeue) -> list[JobRecord]:
+        if request.wait_s <= WAIT_AT_ONCE_S:
+            return await self._open_line().claim(request)
+        until_ms = self._clock.monotonic_ms() + request.wait_s * 1000
         while True:
-            line = self._open_line()
-            at_once_s = min(wait_s, WAIT_AT_ONCE_S)
-            call = DequeueCall(
-                line.next_number(), entrypoints, limit, lease_ms, worker, at_once_s, request_id, zones, first, shown
-            )
-            jobs = await line.claim(call)
-            first = False
+            wait_s = (until_ms - self._clock.monotonic_ms()) / 1000
+            at_once = msgspec.structs.replace(request, wait_s=min(max(wait_s, 0.0), WAIT_AT_ONCE_S))
+            jobs = await self._open_line().claim(at_once)
             if jobs or wait_s <= WAIT_AT_ONCE_S:
                 return jobs
-            wait_s = (until_ms - self._clock.monotonic_ms()) / 1000
-            if wait_s <= 0:
-                return jobs
-
-    async def ack(
-        self, job_id: str, *, token: int | None = None, result: bytes | None = None, request_id: str | None = None
-    ) -> None:
-        line = self._open_line()
-        expect(await line.ask(AckCall(line.next_number(), job_id, token, result, request_id)), Done)
-
-    async def nack(
-        self,
-        job_id: str,
-        *,
-        token: int | None = None,
-        delay_ms: int | None = None,
-        backoff: Backoff | None = None,
-        error: str | None = None,
-        request_id: str | None = None,
-    ) -> JobRecord | None:
-        line = self._open_line()
-        answer = expect(
-            await line.ask(NackCall(line.next_number(), job_id, token, delay_ms, backoff, error, request_id)), Job
-        )
-        return answer.job
-
-    async def settle(self, outcomes: Sequence[Outcome], *, request_id: str | None = None) -> list[CasqueError | None]:
-        if not outcomes:
-            return []
-        line = self._open_line()
-        sent = tuple([OutcomeOf(*msgspec.structs.astuple(outcome)) for outcome in outcomes])
-        answer = expect(await line.ask(SettleCall(line.next_number(), sent, request_id)), Settled)
-        return answers_to(outcomes, answer.refused)
-
-    async def heartbeat(self, job_id: str, *, token: int | None = None) -> JobRecord:
-        line = self._open_line()
-        answer = expect(await line.ask(HeartbeatCall(line.next_number(), job_id, token)), Job)
-        return expect(answer.job, JobRecord)
-
-    async def heartbeats(self, leases: Sequence[Lease]) -> list[JobRecord | CasqueError]:
-        if not leases:
-            return []
-        line = self._open_line()
-        answer = expect(await line.ask(HeartbeatsCall(line.next_number(), tuple(leases))), Beats)
-        return [expect(beat.job, JobRecord) if beat.error is None else from_wire(beat.error) for beat in answer.beats]
-
-    async def give_back(self, job_id: str, *, token: int) -> None:
-        line = self._open_line()
-        expect(await line.ask(GiveBackCall(line.next_number(), job_id, token)), Done)
-
-    async def cancel(self, job_id: str, *, request_id: str | None = None) -> None:
-        line = self._open_line()
-        expect(await line.ask(CancelCall(line.next_number(), job_id, request_id)), Done)
-
-    async def retry(self, job_id: str, *, request_id: str | None = None) -> JobRecord | None:
-        line = self._open_line()
-        answer = expect(await line.ask(RetryCall(line.next_number(), job_id, request_id)), Job)
-        return answer.job
-
-    async def purge(
-        self, *, entrypoint: str | None = None, request_id: str | None = None, zone: str | None = None
-    ) -> int:
-        line = self._open_line()
-        answer = expect(await line.ask(PurgeCall(line.next_number(), entrypoint, request_id, zone)), Count)
-        return answer.count
-
-    async def requeue_stale(
-        self,
-        older_ms: int,
-        *,
-        entrypoint: str | None = None,
-        request_id: str | None = None,
-        zone: str | None = None,
-    ) -> int:
-        line = self._open_line()
-        call = RequeueCall(line.next_number(), older_ms, entrypoint, request_id, zone)
-        return expect(await line.ask(call), Count).count
-
-    async def set_gate(self, gate: Gate, *, entrypoint: str | None = None, request_id: str | None = None) -> None:
-        line = self._open_line()
-        expect(await line.ask(GateCall(line.next_number(), gate, entrypoint, request_id)), Done)
-
-    async def set_zone(self, zone: str, rules: ZoneRules, *, request_id: str | None = None) -> None:
-        line = self._open_line()
-        expect(await line.ask(ZoneCall(line.next_number(), zone, rules, request_id)), Done)
-
-    async def zones(self, *, names: frozenset[str] | None = None, limit: int = 100) -> list[ZoneStanding]:
-        if names is not None and not names:
-            return []
-        line = self._open_line()
-        answer = expect(await line.ask(ZonesCall(line.next_number(), names, limit)), Zones)
-        return answer.zones
-
-    async def peek_zones(
-        self,
-        *,
-        entrypoints: tuple[str, ...] | None = None,
-        names: frozenset[str] | None = None,
-        limit: int = 100,
-    ) -> list[PeekedZone]:
-        if names is not None and not names:
-            return []
-        line = self._open_line()
-        answer = expect(await line.ask(PeekCall(line.next_number(), entrypoints, names, limit)), Peeked)
-        return answer.zones
-
-    async def lease_zone(
-        self, zone: str, *, lease_ms: int | None = None, worker: str | None = None, request_id: str | None = None
-    ) -> ZoneLease | None:
-        line = self._open_line()
-        answer = expect(await line.ask(LeaseZoneCall(line.next_number(), zone, lease_ms, worker, request_id)), ZoneHeld)
-        return answer.lease
-
-    async def heartbeat_zone(self, zone: str, *, token: int) -> ZoneLease:
-        line = self._open_line()
-        answer = expect(await line.ask(HeartbeatZoneCall(line.next_number(), zone, token)), ZoneHeld)
-        return expect(answer.lease, ZoneLease)
-
-    async def release_zone(self, zone: str, *, token: int) -> None:
-        line = self._open_line()
-        expect(await line.ask(ReleaseZoneCall(line.next_number(), zone, token)), Done)
-
-    async def find(self, job_id: str) -> JobRecord | None:
-        line = self._open_line()
-        answer = expect(await line.ask(FindCall(line.next_number(), job_id)), Job)
-        return answer.job
-
-    async def stats(self) -> Stats:
-        line = self._open_line()
-        answer = expect(await line.ask(StatsCall(line.next_number())), Counted)
-        return answer.stats
-
-    async def set_schedule(self, spec: ScheduleSpec) -> Schedule:
-        line = self._open_line()
-        answer = expect(await line.ask(SetScheduleCall(line.next_number(), spec)), Planned)
-        return answer.schedules[0]
-
-    async def schedules(self) -> list[Schedule]:
-        line = self._open_line()
-        answer = expect(await line.ask(SchedulesCall(line.next_number())), Planned)
-        return answer.schedules
-
-    async def pause_schedule(self, name: str, *, paused: bool) -> Schedule:
-        line = self._open_line()
-        answer = expect(await line.ask(PauseScheduleCall(line.next_number(), name, paused)), Planned)
-        return answer.schedules[0]
-
-    async def drop_schedule(self, name: str) -> None:
-        line = self._open_line()
-        expect(await line.ask(DropScheduleCall(line.next_number(), name)), Done)
+            request = msgspec.structs.replace(request, first=False)
 
     # --- Long answers ---
 
-    async def jobs(
-        self,
-        *,
-        states: frozenset[JobState] | None = None,
-        entrypoint: str | None = None,
-        limit: int | None = None,
-        after: int = 0,
-    ) -> list[JobRecord]:
-        if states is not None and not states:
+    async def _list_jobs(self, request: ListJobs) -> list[JobRecord]:
+        if request.states is not None and not request.states:
             return []  # on the wire, no states are all of them
-        request = pb.ListRequest(
-            states=messages.state_numbers(states), entrypoint=entrypoint, limit=limit, after=after, packed=True
+        asked = pb.ListRequest(
+            states=messages.state_numbers(request.states),
+            entrypoint=request.entrypoint,
+            limit=request.limit,
+            after=request.after,
+            packed=True,
         )
         found: list[JobRecord] = []
-        async for jobs in self._stream("List", request, pb.ListResponse, unpacking.jobs, self._call_s):
+        async for jobs in self._stream("List", asked, pb.ListResponse, unpacking.jobs, self._call_s):
             found += jobs
         return found
 

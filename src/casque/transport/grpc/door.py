@@ -12,12 +12,12 @@ import msgspec
 from casque.clock import Clock, Random
 from casque.errors import CasqueError, InvalidInputError, LimitReachedError, NoLeaderError
 from casque.service import Host, QueueService, RingHost
+from casque.service.requests import Dequeue, GiveBack
 from casque.telemetry import logger
 from casque.transport import audit
 from casque.transport.border import Admit, Wrapper, principal_of
-from casque.transport.grpc.packets import DequeueCall
 from casque.transport.quotas import Bytes, Connections, Places, Rate
-from casque.types import JobRecord, ZoneLease
+from casque.types import JobRecord
 
 log = logger("transport.grpc")
 
@@ -215,17 +215,17 @@ class Door:
 
     # --- Those who stay ---
 
-    async def wait_for_jobs(self, service: QueueService, ask: DequeueCall) -> list[JobRecord]:
+    async def wait_for_jobs(self, service: QueueService, ask: Dequeue) -> list[JobRecord]:
         """A dequeue that waits, but not beyond the end of this server: then it is one that does not wait."""
         if ask.wait_s <= 0 or self.closing.is_set():
-            return await _dequeue(service, ask, wait_s=0.0, first=ask.first)
+            return await service.call(_without_waiting(ask))
         try:
-            return await self.staying(_dequeue(service, ask, wait_s=ask.wait_s, first=ask.first))
+            return await self.staying(_called(service, ask))
         except ClosingError:
             if ask.request_id is None:
                 return []
             # It may have claimed jobs at the very last moment, which are this caller's under the same id.
-            return await _dequeue(service, ask, wait_s=0.0)
+            return await service.call(msgspec.structs.replace(ask, wait_s=0.0, first=False))
 
     async def staying(self, work: Coroutine[Any, Any, T]) -> T:
         """Work without an end of its own. Raises ClosingError when the server wants to close."""
@@ -288,24 +288,17 @@ class ClosingError(Exception):
     """Not for callers: the server wants to close, and this had no end of its own."""
 
 
-async def _dequeue(service: QueueService, ask: DequeueCall, *, wait_s: float, first: bool = False) -> list[JobRecord]:
-    return await service.dequeue(
-        entrypoints=ask.entrypoints,
-        limit=ask.limit,
-        first=first,
-        lease_ms=ask.lease_ms,
-        worker=ask.worker,
-        wait_s=wait_s,
-        request_id=ask.request_id,
-        zones=ask.zones,
-        # What the queue asks of a lease is which one it is.
-        zone_lease=None if ask.zone_lease is None else ZoneLease(*ask.zone_lease, lease_ms=0),
-    )
+def _without_waiting(ask: Dequeue) -> Dequeue:
+    return ask if ask.wait_s == 0 else msgspec.structs.replace(ask, wait_s=0.0)
+
+
+async def _called(service: QueueService, ask: Dequeue) -> list[JobRecord]:
+    return await service.call(ask)
 
 
 async def _give_back(service: QueueService, jobs: list[JobRecord]) -> None:
     for job in jobs:
         try:
-            await service.give_back(job.id, token=job.token)
+            await service.call(GiveBack(job.id, job.token))
         except CasqueError as error:
             log.warning("job %s could not be given back; its lease runs out: %s", job.id, error)

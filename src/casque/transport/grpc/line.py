@@ -14,26 +14,23 @@ import grpc
 
 from casque.clock import Clock, Timer
 from casque.errors import BrokerUnreachableError, CasqueError, InvalidInputError, UnknownOutcomeError
+from casque.service.requests import Ack, Dequeue, Enqueue, GiveBack, Settle
 from casque.telemetry import logger
 from casque.transport.errors import from_wire, to_wire
 from casque.transport.grpc import packets
 from casque.transport.grpc.casque_v1_pb2 import Packet
 from casque.transport.grpc.packets import (
-    AckCall,
     Answer,
+    Asked,
     Beats,
     Call,
-    DequeueCall,
-    EnqueueCall,
     Failed,
     Farewell,
-    GiveBackCall,
     Jobs,
     Leave,
     Peeked,
     Planned,
-    SettleCall,
-    Verb,
+    Within,
     Zones,
 )
 from casque.transport.grpc.refusals import typed
@@ -97,12 +94,15 @@ class Line:
 
     # --- Calls ---
 
-    def next_number(self) -> int:
-        self._number += 1
-        return self._number
-
-    def ask(self, call: Verb) -> asyncio.Future[Any]:
+    def ask(self, request: Asked | Within) -> asyncio.Future[Any]:
         """Send it with whatever else is to be sent. The future has the answer."""
+        return self._ask(self._numbered(request))
+
+    def _numbered(self, request: Asked | Within | Leave) -> Call:
+        self._number += 1
+        return Call(self._number, request)
+
+    def _ask(self, call: Call) -> asyncio.Future[Any]:
         future: asyncio.Future[Any] = self._loop.create_future()
         self._pending[call.number] = future
         self._outbox.append(call)
@@ -111,19 +111,20 @@ class Line:
             self._sweeper = self._clock.call_later(SWEEP_S, self._sweep)
         return future
 
-    async def claim(self, call: DequeueCall) -> list[JobRecord]:
+    async def claim(self, request: Dequeue) -> list[JobRecord]:
         """A dequeue. If its caller leaves, the broker hears of it, and no job is kept for somebody who is not there."""
-        future = self.ask(call)
-        if call.request_id is None:
+        call = self._numbered(request)
+        future = self._ask(call)
+        if request.request_id is None:
             self._returnable.add(call.number)
-        if call.wait_s > 0:
-            self._patient[call.number] = self._clock.monotonic_ms() + call.wait_s * 1000 + self._call_ms
+        if request.wait_s > 0:
+            self._patient[call.number] = self._clock.monotonic_ms() + request.wait_s * 1000 + self._call_ms
         try:
             answer = await future
         except asyncio.CancelledError:
             if call.number in self._pending:
-                self._say(Leave(call.number))
-            elif call.request_id is None and (answered := _result_of(future)) is not None:
+                self._say(Call(call.number, Leave()))
+            elif request.request_id is None and (answered := _result_of(future)) is not None:
                 self._give_back(answered.jobs)  # answered, and cancelled before it could be taken
             raise
         return packets.expect(answer, Jobs).jobs
@@ -131,7 +132,7 @@ class Line:
     def _give_back(self, jobs: list[JobRecord]) -> None:
         for job in jobs:
             # Whatever comes of it: without an answer the lease runs out.
-            self._say(GiveBackCall(self.next_number(), job.id, job.token))
+            self._say(self._numbered(GiveBack(job.id, job.token)))
 
     def _say(self, call: Call) -> None:
         self._outbox.append(call)
@@ -156,6 +157,8 @@ class Line:
             await self._talk(stream)
         except grpc.aio.AioRpcError as error:
             ending = self._reason(error)
+        except BrokerUnreachableError as error:
+            ending = error
         except TimeoutError:
             ending = BrokerUnreachableError(self._address, f"no answer within {self._connect_s:g} s")
         except packets.NO_PACKET as error:
@@ -175,8 +178,17 @@ class Line:
 
     async def _enter(self, stream: Any) -> None:
         await stream.wait_for_connection()
-        if packets.HELLO not in list(await stream.initial_metadata()):
-            raise await _status_of(stream)
+        said = list(await stream.initial_metadata())
+        if packets.HELLO in said:
+            return
+        name, own = packets.HELLO
+        if (other := dict(said).get(name)) is not None:
+            raise BrokerUnreachableError(
+                self._address,
+                f"it is of another release of casque (Exchange {other}, and this client speaks {own}): use the same "
+                "release on both sides",
+            )
+        raise await _status_of(stream)
 
     async def _talk(self, stream: Any) -> None:
         reading = asyncio.create_task(self._read(stream))
@@ -300,7 +312,7 @@ class Line:
         if overdue_to:
             overdue += [n for n in self._pending if n <= overdue_to and n not in self._patient]
         for number in overdue:
-            self._say(Leave(number))
+            self._say(Call(number, Leave()))
             self._settle(
                 number,
                 UnknownOutcomeError(
@@ -383,10 +395,11 @@ def _result_of(future: asyncio.Future[Any]) -> Jobs | None:
 
 
 def _weight(call: Call) -> int:
-    if type(call) is EnqueueCall:
-        return sum([len(spec.payload) + 256 for spec in call.specs])
-    if type(call) is AckCall and call.result is not None:
-        return len(call.result) + 128
-    if type(call) is SettleCall:
-        return sum([64 + len(o.result or b"") + len(o.error or "") for o in call.outcomes])
+    request = call.request
+    if type(request) is Enqueue:
+        return sum([len(spec.payload) + 256 for spec in request.specs])
+    if type(request) is Ack and request.result is not None:
+        return len(request.result) + 128
+    if type(request) is Settle:
+        return sum([64 + len(o.result or b"") + len(o.error or "") for o in request.outcomes])
     return 128

@@ -1,341 +1,67 @@
 """What travels on `Exchange`: calls with numbers one way, answers with the same numbers the other, many per packet.
 
 MessagePack and not protobuf messages: a job is then encoded and decoded in one step, without a Python object per field
-(measured in decision 13). The structs are arrays that begin with their name and only ever gain fields at the end, with
-defaults; jobs and specs are maps. An entry of a kind that is not known is refused by itself and harms no other.
+(measured in decision 13). Requests and answers are arrays that begin with their name and only ever gain fields at
+the end, with defaults; jobs and specs are maps. An entry of a kind that is not known is refused by itself and
+harms no other.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, Union, cast
 
 import msgspec
 
 from casque.errors import UnknownOutcomeError
-from casque.service import Known, Lease, Place, Stats
-from casque.transport.errors import WireError
-from casque.transport.settling import Refused
+from casque.service import Known, Stats
+from casque.service.requests import EVERY, Enqueue, Heartbeats, Request, Settle, answer_of
+from casque.transport.errors import WireError, from_wire, to_wire
+from casque.transport.settling import Refused, answers_to, refused_among
 from casque.types import (
     Admission,
-    Backoff,
-    Gate,
     JobRecord,
     JobSpec,
     JobState,
     PeekedZone,
     Reach,
     Schedule,
-    ScheduleSpec,
-    StagedPart,
     ZoneLease,
-    ZoneRules,
     ZoneStanding,
 )
 
+A = TypeVar("A")
 T = TypeVar("T")
 
 # --- Calls ---
 
 
-class OutcomeOf(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """An `Outcome`, short: there may be a hundred thousand in a call."""
+if TYPE_CHECKING:
+    Asked: TypeAlias = Request[Any]
+    Naming: TypeAlias = Request[Any]
+else:
+    Asked = Union[EVERY]  # noqa: UP007  of a tuple
+    Naming = Union[tuple(kind for kind in EVERY if kind.naming)]  # noqa: UP007
 
-    job_id: str
-    token: int
-    error: str | None = None
-    result: bytes | None = None
-    delay_ms: int | None = None
-    backoff: Backoff | None = None
-    final: bool = False
-    crashed: bool = False
-    snoozed: bool = False
-    cancelled: bool = False
-    declined: bool = False
 
+class Within(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="within"):
+    """Only between the brokers of a ring: a request of a caller who may name only some jobs. Its answer is that of the
+    request in it. A broker that does not know it refuses it, and does not carry out what nobody has judged."""
 
-class EnqueueCall(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="enqueue"):
-    number: int
-    specs: tuple[JobSpec, ...]
-    request_id: str | None = None
-    generation: int = 0
-    """Only between the brokers of a ring: the one that the caller knows."""
-
-
-class AdmitCall(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="admit"):
-    number: int
-    source: str
-    batch: int
-    parts: tuple[StagedPart, ...]
-    skip_known: bool = False
-    generation: int = 0
-    """Only between the brokers of a ring: the one that the caller knows."""
-
-
-class DequeueCall(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="dequeue"):
-    number: int
-    entrypoints: tuple[str, ...] | None
-    limit: int
-    lease_ms: int | None = None
-    worker: str | None = None
-    wait_s: float = 0.0
-    request_id: str | None = None
-    zones: tuple[str, ...] | None = None
-    first: bool = False
-    zone_lease: tuple[str, int] | None = None
-    """Zone and token."""
-
-
-class AckCall(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="ack"):
-    number: int
-    job_id: str
-    token: int | None = None
-    result: bytes | None = None
-    request_id: str | None = None
-
-
-class NackCall(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="nack"):
-    number: int
-    job_id: str
-    token: int | None = None
-    delay_ms: int | None = None
-    backoff: Backoff | None = None
-    error: str | None = None
-    request_id: str | None = None
-
-
-class SettleCall(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="settle"):
-    number: int
-    outcomes: tuple[OutcomeOf, ...]
-    request_id: str | None = None
-
-
-class HeartbeatCall(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="heartbeat"):
-    number: int
-    job_id: str
-    token: int | None = None
-
-
-class HeartbeatsCall(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="heartbeats"):
-    number: int
-    leases: tuple[Lease, ...]
-
-
-class GiveBackCall(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="give_back"):
-    number: int
-    job_id: str
-    token: int
-
-
-class CancelCall(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="cancel"):
-    number: int
-    job_id: str
-    request_id: str | None = None
-
-
-class RetryCall(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="retry"):
-    number: int
-    job_id: str
-    request_id: str | None = None
-
-
-class PurgeCall(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="purge"):
-    number: int
-    entrypoint: str | None = None
-    request_id: str | None = None
-    zone: str | None = None
-
-
-class RequeueCall(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="requeue"):
-    number: int
-    older_ms: int
-    entrypoint: str | None = None
-    request_id: str | None = None
-    zone: str | None = None
-
-
-class GateCall(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="gate"):
-    number: int
-    gate: Gate
-    entrypoint: str | None = None
-    request_id: str | None = None
-
-
-class ZoneCall(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="zone"):
-    number: int
-    zone: str
-    rules: ZoneRules
-    request_id: str | None = None
-
-
-class ZonesCall(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="zones"):
-    number: int
-    names: frozenset[str] | None = None
-    limit: int = 100
-
-
-class PeekCall(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="peek_zones"):
-    number: int
-    entrypoints: tuple[str, ...] | None = None
-    names: frozenset[str] | None = None
-    limit: int = 100
-
-
-class LeaseZoneCall(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="lease_zone"):
-    number: int
-    zone: str
-    lease_ms: int | None = None
-    worker: str | None = None
-    request_id: str | None = None
-
-
-class HeartbeatZoneCall(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="heartbeat_zone"):
-    number: int
-    zone: str
-    token: int
-
-
-class ReleaseZoneCall(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="release_zone"):
-    number: int
-    zone: str
-    token: int
-
-
-class FindCall(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="find"):
-    number: int
-    job_id: str
-
-
-class StatsCall(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="stats"):
-    number: int
-
-
-class SetScheduleCall(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="set_schedule"):
-    number: int
-    spec: ScheduleSpec
-
-
-class SchedulesCall(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="schedules"):
-    number: int
-
-
-class PauseScheduleCall(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="pause_schedule"):
-    number: int
-    name: str
-    paused: bool
-
-
-class DropScheduleCall(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="drop_schedule"):
-    number: int
-    name: str
-
-
-class AdoptCall(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="adopt"):
-    """Only between the brokers of a ring, like the next ones. Answered with the generation that the shard knows."""
-
-    number: int
-    generation: int
-    size: int
-
-
-class KnownCall(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="known"):
-    number: int
-    job_ids: tuple[str, ...]
-    request_id: str | None = None
-    places: tuple[Place, ...] = ()
-    admission: tuple[str, int] | None = None
-
-
-class CopyGateCall(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="copy_gate"):
-    number: int
-    gate: Gate
-    entrypoint: str | None
-    expected: Gate
-
-
-class CopyZoneCall(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="copy_zone"):
-    number: int
-    zone: str
-    rules: ZoneRules
-    expected: ZoneRules
-
-
-class DueCall(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="due"):
-    """Answered with 1 or 0."""
-
-    number: int
-    entrypoints: tuple[str, ...] | None = None
-    zones: tuple[str, ...] | None = None
-
-
-Named: TypeAlias = (
-    AckCall
-    | NackCall
-    | SettleCall
-    | HeartbeatCall
-    | HeartbeatsCall
-    | GiveBackCall
-    | CancelCall
-    | RetryCall
-    | FindCall
-    | SetScheduleCall
-    | PauseScheduleCall
-    | DropScheduleCall
-)
-"""What names jobs or schedules."""
-
-
-class WithinCall(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="within"):
-    """Only between the brokers of a ring: a call of somebody who may name only some jobs. Its answer is that of the
-    call in it. A broker that does not know it refuses it, and does not carry out what nobody has judged."""
-
-    number: int
     reach: Reach
-    call: Named
+    request: Naming
 
 
 class Leave(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="leave"):
     """The caller of this number no longer waits for the answer. The call still gets one: what became of it, or
     `Failed` with an unknown outcome if it was cut off."""
 
+
+class Call(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """A request on its way."""
+
     number: int
-
-
-Verb: TypeAlias = (
-    EnqueueCall
-    | AdmitCall
-    | DequeueCall
-    | AckCall
-    | NackCall
-    | SettleCall
-    | HeartbeatCall
-    | HeartbeatsCall
-    | GiveBackCall
-    | CancelCall
-    | RetryCall
-    | PurgeCall
-    | RequeueCall
-    | GateCall
-    | ZoneCall
-    | ZonesCall
-    | PeekCall
-    | LeaseZoneCall
-    | HeartbeatZoneCall
-    | ReleaseZoneCall
-    | FindCall
-    | StatsCall
-    | SetScheduleCall
-    | SchedulesCall
-    | PauseScheduleCall
-    | DropScheduleCall
-    | AdoptCall
-    | KnownCall
-    | CopyGateCall
-    | CopyZoneCall
-    | DueCall
-    | WithinCall
-)
-Call: TypeAlias = Verb | Leave
+    request: Asked | Within | Leave
 
 
 # --- Answers ---
@@ -487,7 +213,7 @@ Answer: TypeAlias = (
     | Farewell
 )
 
-HELLO = ("casque-exchange", "1")
+HELLO = ("casque-exchange", "2")
 """The first metadata that a server sends on a stream that it has taken. Until then a client sends nothing."""
 
 _encoder = msgspec.msgpack.Encoder()
@@ -495,7 +221,6 @@ _calls = msgspec.msgpack.Decoder(list[Call])
 _answers = msgspec.msgpack.Decoder(list[Answer])
 _entries = msgspec.msgpack.Decoder(list[msgspec.Raw])
 _call = msgspec.msgpack.Decoder(Call)
-_name = msgspec.msgpack.Decoder(str)
 _number = msgspec.msgpack.Decoder(int)
 NO_PACKET = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 """What bytes raise that cannot be read."""
@@ -549,11 +274,86 @@ def _one(entry: msgspec.Raw) -> Call | Unreadable:
 def _number_of(entry: msgspec.Raw) -> int | None:
     """Without a look at the rest, which may be text that is none."""
     try:
-        name, number, *_ = _entries.decode(entry)
-        _name.decode(name)
-        return _number.decode(number)
-    except (*NO_PACKET, ValueError):
+        return _number.decode(_entries.decode(entry)[0])
+    except (*NO_PACKET, IndexError):
         return None
+
+
+def answer_to(number: int, request: Request[Any], value: Any) -> Answer:
+    """What a queue answered, for the way back."""
+    if type(request) is Enqueue:
+        return added(number, request.specs, value)
+    if type(request) is Settle:
+        return Settled(number, refused_among(value))
+    if type(request) is Heartbeats:
+        return Beats(number, [Beat(a) if isinstance(a, JobRecord) else Beat(None, to_wire(a)) for a in value])
+    if value is None and answer_of(type(request)) is None:
+        return Done(number)
+    kind = _KINDS[answer_of(type(request))]
+    if kind is Planned and isinstance(value, Schedule):
+        value = [value]
+    elif kind is Count:
+        value = int(value)  # a yes is a 1 on this wire
+    return cast("Answer", kind(number, value))
+
+
+def value_of(request: Request[A], answer: Answer) -> A:
+    """The way back ends here.
+
+    Raises:
+        UnknownOutcomeError: this is the answer to something else, which says nothing about the request.
+    """
+    return cast(A, _value_of(request, answer))
+
+
+def _value_of(request: Request[Any], answer: Answer) -> Any:
+    if type(request) is Enqueue:
+        return _added_jobs(request.specs, answer)
+    if type(request) is Settle:
+        return answers_to(request.outcomes, expect(answer, Settled).refused)
+    if type(request) is Heartbeats:
+        beats = expect(answer, Beats).beats
+        return [expect(beat.job, JobRecord) if beat.error is None else from_wire(beat.error) for beat in beats]
+    wanted = answer_of(type(request))
+    if wanted is None:
+        expect(answer, Done)
+        return None
+    value = getattr(expect(answer, _KINDS[wanted]), _KINDS[wanted].__struct_fields__[1])
+    if wanted is Schedule:
+        return value[0]
+    if wanted is JobRecord or wanted is ZoneLease:
+        return expect(value, wanted)
+    return bool(value) if wanted is bool else value
+
+
+def _added_jobs(specs: Sequence[JobSpec], answer: Answer) -> Sequence[JobRecord]:
+    if type(answer) is AddedRun:
+        created_ms, state, due_ms = answer.created_ms, answer.state, answer.due_ms
+        numbered = enumerate(specs, answer.sequence)
+        return tuple([JobRecord(spec, sequence, created_ms, state, due_ms) for sequence, spec in numbered])
+    if type(answer) is Added:
+        paired = zip(specs, answer.jobs, strict=True)
+        return tuple([JobRecord(s, new.sequence, new.created_ms, new.state, new.due_ms) for s, new in paired])
+    return tuple(expect(answer, Jobs).jobs)
+
+
+_KINDS: dict[Any, type[Any]] = {
+    JobRecord: Job,
+    JobRecord | None: Job,
+    list[JobRecord]: Jobs,
+    Admission: Taken,
+    int: Count,
+    bool: Count,
+    Stats: Counted,
+    Schedule: Planned,
+    list[Schedule]: Planned,
+    list[ZoneStanding]: Zones,
+    list[PeekedZone]: Peeked,
+    ZoneLease: ZoneHeld,
+    ZoneLease | None: ZoneHeld,
+    Known: Knows,
+}
+"""What carries an answer, by its type: a new request with one of these needs nothing here."""
 
 
 def added(number: int, asked: Sequence[JobSpec], jobs: Sequence[JobRecord]) -> Added | AddedRun | Jobs:

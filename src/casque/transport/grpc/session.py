@@ -3,77 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, cast
 
 import grpc
-import msgspec
 
 from casque.errors import CasqueError, InvalidInputError
-from casque.service import Outcome, QueueService, ShardService
+from casque.service import QueueService, ShardService
+from casque.service.requests import Dequeue, Request
 from casque.transport.border import Wrapper
 from casque.transport.errors import WireError, to_wire
 from casque.transport.grpc import packets
 from casque.transport.grpc.casque_v1_pb2 import Packet
 from casque.transport.grpc.door import AtShard, Door
-from casque.transport.grpc.packets import (
-    AckCall,
-    AdmitCall,
-    AdoptCall,
-    Answer,
-    Beat,
-    Beats,
-    Call,
-    CancelCall,
-    CopyGateCall,
-    CopyZoneCall,
-    Count,
-    Counted,
-    DequeueCall,
-    Done,
-    DropScheduleCall,
-    DueCall,
-    EnqueueCall,
-    Failed,
-    Farewell,
-    FindCall,
-    GateCall,
-    GiveBackCall,
-    HeartbeatCall,
-    HeartbeatsCall,
-    HeartbeatZoneCall,
-    Job,
-    Jobs,
-    KnownCall,
-    Knows,
-    LeaseZoneCall,
-    Leave,
-    NackCall,
-    PauseScheduleCall,
-    PeekCall,
-    Peeked,
-    Planned,
-    PurgeCall,
-    ReleaseZoneCall,
-    RequeueCall,
-    RetryCall,
-    SchedulesCall,
-    SetScheduleCall,
-    SettleCall,
-    Settled,
-    StatsCall,
-    Taken,
-    Unreadable,
-    Verb,
-    WithinCall,
-    ZoneCall,
-    ZoneHeld,
-    Zones,
-    ZonesCall,
-)
+from casque.transport.grpc.packets import Answer, Call, Failed, Farewell, Jobs, Leave, Unreadable, Within
 from casque.transport.grpc.refusals import as_refusal, cut_off
 from casque.transport.grpc.requests import sound
-from casque.transport.settling import refused_among
 from casque.types import JobRecord
 
 LARGE_BYTES = 64 * 1024
@@ -173,7 +118,8 @@ class Session:
 
     def _count(self, calls: Sequence[Call | Unreadable], size: int) -> None:
         """A large packet counts until the last of its calls is answered."""
-        numbers = {call.number for call in calls if isinstance(call, Verb)} - self._loads.keys() - self._running.keys()
+        asked = {call.number for call in calls if isinstance(call, Call) and type(call.request) is not Leave}
+        numbers = asked - self._loads.keys() - self._running.keys()
         if numbers:
             load = _Load(size, len(numbers))
             self._door.quotas.bytes.take(self._name, size)
@@ -196,10 +142,10 @@ class Session:
         except CasqueError as error:
             refused = to_wire(error)
         for call in calls:
-            if isinstance(call, Leave):
-                self._leave(call.number)
-            elif isinstance(call, Unreadable):
+            if isinstance(call, Unreadable):
                 self._refuse(call)
+            elif type(call.request) is Leave:
+                self._leave(call.number)
             else:
                 if call.number in self._running:
                     raise InvalidInputError(f"the call number {call.number} is in use; numbers only rise")
@@ -207,12 +153,12 @@ class Session:
                 if service is None:
                     assert refused is not None
                     self._say(Failed(call.number, refused))
-                elif type(call) is DequeueCall and call.wait_s > 0:
+                elif type(call.request) is Dequeue and call.request.wait_s > 0:
                     self._begin_waiting(service, call)
                 else:
                     self._running[call.number] = self._create_task(self._serve(service, call))
 
-    def _begin_waiting(self, service: QueueService, call: DequeueCall) -> None:
+    def _begin_waiting(self, service: QueueService, call: Call) -> None:
         limit = self._door.limits.waiting_per_stream
         if self._waiting >= limit:
             error = InvalidInputError(
@@ -239,13 +185,17 @@ class Session:
             raise InvalidInputError(why)
         self._say(Failed(entry.number, to_wire(InvalidInputError(why))))
 
-    async def _serve(self, service: QueueService, call: Verb) -> None:
+    async def _serve(self, service: QueueService, call: Call) -> None:
         answer: Answer
         try:
-            if type(call) is DequeueCall:
-                answer = await self._claim(service, call)
+            request = call.request
+            if type(request) is Dequeue:
+                answer = await self._claim(service, call.number, request)
+            elif type(request) is Within:
+                answer = await self._within(service, call.number, request)
             else:
-                answer = await self._verb(call)(service, call)
+                assert isinstance(request, Request)
+                answer = await self._carry_out(service, call.number, request)
         except asyncio.CancelledError:
             if self._over:
                 raise
@@ -256,18 +206,20 @@ class Session:
         del self._running[call.number]
         self._say(answer)
 
-    def _verb(self, call: Verb) -> Callable[[Any, Any], Awaitable[Answer]]:
-        if isinstance(self._admitted, AtShard) and (verb := _SHARD_VERBS.get(type(call))) is not None:
-            return verb
-        if type(call) not in _VERBS:
-            raise InvalidInputError("this call is for the brokers of a ring among themselves")
-        return _VERBS[type(call)]
+    async def _carry_out(self, service: QueueService, number: int, request: Request[Any]) -> Answer:
+        return packets.answer_to(number, request, await service.call(request))
 
-    async def _claim(self, service: QueueService, call: DequeueCall) -> Answer:
-        jobs = await self._door.wait_for_jobs(service, call)
-        if jobs and call.request_id is None:
-            self._unsent[call.number] = jobs
-        return Jobs(call.number, jobs)
+    async def _within(self, service: QueueService, number: int, asked: Within) -> Answer:
+        if not isinstance(self._admitted, AtShard):
+            raise InvalidInputError("this call is for the brokers of a ring among themselves")
+        scoped = cast(ShardService, service).within(asked.reach)
+        return await self._carry_out(scoped, number, asked.request)
+
+    async def _claim(self, service: QueueService, number: int, request: Dequeue) -> Answer:
+        jobs = await self._door.wait_for_jobs(service, request)
+        if jobs and request.request_id is None:
+            self._unsent[number] = jobs
+        return Jobs(number, jobs)
 
     # --- Answers ---
 
@@ -322,198 +274,3 @@ class Session:
         except CasqueError:
             return  # led elsewhere by now: the leases run out there
         self._door.give_back(service, jobs)
-
-
-async def _enqueue(service: QueueService, c: EnqueueCall) -> Answer:
-    return packets.added(c.number, c.specs, await service.enqueue(c.specs, request_id=c.request_id))
-
-
-async def _admit(service: QueueService, c: AdmitCall) -> Answer:
-    return Taken(c.number, await service.admit(c.source, c.batch, c.parts, skip_known=c.skip_known))
-
-
-async def _ack(service: QueueService, c: AckCall) -> Answer:
-    await service.ack(c.job_id, token=c.token, result=c.result, request_id=c.request_id)
-    return Done(c.number)
-
-
-async def _nack(service: QueueService, c: NackCall) -> Answer:
-    job = await service.nack(
-        c.job_id, token=c.token, delay_ms=c.delay_ms, backoff=c.backoff, error=c.error, request_id=c.request_id
-    )
-    return Job(c.number, job)
-
-
-async def _settle(service: QueueService, c: SettleCall) -> Answer:
-    outcomes = [Outcome(*msgspec.structs.astuple(outcome)) for outcome in c.outcomes]
-    return Settled(c.number, refused_among(await service.settle(outcomes, request_id=c.request_id)))
-
-
-async def _heartbeat(service: QueueService, c: HeartbeatCall) -> Answer:
-    return Job(c.number, await service.heartbeat(c.job_id, token=c.token))
-
-
-async def _heartbeats(service: QueueService, c: HeartbeatsCall) -> Answer:
-    answers = await service.heartbeats(c.leases)
-    return Beats(c.number, [Beat(a) if isinstance(a, JobRecord) else Beat(None, to_wire(a)) for a in answers])
-
-
-async def _give_back(service: QueueService, c: GiveBackCall) -> Answer:
-    await service.give_back(c.job_id, token=c.token)
-    return Done(c.number)
-
-
-async def _cancel(service: QueueService, c: CancelCall) -> Answer:
-    await service.cancel(c.job_id, request_id=c.request_id)
-    return Done(c.number)
-
-
-async def _retry(service: QueueService, c: RetryCall) -> Answer:
-    return Job(c.number, await service.retry(c.job_id, request_id=c.request_id))
-
-
-async def _purge(service: QueueService, c: PurgeCall) -> Answer:
-    return Count(c.number, await service.purge(entrypoint=c.entrypoint, request_id=c.request_id, zone=c.zone))
-
-
-async def _requeue_stale(service: QueueService, c: RequeueCall) -> Answer:
-    count = await service.requeue_stale(c.older_ms, entrypoint=c.entrypoint, request_id=c.request_id, zone=c.zone)
-    return Count(c.number, count)
-
-
-async def _set_gate(service: QueueService, c: GateCall) -> Answer:
-    await service.set_gate(c.gate, entrypoint=c.entrypoint, request_id=c.request_id)
-    return Done(c.number)
-
-
-async def _set_zone(service: QueueService, c: ZoneCall) -> Answer:
-    await service.set_zone(c.zone, c.rules, request_id=c.request_id)
-    return Done(c.number)
-
-
-async def _zones(service: QueueService, c: ZonesCall) -> Answer:
-    return Zones(c.number, await service.zones(names=c.names, limit=c.limit))
-
-
-async def _peek(service: QueueService, c: PeekCall) -> Answer:
-    return Peeked(c.number, await service.peek_zones(entrypoints=c.entrypoints, names=c.names, limit=c.limit))
-
-
-async def _lease_zone(service: QueueService, c: LeaseZoneCall) -> Answer:
-    lease = await service.lease_zone(c.zone, lease_ms=c.lease_ms, worker=c.worker, request_id=c.request_id)
-    return ZoneHeld(c.number, lease)
-
-
-async def _heartbeat_zone(service: QueueService, c: HeartbeatZoneCall) -> Answer:
-    return ZoneHeld(c.number, await service.heartbeat_zone(c.zone, token=c.token))
-
-
-async def _release_zone(service: QueueService, c: ReleaseZoneCall) -> Answer:
-    await service.release_zone(c.zone, token=c.token)
-    return Done(c.number)
-
-
-async def _find(service: QueueService, c: FindCall) -> Answer:
-    return Job(c.number, await service.find(c.job_id))
-
-
-async def _stats(service: QueueService, c: StatsCall) -> Answer:
-    return Counted(c.number, await service.stats())
-
-
-async def _set_schedule(service: QueueService, c: SetScheduleCall) -> Answer:
-    return Planned(c.number, [await service.set_schedule(c.spec)])
-
-
-async def _schedules(service: QueueService, c: SchedulesCall) -> Answer:
-    return Planned(c.number, await service.schedules())
-
-
-async def _pause_schedule(service: QueueService, c: PauseScheduleCall) -> Answer:
-    return Planned(c.number, [await service.pause_schedule(c.name, paused=c.paused)])
-
-
-async def _drop_schedule(service: QueueService, c: DropScheduleCall) -> Answer:
-    await service.drop_schedule(c.name)
-    return Done(c.number)
-
-
-_VERBS: dict[type, Callable[[QueueService, Any], Awaitable[Answer]]] = {
-    EnqueueCall: _enqueue,
-    AdmitCall: _admit,
-    AckCall: _ack,
-    NackCall: _nack,
-    SettleCall: _settle,
-    HeartbeatCall: _heartbeat,
-    HeartbeatsCall: _heartbeats,
-    GiveBackCall: _give_back,
-    CancelCall: _cancel,
-    RetryCall: _retry,
-    PurgeCall: _purge,
-    RequeueCall: _requeue_stale,
-    GateCall: _set_gate,
-    ZoneCall: _set_zone,
-    ZonesCall: _zones,
-    PeekCall: _peek,
-    LeaseZoneCall: _lease_zone,
-    HeartbeatZoneCall: _heartbeat_zone,
-    ReleaseZoneCall: _release_zone,
-    FindCall: _find,
-    StatsCall: _stats,
-    SetScheduleCall: _set_schedule,
-    SchedulesCall: _schedules,
-    PauseScheduleCall: _pause_schedule,
-    DropScheduleCall: _drop_schedule,
-}
-
-
-# --- Between the brokers of a ring ---
-
-
-async def _enqueue_at_shard(shard: ShardService, c: EnqueueCall) -> Answer:
-    added = await shard.enqueue(c.specs, request_id=c.request_id, generation=c.generation)
-    return packets.added(c.number, c.specs, added)
-
-
-async def _adopt(shard: ShardService, c: AdoptCall) -> Answer:
-    return Count(c.number, await shard.adopt(c.generation, c.size))
-
-
-async def _admit_at_shard(shard: ShardService, c: AdmitCall) -> Answer:
-    admission = await shard.admit(c.source, c.batch, c.parts, skip_known=c.skip_known, generation=c.generation)
-    return Taken(c.number, admission)
-
-
-async def _known(shard: ShardService, c: KnownCall) -> Answer:
-    known = await shard.known(c.job_ids, request_id=c.request_id, places=c.places, admission=c.admission)
-    return Knows(c.number, known)
-
-
-async def _copy_gate(shard: ShardService, c: CopyGateCall) -> Answer:
-    await shard.copy_gate(c.gate, entrypoint=c.entrypoint, expected=c.expected)
-    return Done(c.number)
-
-
-async def _copy_zone(shard: ShardService, c: CopyZoneCall) -> Answer:
-    await shard.copy_zone(c.zone, c.rules, expected=c.expected)
-    return Done(c.number)
-
-
-async def _has_due(shard: ShardService, c: DueCall) -> Answer:
-    return Count(c.number, int(await shard.has_due(c.entrypoints, c.zones)))
-
-
-async def _within(shard: ShardService, c: WithinCall) -> Answer:
-    return await _VERBS[type(c.call)](shard.within(c.reach), c.call)
-
-
-_SHARD_VERBS: dict[type, Callable[[ShardService, Any], Awaitable[Answer]]] = {
-    EnqueueCall: _enqueue_at_shard,
-    AdmitCall: _admit_at_shard,
-    AdoptCall: _adopt,
-    KnownCall: _known,
-    CopyGateCall: _copy_gate,
-    CopyZoneCall: _copy_zone,
-    DueCall: _has_due,
-    WithinCall: _within,
-}

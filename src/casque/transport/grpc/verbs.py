@@ -6,11 +6,11 @@ from typing import Any
 
 from casque.errors import InvalidInputError
 from casque.service import QueueService
+from casque.service.requests import Dequeue
 from casque.transport.grpc import casque_v1_pb2 as pb
 from casque.transport.grpc import messages, packets
 from casque.transport.grpc.door import Door
 from casque.transport.grpc.messages import given
-from casque.transport.grpc.packets import DequeueCall
 from casque.transport.settling import refused_among
 from casque.types import JobRecord, StagedPart
 
@@ -43,16 +43,15 @@ class Verbs:
     async def dequeue(self, service: QueueService, request: pb.DequeueRequest, _context: Any) -> pb.DequeueResponse:
         if request.wait_ms < 0:
             raise InvalidInputError(f"wait_ms must be a whole number from 0, not {request.wait_ms}")
-        ask = DequeueCall(
-            0,
+        ask = Dequeue(
             tuple(request.entrypoints) or None,
             request.limit or 1,
             given(request, "lease_ms"),
             given(request, "worker"),
-            request.wait_ms / 1000,
             request.request_id or None,
             tuple(request.zones) or None,
-            zone_lease=(request.zone_lease.zone, request.zone_lease.token) if request.HasField("zone_lease") else None,
+            (request.zone_lease.zone, request.zone_lease.token) if request.HasField("zone_lease") else None,
+            request.wait_ms / 1000,
         )
         jobs = await self._door.wait_for_jobs(service, ask)
         return pb.DequeueResponse(jobs=map(messages.job, self._fitting(service, jobs)))

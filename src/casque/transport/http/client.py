@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import datetime
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, Literal, Self, TypeVar, cast
 from urllib.parse import quote, urlencode, urlsplit
 
 import msgspec
@@ -25,7 +25,38 @@ from casque.errors import (
     ScheduleNotFoundError,
     UnknownOutcomeError,
 )
-from casque.service import ArchivedJob, Lease, Outcome, QueueEvent, Stats
+from casque.service import ArchivedJob, Lease, Outcome, QueueEvent, QueueService, Stats
+from casque.service.requests import (
+    Ack,
+    Admit,
+    Cancel,
+    Dequeue,
+    DropSchedule,
+    Enqueue,
+    Find,
+    GetStats,
+    GiveBack,
+    Heartbeat,
+    Heartbeats,
+    HeartbeatZone,
+    LeaseZone,
+    ListJobs,
+    ListSchedules,
+    ListZones,
+    Nack,
+    PauseSchedule,
+    PeekZones,
+    Purge,
+    ReleaseZone,
+    Request,
+    RequeueStale,
+    Retry,
+    SetGate,
+    SetSchedule,
+    Settle,
+    SetZone,
+    is_empty,
+)
 from casque.transport.errors import WireError, from_wire
 from casque.transport.http.connections import Answer, Connections, Headers, Unheard
 from casque.transport.http.messages import (
@@ -76,20 +107,15 @@ from casque.transport.http.sse import Reader, to_event
 from casque.transport.settling import answers_to
 from casque.types import (
     Admission,
-    Backoff,
-    Gate,
     JobRecord,
-    JobSpec,
     JobState,
     PeekedZone,
     Schedule,
-    ScheduleSpec,
-    StagedPart,
     ZoneLease,
-    ZoneRules,
     ZoneStanding,
 )
 
+A = TypeVar("A")
 T = TypeVar("T")
 
 MARGIN_S = 30.0
@@ -102,7 +128,7 @@ Query = list[tuple[str, str]]
 _PLAIN = "".join(map(chr, range(33, 127))).replace("%", "")
 
 
-class HttpService:
+class HttpService(QueueService):
     """Satisfies `QueueService` against one broker.
 
     `address` is `host:port` or a URL. `tls` is a context for clients: with the broker's authority, and with a
@@ -136,47 +162,36 @@ class HttpService:
     async def close(self) -> None:
         await self._connections.close()
 
+    def call(self, request: Request[A]) -> Awaitable[A]:
+        return cast("Awaitable[A]", getattr(self, _METHODS[type(request)])(request))
+
     # --- Producing ---
 
-    async def enqueue(self, specs: Sequence[JobSpec], *, request_id: str | None = None) -> Sequence[JobRecord]:
-        if not specs:
+    async def _enqueue(self, r: Enqueue) -> Sequence[JobRecord]:
+        if not r.specs:
             return ()
-        answer = await self._post("/v1/jobs", [from_spec(spec) for spec in specs], Jobs, request_id)
+        answer = await self._post("/v1/jobs", [from_spec(spec) for spec in r.specs], Jobs, r.request_id)
         return _records(answer)
 
-    async def admit(
-        self, source: str, batch: int, parts: Sequence[StagedPart], *, skip_known: bool = False
-    ) -> Admission:
-        named = [Part(part.key, part.sha256, part.jobs, part.bytes) for part in parts]
-        body = AdmitRequest(source, batch, named, skip_known)
+    async def _admit(self, r: Admit) -> Admission:
+        named = [Part(part.key, part.sha256, part.jobs, part.bytes) for part in r.parts]
+        body = AdmitRequest(r.source, r.batch, named, r.skip_known)
         return await self._post("/v1/admit", body, Admission, wait_s=ADMIT_S)
 
     # --- Working ---
 
-    async def dequeue(
-        self,
-        *,
-        entrypoints: tuple[str, ...] | None,
-        limit: int,
-        first: bool = False,  # noqa: ARG002  only a ring would make use of it
-        lease_ms: int | None = None,
-        worker: str | None = None,
-        wait_s: float = 0.0,
-        request_id: str | None = None,
-        zones: tuple[str, ...] | None = None,
-        zone_lease: ZoneLease | None = None,
-    ) -> list[JobRecord]:
-        names = None if entrypoints is None else list(entrypoints)
-        lease = None if lease_ms is None else lease_ms / 1000
-        shown = None if zone_lease is None else ZoneToken(zone_lease.zone, zone_lease.token)
+    async def _dequeue(self, r: Dequeue) -> list[JobRecord]:
+        names = None if r.entrypoints is None else list(r.entrypoints)
+        lease = None if r.lease_ms is None else r.lease_ms / 1000
+        shown = None if r.zone_lease is None else ZoneToken(*r.zone_lease)
         loop = asyncio.get_running_loop()
-        ends = loop.time() + wait_s
+        wait_s, ends = r.wait_s, loop.time() + r.wait_s
         while True:
-            of = None if zones is None else list(zones)
-            claim = Claim(names, limit, max(wait_s, 0.0), lease, worker, of, shown)
+            of = None if r.zones is None else list(r.zones)
+            claim = Claim(names, r.limit, max(wait_s, 0.0), lease, r.worker, of, shown)
             # With a request id, whoever repeats the request gets the claims that this caller did not hear of.
-            unheard = self._give_all_back if request_id is None else None
-            answer = await self._post("/v1/jobs/claim", claim, Jobs, request_id, wait_s=claim.wait, unheard=unheard)
+            unheard = self._give_all_back if r.request_id is None else None
+            answer = await self._post("/v1/jobs/claim", claim, Jobs, r.request_id, wait_s=claim.wait, unheard=unheard)
             found = _records(answer)
             # A server waits no longer than it likes, lest a proxy cut the line; the rest of the wait is another call.
             wait_s = ends - loop.time()
@@ -188,163 +203,135 @@ class HttpService:
         if status == 200:
             for job in _decoded(body, Jobs).jobs:
                 with suppress(CasqueError):  # one that cannot go back does not keep the others
-                    await self.give_back(job.id, token=job.token)
+                    await self._give_back(GiveBack(job.id, job.token))
 
-    async def ack(
-        self, job_id: str, *, token: int | None = None, result: bytes | None = None, request_id: str | None = None
-    ) -> None:
-        body = AckRequest(token, UNSET if result is None else result)
-        await self._post(_of(job_id, "ack"), body, None, request_id)
+    async def _ack(self, r: Ack) -> None:
+        body = AckRequest(r.token, UNSET if r.result is None else r.result)
+        await self._post(_of(r.job_id, "ack"), body, None, r.request_id)
 
-    async def nack(
-        self,
-        job_id: str,
-        *,
-        token: int | None = None,
-        delay_ms: int | None = None,
-        backoff: Backoff | None = None,
-        error: str | None = None,
-        request_id: str | None = None,
-    ) -> JobRecord | None:
-        if delay_ms is None and backoff is None:
+    async def _nack(self, r: Nack) -> JobRecord | None:
+        delay_ms = r.delay_ms
+        if delay_ms is None and r.backoff is None:
             delay_ms = 0  # said explicitly: what is left out, the broker fills in
         body = NackRequest(
-            token,
+            r.token,
             None if delay_ms is None else delay_ms / 1000,
-            None if backoff is None else from_backoff(backoff),
-            error,
+            None if r.backoff is None else from_backoff(r.backoff),
+            r.error,
         )
-        return _maybe(await self._post(_of(job_id, "nack"), body, MaybeJob, request_id))
+        return _maybe(await self._post(_of(r.job_id, "nack"), body, MaybeJob, r.request_id))
 
-    async def settle(self, outcomes: Sequence[Outcome], *, request_id: str | None = None) -> list[CasqueError | None]:
-        if not outcomes:
+    async def _settle(self, r: Settle) -> list[CasqueError | None]:
+        if not r.outcomes:
             return []
-        body = SettleRequest([_outcome(one) for one in outcomes])
-        return answers_to(outcomes, (await self._post("/v1/settle", body, Settled, request_id)).refused)
+        body = SettleRequest([_outcome(one) for one in r.outcomes])
+        return answers_to(r.outcomes, (await self._post("/v1/settle", body, Settled, r.request_id)).refused)
 
-    async def heartbeat(self, job_id: str, *, token: int | None = None) -> JobRecord:
-        return from_job(await self._post(_of(job_id, "heartbeat"), HeartbeatRequest(token), Job))
+    async def _heartbeat(self, r: Heartbeat) -> JobRecord:
+        if r.progress is None:
+            return from_job(await self._post(_of(r.job_id, "heartbeat"), HeartbeatRequest(r.token), Job))
+        [beaten] = await self._heartbeats(Heartbeats((Lease(r.job_id, r.token, r.progress),)))
+        if isinstance(beaten, CasqueError):
+            raise beaten
+        return beaten
 
-    async def heartbeats(self, leases: Sequence[Lease]) -> list[JobRecord | CasqueError]:
+    async def _heartbeats(self, r: Heartbeats) -> list[JobRecord | CasqueError]:
         body = HeartbeatsRequest(
-            [LeaseOf(lease.job_id, lease.token, from_progress(lease.progress)) for lease in leases]
+            [LeaseOf(lease.job_id, lease.token, from_progress(lease.progress)) for lease in r.leases]
         )
         answer = await self._post("/v1/heartbeats", body, Beats)
         return [_beaten(beat.job, beat.error) for beat in answer.answers]
 
-    async def give_back(self, job_id: str, *, token: int) -> None:
-        await self._post(_of(job_id, "give-back"), GiveBackRequest(token), None)
+    async def _give_back(self, r: GiveBack) -> None:
+        await self._post(_of(r.job_id, "give-back"), GiveBackRequest(r.token), None)
 
     # --- Managing ---
 
-    async def cancel(self, job_id: str, *, request_id: str | None = None) -> None:
-        await self._post(_of(job_id, "cancel"), Nothing(), None, request_id)
+    async def _cancel(self, r: Cancel) -> None:
+        await self._post(_of(r.job_id, "cancel"), Nothing(), None, r.request_id)
 
-    async def retry(self, job_id: str, *, request_id: str | None = None) -> JobRecord | None:
-        return _maybe(await self._post(_of(job_id, "retry"), Nothing(), MaybeJob, request_id))
+    async def _retry(self, r: Retry) -> JobRecord | None:
+        return _maybe(await self._post(_of(r.job_id, "retry"), Nothing(), MaybeJob, r.request_id))
 
-    async def purge(
-        self, *, entrypoint: str | None = None, request_id: str | None = None, zone: str | None = None
-    ) -> int:
-        return (await self._post("/v1/purge", PurgeRequest(entrypoint, zone), Purged, request_id)).purged
+    async def _purge(self, r: Purge) -> int:
+        return (await self._post("/v1/purge", PurgeRequest(r.entrypoint, r.zone), Purged, r.request_id)).purged
 
-    async def requeue_stale(
-        self,
-        older_ms: int,
-        *,
-        entrypoint: str | None = None,
-        request_id: str | None = None,
-        zone: str | None = None,
-    ) -> int:
-        body = RequeueRequest(older_ms / 1000, entrypoint, zone)
-        return (await self._post("/v1/requeue", body, Requeued, request_id)).requeued
+    async def _requeue_stale(self, r: RequeueStale) -> int:
+        body = RequeueRequest(r.older_ms / 1000, r.entrypoint, r.zone)
+        return (await self._post("/v1/requeue", body, Requeued, r.request_id)).requeued
+
+    async def _set_gate(self, r: SetGate) -> None:
+        await self._post("/v1/gate", GateRequest(r.gate, r.entrypoint), None, r.request_id)
+
+    async def _set_zone(self, r: SetZone) -> None:
+        rules = r.rules
+        body = ZoneRequest(r.zone, rules.weight, rules.running_max, rules.per_second, rules.paused)
+        await self._post("/v1/zones", body, None, r.request_id)
+
+    async def _lease_zone(self, r: LeaseZone) -> ZoneLease | None:
+        body = ZoneLeaseRequest(r.zone, None if r.lease_ms is None else r.lease_ms / 1000, r.worker)
+        answer = await self._post("/v1/zones/lease", body, MaybeZoneLease, r.request_id)
+        return None if answer.lease is None else from_zone_lease(answer.lease)
+
+    async def _heartbeat_zone(self, r: HeartbeatZone) -> ZoneLease:
+        return from_zone_lease(await self._post("/v1/zones/heartbeat", ZoneToken(r.zone, r.token), ZoneLeaseOf))
+
+    async def _release_zone(self, r: ReleaseZone) -> None:
+        await self._post("/v1/zones/release", ZoneToken(r.zone, r.token), None)
 
     # --- Schedules ---
 
-    async def set_schedule(self, spec: ScheduleSpec) -> Schedule:
-        return from_schedule(await self._post("/v1/schedules", from_schedule_spec(spec), ScheduleOf))
+    async def _set_schedule(self, r: SetSchedule) -> Schedule:
+        return from_schedule(await self._post("/v1/schedules", from_schedule_spec(r.spec), ScheduleOf))
 
-    async def schedules(self) -> list[Schedule]:
+    async def _list_schedules(self, r: ListSchedules) -> list[Schedule]:  # noqa: ARG002
         return [from_schedule(one) for one in (await self._get("/v1/schedules", Schedules)).schedules]
 
-    async def pause_schedule(self, name: str, *, paused: bool) -> Schedule:
-        path = _of(name, "pause" if paused else "resume", "schedules")
+    async def _pause_schedule(self, r: PauseSchedule) -> Schedule:
+        path = _of(r.name, "pause" if r.paused else "resume", "schedules")
         return from_schedule(await self._post(path, Nothing(), ScheduleOf))
 
-    async def drop_schedule(self, name: str) -> None:
-        await self._post(_of(name, "drop", "schedules"), Nothing(), None)
-
-    async def set_gate(self, gate: Gate, *, entrypoint: str | None = None, request_id: str | None = None) -> None:
-        await self._post("/v1/gate", GateRequest(gate, entrypoint), None, request_id)
-
-    async def set_zone(self, zone: str, rules: ZoneRules, *, request_id: str | None = None) -> None:
-        body = ZoneRequest(zone, rules.weight, rules.running_max, rules.per_second, rules.paused)
-        await self._post("/v1/zones", body, None, request_id)
-
-    async def lease_zone(
-        self, zone: str, *, lease_ms: int | None = None, worker: str | None = None, request_id: str | None = None
-    ) -> ZoneLease | None:
-        body = ZoneLeaseRequest(zone, None if lease_ms is None else lease_ms / 1000, worker)
-        answer = await self._post("/v1/zones/lease", body, MaybeZoneLease, request_id)
-        return None if answer.lease is None else from_zone_lease(answer.lease)
-
-    async def heartbeat_zone(self, zone: str, *, token: int) -> ZoneLease:
-        return from_zone_lease(await self._post("/v1/zones/heartbeat", ZoneToken(zone, token), ZoneLeaseOf))
-
-    async def release_zone(self, zone: str, *, token: int) -> None:
-        await self._post("/v1/zones/release", ZoneToken(zone, token), None)
+    async def _drop_schedule(self, r: DropSchedule) -> None:
+        await self._post(_of(r.name, "drop", "schedules"), Nothing(), None)
 
     # --- Looking ---
 
-    async def peek_zones(
-        self,
-        *,
-        entrypoints: tuple[str, ...] | None = None,
-        names: frozenset[str] | None = None,
-        limit: int = 100,
-    ) -> list[PeekedZone]:
-        if names is not None and not names:
-            return []  # on the wire, no names are all of them
+    async def _peek_zones(self, r: PeekZones) -> list[PeekedZone]:
+        if is_empty(r):
+            return []
         query = [
-            ("limit", str(limit)),
-            *(("name", name) for name in sorted(names or ())),
-            *(("entrypoint", name) for name in entrypoints or ()),
+            ("limit", str(r.limit)),
+            *(("name", name) for name in sorted(r.names or ())),
+            *(("entrypoint", name) for name in r.entrypoints or ()),
         ]
         return [from_peeked(one) for one in (await self._get("/v1/zones/peek", PeekedZones, query)).zones]
 
-    async def zones(self, *, names: frozenset[str] | None = None, limit: int = 100) -> list[ZoneStanding]:
-        if names is not None and not names:
-            return []  # on the wire, no names are all of them
-        query = [("limit", str(limit)), *(("name", name) for name in sorted(names or ()))]
+    async def _list_zones(self, r: ListZones) -> list[ZoneStanding]:
+        if is_empty(r):
+            return []
+        query = [("limit", str(r.limit)), *(("name", name) for name in sorted(r.names or ()))]
         return [from_zone(one) for one in (await self._get("/v1/zones", Zones, query)).zones]
 
-    async def find(self, job_id: str) -> JobRecord | None:
+    async def _find(self, r: Find) -> JobRecord | None:
         try:
-            return from_job(await self._get(_of(job_id), Job))
+            return from_job(await self._get(_of(r.job_id), Job))
         except JobNotFoundError:
             return None
 
-    async def jobs(
-        self,
-        *,
-        states: frozenset[JobState] | None = None,
-        entrypoint: str | None = None,
-        limit: int | None = None,
-        after: int = 0,
-    ) -> list[JobRecord]:
+    async def _list_jobs(self, r: ListJobs) -> list[JobRecord]:
         found: list[JobRecord] = []
-        if states is not None and not states:
+        if r.states is not None and not r.states:
             return found
-        query = _query(states, entrypoint)
+        query, after = _query(r.states, r.entrypoint), r.after
         while True:
-            size = PAGE_MAX if limit is None else min(PAGE_MAX, limit - len(found))
+            size = PAGE_MAX if r.limit is None else min(PAGE_MAX, r.limit - len(found))
             page = await self._get("/v1/jobs", JobsPage, [*query, ("limit", str(size)), ("after", str(after))])
             found += [from_job(job) for job in page.jobs]
-            if page.next is None or len(found) == limit:
+            if page.next is None or len(found) == r.limit:
                 return found
             after = page.next
 
-    async def stats(self) -> Stats:
+    async def _stats(self, r: GetStats) -> Stats:  # noqa: ARG002
         return await self._get("/v1/stats", Stats)
 
     async def events(self, *, from_position: int | None = None, follow: bool = True) -> AsyncGenerator[QueueEvent]:
@@ -523,3 +510,34 @@ def _beaten(job: Job | None, error: WireError | None) -> JobRecord | CasqueError
     if job is not None:
         return from_job(job)
     return from_wire(error) if error is not None else UnknownOutcomeError("the broker gave no answer to a heartbeat")
+
+
+_METHODS: dict[type[Request[Any]], str] = {
+    Enqueue: "_enqueue",
+    Admit: "_admit",
+    Dequeue: "_dequeue",
+    Ack: "_ack",
+    Nack: "_nack",
+    Settle: "_settle",
+    Heartbeat: "_heartbeat",
+    Heartbeats: "_heartbeats",
+    GiveBack: "_give_back",
+    PeekZones: "_peek_zones",
+    LeaseZone: "_lease_zone",
+    HeartbeatZone: "_heartbeat_zone",
+    ReleaseZone: "_release_zone",
+    Cancel: "_cancel",
+    Retry: "_retry",
+    Purge: "_purge",
+    RequeueStale: "_requeue_stale",
+    SetGate: "_set_gate",
+    SetZone: "_set_zone",
+    SetSchedule: "_set_schedule",
+    PauseSchedule: "_pause_schedule",
+    DropSchedule: "_drop_schedule",
+    ListSchedules: "_list_schedules",
+    ListZones: "_list_zones",
+    ListJobs: "_list_jobs",
+    Find: "_find",
+    GetStats: "_stats",
+}
