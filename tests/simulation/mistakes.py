@@ -346,6 +346,7 @@ _SERVICES: list[_Row] = [
     (served_mutations.tokens_lost_on_the_wire, SERVED, CALM, Invariant.TOKENS),
     (served_mutations.answered_before_it_was_asked_of_the_queue, SERVED, CALM, Invariant.DURABLE),
     (served_mutations.calls_lost_with_their_connection_called_failed, SERVED, BRUTAL, Invariant.ABSENT),
+    (served_mutations.refusals_believed_though_an_attempt_is_on_its_way, COPIED_DOCUMENT, ROUGH, Invariant.ABSENT),
     (served_mutations.calls_served_by_whatever_shard_is_led, LED_RING, CALM, Invariant.EXPECTED),
     (served_mutations.dead_brokers_keep_their_shards, LED_RING, ROUGH, Invariant.LIVE),
     (served_mutations.idle_shards_taken_from_brokers_that_live, LED_RING, DISK, Invariant.LIVE),

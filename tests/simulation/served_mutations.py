@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from casque.client import remote
 from casque.errors import BrokerUnreachableError, CasqueError
 from casque.ring import admitter, building
 from casque.ring.admitter import Admitter
@@ -61,6 +62,11 @@ def calls_lost_with_their_connection_called_failed(patch: pytest.MonkeyPatch) ->
         return BrokerUnreachableError(self._address, str(ending))
 
     patch.setattr(Line, "_perhaps_done", perhaps_done)
+
+
+def refusals_believed_though_an_attempt_is_on_its_way(patch: pytest.MonkeyPatch) -> None:
+    """Asked again, a broker refuses: then the attempt before that is taken for refused as well."""
+    patch.setattr(remote, "_settled", lambda request: (CasqueError,))
 
 
 # --- Brokers of a ring ---

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -10,13 +11,23 @@ from casque import Outcome, Queue
 from casque.client.reaching import AddressFinder
 from casque.client.remote import RemoteQueue
 from casque.clock import Random
-from casque.errors import CasqueError, LeaseLostError, QueueClosedError, UnknownOutcomeError
+from casque.errors import (
+    CasqueError,
+    InvalidInputError,
+    JobNotFoundError,
+    JobStateError,
+    LeaseLostError,
+    NotAllowedError,
+    QueueClosedError,
+    QueueDrainingError,
+    UnknownOutcomeError,
+)
 from casque.service import QueueService
-from casque.service.requests import Dequeue, Settle
+from casque.service.requests import Ack, Cancel, Dequeue, Enqueue, Find, Request, Retry, Settle
 from casque.settings import QueueSettings
 from casque.testing.clock import ManualClock
 from casque.transport.border import Limits
-from casque.types import JobRecord
+from casque.types import JobRecord, JobSpec
 
 
 class Empty:
@@ -136,3 +147,53 @@ async def test_closing_a_queue_ends_the_calls_of_its_callers_and_cancels_none_of
     assert [type(end) for end in ends] == [QueueClosedError] * 3
     with pytest.raises(asyncio.CancelledError):
         await left
+
+
+class Late:
+    """A broker that does not answer the first attempt, which is still on its way, and refuses the second."""
+
+    address = "127.0.0.1:7700"
+
+    def __init__(self, refusal: CasqueError) -> None:
+        self._answers: list[CasqueError] = [refusal, UnknownOutcomeError("the connection broke")]
+
+    async def call(self, _request: Any) -> Any:
+        raise self._answers.pop()
+
+    async def close(self) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("asked", "refusal", "told"),
+    [
+        (Enqueue((JobSpec("a", "send", b""),)), QueueDrainingError(None), UnknownOutcomeError),
+        (
+            Enqueue((JobSpec("a", "send", b""),)),
+            InvalidInputError("the id is known"),
+            UnknownOutcomeError,
+        ),
+        (Cancel("a"), JobNotFoundError("a"), UnknownOutcomeError),
+        (Retry("a"), JobStateError("a", "ready", "dead"), UnknownOutcomeError),
+        (Ack("a", 7), JobNotFoundError("a"), JobNotFoundError),
+        (Ack("a", 7), LeaseLostError("a", 7), LeaseLostError),
+        (Find("a"), NotAllowedError("read", "find"), NotAllowedError),
+    ],
+)
+async def test_a_refusal_does_not_take_back_an_attempt_that_may_still_arrive(
+    asked: Request[Any], refusal: CasqueError, told: type[CasqueError]
+) -> None:
+    clock, broker = ManualClock(), Late(refusal)
+    queue = RemoteQueue(
+        AddressFinder([broker.address]),
+        lambda _address: broker,  # type: ignore[arg-type, return-value]
+        settings=QueueSettings(),
+        clock=clock,
+        rng=Random(1),
+    )
+    asking = asyncio.ensure_future(queue.call(asked))
+    while not asking.done():
+        await clock.advance(0.1)
+    with pytest.raises(told) as raised:
+        await asking
+    assert type(raised.value) is told
+    await queue.close()

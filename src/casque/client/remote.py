@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from datetime import datetime
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, Protocol, TypeAlias, TypeVar, cast
 
 import msgspec
 
@@ -19,21 +19,20 @@ from casque.client.trust import UntrustedAddressError
 from casque.clock import Clock, Random, new_id
 from casque.errors import (
     BrokerUnreachableError,
-    CASConflictError,
     CasqueError,
+    JobNotFoundError,
     LeadershipLostError,
-    LimitReachedError,
+    LeaseLostError,
     NoLeaderError,
-    NotAllowedError,
-    NotAuthenticatedError,
     QueueClosedError,
     QueueLedError,
-    StorageError,
     UnknownOutcomeError,
+    ZoneLeaseLostError,
+    ZoneMovedError,
 )
 from casque.journal.patience import Patience
 from casque.service import ArchivedJob, QueueEvent, QueueService
-from casque.service.requests import Dequeue, Request, is_named
+from casque.service.requests import Dequeue, Request, Scope, is_named
 from casque.settings import QueueSettings
 from casque.tasks import joined
 from casque.telemetry import logger
@@ -48,6 +47,10 @@ ELSEWHERE = (QueueLedError, LeadershipLostError)
 NOT_NOW = (NoLeaderError, BrokerUnreachableError, QueueClosedError)
 """Nothing was done there: another broker, or the same one a little later."""
 ASKED_AGAIN = (*ELSEWHERE, *NOT_NOW, UnknownOutcomeError)
+Errors: TypeAlias = tuple[type[CasqueError], ...]
+SETTLED: Errors = (LeaseLostError, ZoneLeaseLostError, ZoneMovedError)
+"""Refusals that hold for every attempt, also for one that is still on its way: tokens are given out once, and a shard
+never goes back to an older ring."""
 HINTS_AT_ONCE = 2
 ASK_S = 60.0
 """Brokers have a limit to how long a call may wait; a longer wait is several calls."""
@@ -133,7 +136,7 @@ class RemoteQueue(QueueService):
             request = msgspec.structs.replace(request, request_id=new_id(self._rng))
         if request.done_if_gone:
             return self._ask(_AskedBefore(request).ask)
-        return self._ask(lambda broker: broker.call(request))
+        return self._ask(lambda broker: broker.call(request), _settled(request))
 
     async def _dequeue(self, request: Dequeue) -> list[JobRecord]:
         own = request.request_id is None
@@ -207,8 +210,9 @@ class RemoteQueue(QueueService):
 
     # --- Asking until somebody answers ---
 
-    async def _ask(self, call: Callable[[QueueService], Awaitable[R]]) -> R:
-        """Ask whoever leads, for as long as patience lasts.
+    async def _ask(self, call: Callable[[QueueService], Awaitable[R]], settled: Errors = SETTLED) -> R:
+        """Ask whoever leads, for as long as patience lasts. `settled`: refusals that are the last word, whatever came
+        of attempts before.
 
         Raises:
             NoLeaderError: nobody was found in time; nothing was done.
@@ -220,11 +224,15 @@ class RemoteQueue(QueueService):
             try:
                 return await call(leader)
             except ASKED_AGAIN as error:
-                return await self._ask_on(call, leader, error)
-        return await self._ask_on(call, None, None)
+                return await self._ask_on(call, leader, error, settled)
+        return await self._ask_on(call, None, None, settled)
 
     async def _ask_on(
-        self, call: Callable[[QueueService], Awaitable[R]], asked: RemoteService | None, error: CasqueError | None
+        self,
+        call: Callable[[QueueService], Awaitable[R]],
+        asked: RemoteService | None,
+        error: CasqueError | None,
+        settled: Errors,
     ) -> R:
         patience = self._patience()
         doubt = error if isinstance(error, UnknownOutcomeError) else None
@@ -243,15 +251,11 @@ class RemoteQueue(QueueService):
                 if self._closed or cut_off or patience.is_over:
                     raise _last_word(again, doubt) from again
                 error = again
-            except (
-                StorageError,
-                CASConflictError,
-                LimitReachedError,
-                NotAuthenticatedError,
-                NotAllowedError,
-                UntrustedAddressError,
-            ) as failure:
-                # It says that nothing happened now, and nothing about an attempt before it that got no answer.
+            except settled:
+                raise
+            except CasqueError as failure:
+                # It says that nothing happened now, and nothing about an attempt before it that got no answer: that one
+                # may still be on its way, and find another queue when it arrives.
                 raise _last_word(failure, doubt) from failure
 
     async def _turn_away(self, broker: RemoteService, error: CasqueError, patience: _Persistence) -> None:
@@ -330,6 +334,12 @@ class _AskedBefore:
         except self._request.done_if_gone:
             if self._attempts == 1:
                 raise
+
+
+def _settled(request: Request[Any]) -> Errors:
+    if request.scope is Scope.READ:
+        return (CasqueError,)  # nothing is changed by a look
+    return (*SETTLED, JobNotFoundError) if getattr(request, "token", None) is not None else SETTLED
 
 
 def _last_word(error: CasqueError, doubt: UnknownOutcomeError | None) -> CasqueError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar, cast
 
-from casque.client.remote import ASKED_AGAIN, RemoteQueue, RemoteService
+from casque.client.remote import ASKED_AGAIN, SETTLED, Errors, RemoteQueue, RemoteService
 from casque.errors import CasqueError, NoLeaderError, UnknownOutcomeError
 from casque.ring.shards import Shard
 from casque.service import QueueService, ShardService
@@ -100,9 +100,9 @@ class _RemoteWithin(RemoteShard):
         self._reach = reach
         self._rng = shard._rng  # noqa: SLF001  another view of the same shard
 
-    async def _ask(self, call: Callable[[QueueService], Awaitable[R]]) -> R:
+    async def _ask(self, call: Callable[[QueueService], Awaitable[R]], settled: Errors = SETTLED) -> R:
         scoped = self._shard._ask  # noqa: SLF001  another view of the same shard
-        return await scoped(lambda broker: call(cast(ShardService, broker).within(self._reach)))
+        return await scoped(lambda broker: call(cast(ShardService, broker).within(self._reach)), settled)
 
 
 class LedShard(Shard):
