@@ -385,6 +385,7 @@ _READERS: list[_Row] = [
 
 _RING_READERS: list[_Row] = [
     (ring_mutations.surplus_claims_taken_from_whoever_was_told_of_them, WATCHED_RING, ROLLING, Invariant.TOKENS),
+    (ring_mutations.roots_changed_on_a_version_that_another_task_has_read, WATCHED_RING, DISK, Invariant.ONE_HISTORY),
     (reader_mutations.lists_that_break_off_taken_for_whole, WATCHED_RING, CUT_OFF, Invariant.SHOWN),
     (reader_mutations.first_shards_listed_alone, WATCHED_RING, CALM, Invariant.SHOWN),
 ]

@@ -13,6 +13,7 @@ from casque.errors import ZoneMovedError
 from casque.ring import building, service, walker
 from casque.ring.building import Builder
 from casque.ring.enqueuer import Enqueuer
+from casque.ring.root import Root
 from casque.ring.service import RingService
 from casque.ring.shards import Shard
 from casque.ring.walker import Walker
@@ -266,3 +267,15 @@ def surplus_claims_taken_from_whoever_was_told_of_them(patch: pytest.MonkeyPatch
         return claimed[: asked.limit]
 
     patch.setattr(Walker, "_wait", wait)
+
+
+def roots_changed_on_a_version_that_another_task_has_read(patch: pytest.MonkeyPatch) -> None:
+    """Two tasks share what was read last, and one of them decides on what was there before."""
+    read = Root._read
+
+    async def mixed(self: Root) -> tuple[RingHead, str]:
+        head, _ = await read(self)
+        assert self._known is not None
+        return head, self._known[1]
+
+    patch.setattr(Root, "_read", mixed)

@@ -39,6 +39,7 @@ from casque.service import EventKind, Lease, Outcome
 from casque.state import Ack, AdoptRing, Dequeue, Enqueue, RingView, SetSchedule, State, Tick
 from casque.state.ring import home
 from casque.storage.memory import MemoryStore
+from casque.storage.port import Read
 from casque.testing import ManualClock
 from casque.types import Gate, JobSpec, JobState, Schedule, ScheduleSpec
 
@@ -836,6 +837,39 @@ async def test_the_root_is_readable_and_refuses_nonsense() -> None:
         with pytest.raises(InvalidInputError, match="from 1 to 4096"):
             await parts_of(store).builder().resize(shards)
     assert decode_ring((await store.get(KEY)).body) == head  # type: ignore[union-attr]
+
+
+class Slow(MemoryStore):
+    """The answer to a read is on its way for as long as a test likes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.held: asyncio.Event | None = None
+        self.reading = asyncio.Event()
+
+    async def get(self, key: str, *, unless: str | None = None) -> Read:
+        read, held = await super().get(key, unless=unless), self.held
+        if held is not None:
+            self.held = None
+            self.reading.set()
+            await held.wait()
+        return read
+
+
+async def test_two_changes_of_the_root_in_one_process_are_both_there() -> None:
+    """One of them has read the root before the other changed it, and hears of that after it."""
+    store = Slow()
+    assert await parts_of(store).builder().create(1)
+    root = parts_of(store).root()
+    await root.read()
+    held = store.held = asyncio.Event()
+    slow = asyncio.create_task(root.change(lambda head: msgspec.structs.replace(head, resized_at=7)))
+    await store.reading.wait()
+    await root.change(lambda head: msgspec.structs.replace(head, shards=5))
+    held.set()
+    await slow
+    head = await parts_of(store).root().read()
+    assert (head.shards, head.resized_at, head.version) == (5, 7, 3)
 
 
 async def test_a_ring_is_made_once_and_not_where_a_queue_is() -> None:

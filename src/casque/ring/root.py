@@ -34,11 +34,15 @@ class Root:
             InvalidInputError: there is none, or it is a queue of its own.
             QueueReplacedError: it was one before.
         """
+        return (await self._read())[0]
+
+    async def _read(self) -> tuple[RingHead, str]:
+        """With its version on the store. Both are of one read: what was read last may be another task's by now."""
         known = self._known
         read = await self._patience().insist(lambda: self.store.get(KEY, unless=known[1] if known else None))
         if isinstance(read, Unchanged):
             assert known is not None
-            return known[0]
+            return known
         if not isinstance(read, Stored):
             raise gone() if known else InvalidInputError(f"there is no ring here: {KEY} is missing")
         layout = read_layout(KEY, read.body, locate(self.store, KEY)).layout
@@ -49,8 +53,8 @@ class Root:
         head = decode_ring(read.body)
         if known and known[0].queue_id != head.queue_id:
             raise QueueReplacedError(f"the ring {head.queue_id} and not {known[0].queue_id}")
-        self._known = head, read.etag
-        return head
+        self._known = found = head, read.etag
+        return found
 
     async def create(self, head: RingHead) -> bool:
         """Put it there, if there is nothing; whether it is this very one that is there now."""
@@ -72,12 +76,11 @@ class Root:
             UnknownOutcomeError: the store did not say whether the change landed.
         """
         for _ in range(CHANGES_MAX):
-            head = await self.read()
+            head, etag = await self._read()
             wanted = changed(head)
             if wanted is None:
                 return head
-            assert self._known is not None
-            etag, nonce = self._known[1], new_nonce(self._rng)
+            nonce = new_nonce(self._rng)
             body = encode_ring(wanted.next(nonce))
             tries = Tries("the change of the ring", self._patience)
             while (outcome := await tries.attempt(lambda: self.store.replace(KEY, body, expected=etag))) is None:  # noqa: B023
