@@ -235,7 +235,7 @@ _RULES: list[_Row] = [
     (tenant_mutations.tenants_share_their_keys, LED, CALM, Invariant.TENANTS),
     (tenant_mutations.tenants_find_what_they_can_name, DOCUMENT, CALM, Invariant.TENANTS),
     (tenant_mutations.tenants_watch_whatever_is_added, LOG, NEIGHBOURS, Invariant.TENANTS),
-    (tenant_mutations.one_tenants_requests_push_out_anothers, LOG, CALM, Invariant.ONE_EFFECT),
+    (tenant_mutations.one_tenants_requests_push_out_anothers, DOCUMENT, KEYED, Invariant.ONE_EFFECT),
     (mutations.forgotten_batches_taken_for_lost, LOG, LIDS, None),
     (mutations.forgotten_batches_taken_for_lost, DOCUMENT, LOST_LIDS, Invariant.ABSENT),
     (mutations.forgotten_writers_not_accounted_for, LOG, LIDS, None),
@@ -317,6 +317,7 @@ _RINGS: list[_Row] = [
     (ring_mutations.repeated_dequeues_claim_anew_when_theirs_are_settled, RING, DROWSY, Invariant.ONE_EFFECT),
     (ring_mutations.set_in_the_first_shard_and_called_failed, RING, STORMY, Invariant.DURABLE),
     (ring_mutations.leases_of_zones_not_counted_by_those_who_add, RING, CALM, Invariant.ONE_PLACE),
+    (ring_mutations.leases_of_zones_not_counted_by_those_who_admit, RING, HEDGED, Invariant.ONE_PLACE),
 ]
 
 BULKY = replace(CALM, name="bulky", large=0.7, reads={Fault.READ_SLOW: 0.5})

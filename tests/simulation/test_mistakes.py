@@ -127,6 +127,7 @@ def test_there_are_many_mistakes_and_seeds_are_kept_for_these_only() -> None:
         (DOCUMENT, HAZY),
         (DOCUMENT, BUSY),
         (LOG, KEYED),
+        (DOCUMENT, KEYED),
         (DOCUMENT, SECONDS_OFF),
         (RING, SHARDS_AWAY),
         (RING, HEDGED),

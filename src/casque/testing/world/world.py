@@ -120,7 +120,8 @@ class World:
             self._steps.landed(self.bucket.objects, key, sender)
             if self.layout.led and not self.layout.ring:
                 self._reigns.landed(key, self.bucket.objects[key].body, self.loop.time())
-                if self.history.changed != changed:
+                # In a document the claim of a successor is a commit like others: there the silence is judged.
+                if self.layout.followed and self.history.changed != changed:
                     self._check_nobody_else_is_sure(sender)
         self.trace.note(sender.name, f"landed {key} {self.history.position} {self.bucket.objects[key].etag}")
 
