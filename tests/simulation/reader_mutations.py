@@ -18,6 +18,7 @@ from casque.errors import BrokerUnreachableError, CasqueError, NoLeaderError, St
 from casque.ring.service import RingService
 from casque.ring.shards import Shard, Shards
 from casque.service import QueueEvent
+from casque.service.requests import ListJobs
 from casque.storage.port import MISSING
 from casque.transport.grpc import streams
 from casque.transport.grpc.client import GrpcService
@@ -134,13 +135,13 @@ def first_shards_listed_alone(patch: pytest.MonkeyPatch) -> None:
     async def some(self: Shards) -> list[Shard]:
         return (await every(self))[:2]
 
-    async def jobs(self: RingService, **asked: Any) -> list[JobRecord]:
+    async def jobs(self: RingService, request: ListJobs) -> list[JobRecord]:
         with pytest.MonkeyPatch.context() as only:
             only.setattr(self._shards, "every", lambda: some(self._shards))
-            return await listed(self, **asked)
+            return await listed(self, request)
 
-    listed = RingService.jobs
-    patch.setattr(RingService, "jobs", jobs)
+    listed = RingService._list_jobs
+    patch.setattr(RingService, "_list_jobs", jobs)
 
 
 # --- Readers who do not read ---

@@ -190,8 +190,10 @@ def rules_copied_over_newer_ones(patch: pytest.MonkeyPatch) -> None:
 def repeated_dequeues_claim_anew_when_theirs_are_settled(patch: pytest.MonkeyPatch) -> None:
     claimed_before = Walker._claimed_before
 
-    async def forgetful(self: Walker, asked: Dequeue, request_id: str) -> list[JobRecord] | None:
-        return await claimed_before(self, asked, request_id) or None
+    async def forgetful(
+        self: Walker, asked: Dequeue, request_id: str, unasked: set[int] | None = None
+    ) -> list[JobRecord] | None:
+        return await claimed_before(self, asked, request_id, unasked) or None
 
     patch.setattr(Walker, "_claimed_before", forgetful)
 

@@ -138,17 +138,14 @@ def unread_claims_given_back_by_a_task_of_their_own(patch: pytest.MonkeyPatch) -
 def purges_whose_payloads_cannot_be_looked_for_called_failed(patch: pytest.MonkeyPatch) -> None:
     """Which payloads are still needed is looked up after the commit, and the store does not answer."""
 
-    async def purge(
-        self: EmbeddedService, *, entrypoint: str | None = None, request_id: str | None = None, zone: str | None = None
-    ) -> int:
-        command = Purge(entrypoint, request_id, zone)
+    async def purge(self: EmbeddedService, command: Purge) -> int:
         blobs = await self._blobs_of_dead(command)
         purged: int = await self._executor.execute(command)
         if blobs and self._blobs is not None:
             await self._blobs.drop(sorted(blobs - await self._executor.look(embedded._blobs_in)))
         return purged
 
-    patch.setattr(EmbeddedService, "purge", purge)
+    patch.setattr(EmbeddedService, "_purge", purge)
 
 
 # --- Siblings ---
