@@ -25,6 +25,7 @@ from casque import (
     UnknownOutcomeError,
 )
 from casque.clock import Random
+from casque.service.requests import Retry
 from casque.storage.memory import MemoryStore
 from casque.storage.port import Outcome, Read, Store, Stored, Unknown
 from casque.testing.clock import ManualClock, settle
@@ -671,3 +672,11 @@ async def test_a_store_that_cannot_be_read_fails_at_opening() -> None:
     await drive(clock, entering)
     with pytest.raises(StorageError):
         entering.result()
+
+
+async def test_a_request_to_a_closed_queue_is_refused_when_it_is_awaited() -> None:
+    async with Queue.open("memory://closed-request") as queue:
+        service = queue._service
+    asked = service.call(Retry("a"))
+    with pytest.raises(QueueClosedError):
+        await asked

@@ -120,8 +120,12 @@ class EmbeddedService(QueueService):
         """Most requests are carried out as they are; others need something before or after that."""
         name = _METHODS.get(type(request))
         if name is None:
-            # Without a coroutine in between: this is what is called most.
-            return self._executor.execute(cast(Command, request), self._reach)
+            try:
+                # Without a coroutine in between: this is what is called most.
+                return self._executor.execute(cast(Command, request), self._reach)
+            except CasqueError as error:
+                # A ring asks several queues in one breath: one that is closed must not hide what the others do.
+                return _refused(error)
         return cast("Awaitable[A]", getattr(self, name)(request))
 
     async def _enqueue(self, request: Enqueue) -> Sequence[JobRecord]:
@@ -505,6 +509,10 @@ _METHODS: dict[type[Request[Any]], str] = {
     requests.PauseSchedule: "_pause_schedule",
 }
 """What is not simply carried out."""
+
+
+async def _refused(error: CasqueError) -> Any:
+    raise error
 
 
 def _admitted(source: str, batch: int, state: State, _now_ms: int) -> Admission | None:
