@@ -7,7 +7,7 @@ functions. Applying an event replaces a job's frozen record and notes the old on
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby, islice
 from typing import Any
 
@@ -333,6 +333,10 @@ class State:
         self._ring_before: tuple[RingView | None] | None = None
         self._reach: Reach | None = None
         """Of the caller whose command is being carried out."""
+        # Functions and not bound methods: those would make a state hold itself, and leave it to the garbage collector.
+        kind = type(self)
+        self._handlers: dict[type, Callable[..., Any]] = {what: getattr(kind, name) for what, name in _HANDLERS.items()}
+        self._appliers: dict[type, Callable[..., Any]] = {what: getattr(kind, name) for what, name in _APPLIERS.items()}
 
     # --- Commands, commits, replay ---
 
@@ -351,7 +355,7 @@ class State:
         if self._admitting is not None:
             self.carry_out(now_ms)
         self._reach = reach
-        return getattr(self, _HANDLERS[type(command)])(command, now_ms)
+        return self._handlers[type(command)](self, command, now_ms)
 
     def commit(self, *, writer: str, batch: int, at_ms: int, forgets: str | None = None) -> None:
         """The batch has landed: it is part of history now.
@@ -448,7 +452,7 @@ class State:
         assert not self.events, "roll the batch back before applying another writer's commit"
         left = iter(events)
         for event in left:
-            getattr(self, _APPLIERS[type(event)])(event, at_ms)
+            self._appliers[type(event)](self, event, at_ms)
             if type(event) is Admitted:
                 self._apply_added_all(_added(left, event), at_ms)
         self.commit(writer=writer, batch=batch, at_ms=at_ms, forgets=forgets)
@@ -1016,7 +1020,7 @@ class State:
                 else:
                     event = self._failure(job, outcome.error, outcome.delay_ms, outcome.backoff, now_ms)
                 events.append(event)
-                getattr(self, _APPLIERS[type(event)])(event, now_ms)
+                self._appliers[type(event)](self, event, now_ms)
                 answers.append(None)
         return answers
 
@@ -1349,7 +1353,7 @@ class State:
 
     def _happen(self, event: Event, now_ms: int) -> None:
         self.events.append(event)
-        getattr(self, _APPLIERS[type(event)])(event, now_ms)
+        self._appliers[type(event)](self, event, now_ms)
 
     def _answered(
         self,

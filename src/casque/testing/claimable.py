@@ -22,7 +22,7 @@ Claims: TypeAlias = dict[str | None, list[str]]
 LIMIT = 10_000
 
 
-_ASIDE = ("finished", "_memory", "admissions", "writers", "schedules", "staged", "vigils")
+_ASIDE = ("_handlers", "_appliers", "finished", "_memory", "admissions", "writers", "schedules", "staged", "vigils")
 """What a claim neither asks nor changes: most of what a state holds, and not worth a copy each time."""
 
 
