@@ -273,15 +273,13 @@ def zones(value: Any) -> tuple[str, ...] | None:
     return names
 
 
-def zone_lease(value: Any, zones: tuple[str, ...] | None) -> ZoneLease:
-    """As a claim shows it: the zone is the only one that the claim is about."""
+def zone_lease(value: Any, zones: tuple[str, ...] | None = None) -> tuple[str, int]:
+    """What a call shows of it: its zone, and its token."""
     if type(value) is not ZoneLease:
         raise InvalidInputError(f"zone_lease must be a ZoneLease, not {type(value).__name__}")
-    zone(value.zone)
-    whole("token", value.token, 0)
-    if zones is not None:
-        raise InvalidInputError("a claim with the lease of a zone is about that zone: leave the other zones out")
-    return value
+    shown_lease = value.zone, value.token
+    shown_zone_lease(shown_lease, zones)
+    return shown_lease
 
 
 def shown_zone_lease(value: Any, zones: tuple[str, ...] | None) -> None:

@@ -358,7 +358,7 @@ class Queue(LeaseVerbs, Generic[T]):
                 wait_s=checks.span_ms("wait", wait) / 1000,
                 request_id=checks.request_id(request_id),
                 zones=zones,
-                zone_lease=None if zone_lease is None else _shown(checks.zone_lease(zone_lease, zones)),
+                zone_lease=None if zone_lease is None else checks.zone_lease(zone_lease, zones),
             )
         )
         return [Job(record, self._codec, self) for record in records]
@@ -585,13 +585,11 @@ class Queue(LeaseVerbs, Generic[T]):
         Raises:
             ZoneLeaseLostError: it ran out, or was released. What was claimed under it stays claimed.
         """
-        held = checks.zone_lease(lease, None)
-        return await self._service.call(requests.HeartbeatZone(held.zone, token=held.token))
+        return await self._service.call(requests.HeartbeatZone(*checks.zone_lease(lease)))
 
     async def release_zone(self, lease: ZoneLease) -> None:
         """Let others have the zone, from the moment its next job is due. A lease that is over is left alone."""
-        held = checks.zone_lease(lease, None)
-        await self._service.call(requests.ReleaseZone(held.zone, token=held.token))
+        await self._service.call(requests.ReleaseZone(*checks.zone_lease(lease)))
 
     # --- Schedules ---
 
@@ -929,7 +927,3 @@ def _begin(position: int | Mapping[int, int] | None) -> int | dict[int, int] | N
     if isinstance(position, Mapping):
         return {checks.whole("shard", one, 0): checks.position("from_position", at) for one, at in position.items()}
     return None if position is None else checks.position("from_position", position)
-
-
-def _shown(lease: ZoneLease) -> tuple[str, int]:
-    return lease.zone, lease.token

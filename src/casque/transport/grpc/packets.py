@@ -287,9 +287,10 @@ def answer_to(number: int, request: Request[Any], value: Any) -> Answer:
         return Settled(number, refused_among(value))
     if type(request) is Heartbeats:
         return Beats(number, [Beat(a) if isinstance(a, JobRecord) else Beat(None, to_wire(a)) for a in value])
-    if value is None and answer_of(type(request)) is None:
+    wanted = answer_of(type(request))
+    if wanted is None:
         return Done(number)
-    kind = _KINDS[answer_of(type(request))]
+    kind = _KINDS[wanted]
     if kind is Planned and isinstance(value, Schedule):
         value = [value]
     elif kind is Count:
