@@ -211,7 +211,7 @@ class RemoteQueue(QueueService):
     # --- Asking until somebody answers ---
 
     async def _ask(self, call: Callable[[QueueService], Awaitable[R]], settled: Errors = SETTLED) -> R:
-        """Ask whoever leads, for as long as patience lasts. `settled`: refusals that are the last word, whatever came
+        """Ask the leader, for as long as patience lasts. `settled`: refusals that are the last word, whatever came
         of attempts before.
 
         Raises:

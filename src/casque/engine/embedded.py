@@ -188,7 +188,7 @@ class EmbeddedService(QueueService):
     async def _with_payloads(self, blobs: Blobs, claimed: list[JobRecord], request_id: str | None) -> list[JobRecord]:
         """Those whose payload is there. Those whose payload is gone fail, like any job that cannot be worked on; those
         whose payload cannot be read now go back. With a request id they stay claimed for a caller that repeats the
-        request: an earlier answer to it may have named them, and then somebody works on them.
+        request: an earlier answer may have named them, and then a worker is busy with them.
 
         Raises:
             UnknownOutcomeError: none of them could be read. They are claimed, until they are given back or their

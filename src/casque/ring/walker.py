@@ -72,7 +72,7 @@ class Walker:
     ) -> list[JobRecord] | None:
         """A request that is repeated gets what it was given, wherever that was: what it still has of it, which may be
         nothing. None: no shard has given it anything. Shards that have no leader just now are not waited for: what they
-        gave goes to somebody else when its lease is over. Their tokens are added to `unasked`."""
+        gave goes to another caller when its lease is over. Their tokens are added to `unasked`."""
 
         async def answered(shard: Shard) -> bool:
             return (await shard.at_once(lambda one: one.call(AskKnown(of_request=request_id)))).request
@@ -180,7 +180,7 @@ class Walker:
         own = {(job.id, job.token) for job in claimed}
         if asked.request_id is not None:
             # Those who were called off may have been given jobs at the last moment, which only they know. What another
-            # attempt was given comes first: its caller may have heard of it, and of what was claimed here nobody has.
+            # attempt was given comes first: its caller may have heard of it, and no caller of what was claimed here.
             again = await self._claimed_before(asked, asked.request_id) or []
             claimed = [*(job for job in again if (job.id, job.token) not in own), *claimed]
         failed = [(shard, one.exception()) for one, shard in waiting.items() if not one.cancelled()]
@@ -191,7 +191,7 @@ class Walker:
         self._give_back(surplus, asked)
         if asked.request_id is not None:
             # Before the answer: whoever repeats the request is to be told of the same jobs, and not of these as well.
-            # Not what a shard may have given before that could not be asked: somebody works on that.
+            # Not what a shard that could not be asked may have given before: a worker may be busy with it.
             await self._shards.give_back(
                 job for job in surplus if (job.id, job.token) in own or inner(job.token)[1] not in unasked
             )
