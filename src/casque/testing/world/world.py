@@ -206,13 +206,17 @@ class World:
                 # To a ring of this world, minutes are days.
                 least_s, most_s = (1.0, RING_STEP_S) if self.layout.ring else (60.0, STEP_S)
                 node.clock.set_wall(node.rng.choice((-1, 1)) * node.rng.uniform(least_s, most_s))
-                self.loop.call_later(node.rng.uniform(0.2, 4.0), node.clock.set_wall, 0.0)
+                self.loop.call_later(node.rng.uniform(0.2, 4.0), self._set_right, node)
                 if node.rng.random() < 0.3:
                     node.crash()  # whoever takes over, or comes back, has another time
             case Fault.CLOCK_STEP:
                 node.crash()
             case _:
                 raise AssertionError(f"{fault} does not befall a node")
+
+    def _set_right(self, node: Node) -> None:
+        if not self.healed:
+            node.clock.set_wall(0.0)
 
     def earliest_wall_ms(self) -> int:
         """By now no wall clock of this world is behind this, however it is set."""
@@ -256,9 +260,10 @@ class World:
     def _heal(self) -> None:
         self._healed_at = self.loop.time()
         self.trace.note("world", "the faults are over")
+        wall_s = self._furthest_s()
         for node in self.nodes:
             node.cut_off = node.refused = False
-            node.clock.set_wall(0.0)
+            node.clock.set_wall(wall_s)
             node.start()
             if node.life is not None:
                 node.life.go_on()
@@ -269,6 +274,14 @@ class World:
             # On a ring a claim that cannot be given back at once comes back when its lease runs out.
             self._later(SETTLED_S, self._check_nobody_left_a_claim)
         self._later(SETTLED_S + 1.0, self._check_done)
+
+    def _furthest_s(self) -> float:
+        """How far the clocks are ahead in the peace. What a clock far ahead has put off for later would be waited for
+        else, for many minutes in which nothing happens."""
+        if Fault.CLOCK_STEP not in self.profile.every_s:
+            return 0.0
+        furthest_ms = max(node.clock.highest_wall_ms for node in self.nodes)
+        return max((furthest_ms - EPOCH_MS) / 1000 - self.loop.time(), 0.0)
 
     def _later(self, seconds: float, check: Callable[[], None]) -> None:
         def watched() -> None:
