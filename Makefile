@@ -69,7 +69,8 @@ model: setup ## The exhaustive model of the log protocol: make model SIZE=large
 proto: setup ## Write the Python code of the gRPC messages anew from proto/
 	@bash scripts/proto
 
-reference: setup ## Write the pages of the reference anew that follow from the code
+reference: setup ## Write anew what follows from the code: pages of the reference, and the blocking queue
+	@$(PY) scripts/sync_queue.py
 	@$(PY) scripts/reference.py
 
 lock: setup ## Write requirements/dev.lock anew from pyproject.toml

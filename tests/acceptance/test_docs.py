@@ -250,6 +250,10 @@ def test_what_the_code_says_is_what_the_reference_says() -> None:
     assert run([sys.executable, str(script), "--check"], ROOT) == ""
 
 
+def test_the_blocking_queue_is_written_from_the_async_one() -> None:
+    assert run([sys.executable, str(ROOT / "scripts" / "sync_queue.py"), "--check"], ROOT) == ""
+
+
 def test_every_public_name_is_in_the_reference() -> None:
     page = (DOCS / "reference" / "python.md").read_text()
     for name in casque.__all__:
