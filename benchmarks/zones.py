@@ -14,7 +14,8 @@ from random import Random
 from benchmarks.report import Section, Steps, Table, median
 from benchmarks.scale import Scale
 from casque import NewJob, Queue
-from casque.state import Ack, Dequeue, Enqueue, State
+from casque.service.requests import Ack, Dequeue, Enqueue
+from casque.state import State
 from casque.types import JobSpec
 
 AT_ONCE = 1_000

@@ -17,7 +17,8 @@ from casque.clock import yield_once
 from casque.engine.group import GroupCommit
 from casque.engine.waiting import Parked, Waiting
 from casque.service import QueueService
-from casque.state import Dequeue, Enqueue, LeaseZone, ReleaseZone, SetGate, SetZone, State
+from casque.service.requests import Dequeue, Enqueue, LeaseZone, ReleaseZone, SetGate, SetZone
+from casque.state import State
 from casque.testing.hosting import FixedHost, leading
 from casque.testing.over_grpc import calling, serving
 from casque.testing.service_suite import a_job

@@ -12,7 +12,8 @@ from casque.engine.group import GroupCommit
 from casque.engine.operation import Operation
 from casque.errors import CasqueError
 from casque.service import Outcome
-from casque.state import GiveBack, State
+from casque.service.requests import GiveBack
+from casque.state import State
 from casque.state import machine as state_machine
 from casque.state.events import Declined, Died
 from casque.types import JobRecord

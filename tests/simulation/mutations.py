@@ -24,22 +24,8 @@ from casque.engine.request_watch import RequestWatch
 from casque.errors import CasqueError
 from casque.journal.document import DocumentJournal
 from casque.journal.port import Appended, Batch, Work
-from casque.state import (
-    Ack,
-    Beaten,
-    Crashed,
-    Dequeue,
-    GiveBack,
-    Observed,
-    ObservedZone,
-    Returned,
-    Settle,
-    State,
-    Tick,
-    Watched,
-    Watching,
-    machine,
-)
+from casque.service.requests import Ack, Dequeue, GiveBack, Settle
+from casque.state import Beaten, Crashed, Observed, ObservedZone, Returned, State, Tick, Watched, Watching, machine
 from casque.state.events import subject
 from casque.state.lane import Lane
 from casque.storage.port import LOST, Outcome, Read, Stored, Unknown

@@ -17,8 +17,8 @@ from casque.ring.root import Root
 from casque.ring.service import RingService
 from casque.ring.shards import Shard
 from casque.ring.walker import Walker
-from casque.service.requests import Dequeue, Request
-from casque.state import Enqueue, State
+from casque.service.requests import Dequeue, Enqueue, Request
+from casque.state import State
 from casque.state.fair import FairIndex, FifoLine
 from casque.state.ring import Places, RingView, home, is_home
 from casque.types import PLAIN_RULES, JobRecord, JobSpec, JobState

@@ -21,7 +21,8 @@ from casque.ring.broker import RingBroker
 from casque.ring.members import _Seen
 from casque.ring.shards import in_time
 from casque.service import ShardService
-from casque.state import Purge, State
+from casque.service.requests import Purge
+from casque.state import State
 from casque.types import JobRecord
 from casque.worker.claims import Claim
 from casque.worker.runner import Runner

@@ -13,7 +13,8 @@ from casque.engine.blobs import Blobs
 from casque.engine.zone_watch import ZoneWatch
 from casque.journal import archive, document
 from casque.journal.log import archiver
-from casque.state import LeaseZone, ReleaseZone, State
+from casque.service.requests import LeaseZone, ReleaseZone
+from casque.state import State
 from casque.state.events import ZoneLeased
 from casque.state.fair import FairIndex
 from casque.storage.port import Store

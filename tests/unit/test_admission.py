@@ -35,8 +35,9 @@ from casque.journal import sweeper
 from casque.journal.convert import Converter
 from casque.journal.log import pace, solitude
 from casque.journal.verify import Verdict, Verifier
+from casque.service.requests import Enqueue
 from casque.settings import QueueSettings
-from casque.state import Admit, Enqueue, Limits, State
+from casque.state import Admit, Limits, State
 from casque.state.events import Admitted
 from casque.storage.memory import MemoryStore
 from casque.storage.port import Store, Stored

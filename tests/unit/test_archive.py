@@ -31,8 +31,9 @@ from casque.journal import document
 from casque.journal.convert import Converter
 from casque.journal.log import archiver, pace
 from casque.journal.verify import Verifier
+from casque.service.requests import Dequeue, Enqueue, Nack
 from casque.settings import QueueSettings
-from casque.state import Dequeue, Enqueue, Nack, State
+from casque.state import State
 from casque.state.machine import LEASE_RAN_OUT
 from casque.storage.memory import MemoryStore
 from casque.storage.port import Outcome, Read, Store, Stored

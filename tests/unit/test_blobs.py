@@ -32,8 +32,9 @@ from casque.engine.group import GroupCommit
 from casque.journal.convert import Converter
 from casque.journal.log import pace
 from casque.journal.verify import Verifier
+from casque.service.requests import Enqueue, Nack, Purge
 from casque.settings import QueueSettings
-from casque.state import Command, Enqueue, Nack, Purge
+from casque.state import Command
 from casque.storage.memory import MemoryStore
 from casque.storage.port import MISSING, Outcome, Read, Store, Stored, Unknown
 from casque.testing.clock import ManualClock, settle

@@ -7,10 +7,9 @@ import pytest
 
 from casque.clock import Random
 from casque.errors import CasqueError
-from casque.state import (
+from casque.service.requests import (
     Ack,
     Cancel,
-    Command,
     Dequeue,
     Enqueue,
     GiveBack,
@@ -20,11 +19,9 @@ from casque.state import (
     ReleaseZone,
     Retry,
     SetGate,
-    SetSchedule,
     SetZone,
-    State,
-    Tick,
 )
+from casque.state import Command, SetSchedule, State, Tick
 from casque.testing.claimable import allowed, claimable, copied, rebuilt
 from casque.types import Gate, JobRecord, JobSpec, JobState, ScheduleSpec, ZoneRules
 

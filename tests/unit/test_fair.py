@@ -12,7 +12,8 @@ import pytest
 from casque.clock import Random
 from casque.errors import InvalidInputError
 from casque.service import Outcome
-from casque.state import Ack, Cancel, Dequeue, Enqueue, Expire, Nack, Observed, Retry, Settle, SetZone, State, fair
+from casque.service.requests import Ack, Cancel, Dequeue, Enqueue, Nack, Retry, Settle, SetZone
+from casque.state import Expire, Observed, State, fair
 from casque.types import JobRecord, JobSpec, JobState, ZoneRules
 
 

@@ -18,8 +18,9 @@ from casque.codec.log import SnapshotRef, Tip, View, digest
 from casque.codec.snapshot import decode_snapshot, encode_jobs, encode_snapshot
 from casque.journal.convert import Converter
 from casque.journal.log import pace
+from casque.service.requests import Enqueue
 from casque.settings import QueueSettings
-from casque.state import Enqueue, Limits, State
+from casque.state import Limits, State
 from casque.storage.memory import MemoryStore
 from casque.storage.port import Outcome, Stored, Unknown, Won
 from casque.testing.clock import ManualClock, settle

@@ -13,7 +13,8 @@ from casque.client.queue import DEFAULTS
 from casque.clock import Random
 from casque.codec.head import Owner
 from casque.engine.committer import Committer
-from casque.state import Enqueue, State
+from casque.service.requests import Enqueue
+from casque.state import State
 from casque.storage.memory import MemoryStore
 from casque.storage.port import Outcome, Read, Store, Unknown
 from casque.testing.clock import ManualClock

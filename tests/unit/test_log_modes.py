@@ -22,8 +22,9 @@ from casque.journal.log import LogJournal, pace, snapshots
 from casque.journal.log.journal import HOLDS_MAX
 from casque.journal.log.solitude import ALONE_COMMITS
 from casque.journal.port import Batch, Landed
+from casque.service.requests import Enqueue
 from casque.settings import QueueSettings
-from casque.state import Enqueue, State
+from casque.state import State
 from casque.storage.memory import MemoryStore
 from casque.storage.port import Outcome, Store, Stored
 from casque.testing.clock import ManualClock, settle

@@ -5,7 +5,8 @@ from __future__ import annotations
 import gc
 
 from casque.clock import Random
-from casque.state import Cancel, Dequeue, Enqueue, State
+from casque.service.requests import Cancel, Dequeue, Enqueue
+from casque.state import State
 from casque.state.lane import BLOCK, key_of
 from casque.state.ready import ReadyIndex
 from casque.types import JobRecord, JobSpec, JobState

@@ -7,7 +7,8 @@ import pytest
 from casque.clock import Random
 from casque.engine.reaper import SLACK, Reaper
 from casque.service import Outcome
-from casque.state import Dequeue, Enqueue, Expire, Heartbeat, Observed, Settle, State
+from casque.service.requests import Dequeue, Enqueue, Heartbeat, Settle
+from casque.state import Expire, Observed, State
 from casque.state.commands import Command
 from casque.testing.clock import ManualClock
 from casque.types import JobRecord, JobSpec

@@ -12,7 +12,8 @@ from tests.simulation.tenant_mutations import one_tenants_requests_push_out_anot
 
 from casque import Queue
 from casque.clock import Random
-from casque.state import Enqueue, Limits, State
+from casque.service.requests import Enqueue
+from casque.state import Limits, State
 from casque.state.request_ids import scope_of, scoped_id
 from casque.state.request_memory import RequestMemory
 from casque.storage.memory import MemoryStore

@@ -36,7 +36,8 @@ from casque.ring.forgetting import SETTLED_MS
 from casque.ring.numbers import inner
 from casque.ring.shards import in_time, worst
 from casque.service import EventKind, Lease, Outcome
-from casque.state import Ack, AdoptRing, Dequeue, Enqueue, RingView, SetSchedule, State, Tick
+from casque.service.requests import Ack, Dequeue, Enqueue
+from casque.state import AdoptRing, RingView, SetSchedule, State, Tick
 from casque.state.ring import home
 from casque.storage.memory import MemoryStore
 from casque.storage.port import Read

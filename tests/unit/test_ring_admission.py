@@ -28,8 +28,9 @@ from casque.errors import CASConflictError, StorageError, ZoneMovedError
 from casque.ring.admissions import ADMISSIONS, Batch, _shares
 from casque.ring.numbers import inner
 from casque.service import requests
+from casque.service.requests import Enqueue
 from casque.settings import QueueSettings
-from casque.state import Admit, AdoptRing, Enqueue, State
+from casque.state import Admit, AdoptRing, State
 from casque.state.ring import home
 from casque.storage.memory import MemoryStore
 from casque.storage.port import Outcome

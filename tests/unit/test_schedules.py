@@ -18,8 +18,9 @@ from casque import InvalidInputError, JobState, NewJob, Queue, ScheduleNotFoundE
 from casque.client.opening import Parts
 from casque.clock import Random
 from casque.codec.digest import state_digest
+from casque.service.requests import DropSchedule, Enqueue
 from casque.settings import QueueSettings
-from casque.state import Command, DropSchedule, Enqueue, Limits, PauseSchedule, SetSchedule, State, Tick
+from casque.state import Command, Limits, PauseSchedule, SetSchedule, State, Tick
 from casque.storage.memory import MemoryStore
 from casque.testing import in_memory, inline
 from casque.testing.clock import ManualClock

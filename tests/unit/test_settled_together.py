@@ -9,7 +9,8 @@ import pytest
 
 from casque.errors import JobNotFoundError, LeaseLostError
 from casque.service import Outcome
-from casque.state import Ack, Dequeue, Enqueue, Limits, Settle, SetZone, State
+from casque.service.requests import Ack, Dequeue, Enqueue, Settle, SetZone
+from casque.state import Limits, State
 from casque.types import JobSpec, JobState, ZoneRules
 
 NOW_MS = 1_700_000_000_000

@@ -14,7 +14,8 @@ import pytest
 from casque import DirectQueue, InMemoryStorage, Queue, UnknownOutcomeError
 from casque.clock import Random
 from casque.engine.reaper import Reaper
-from casque.state import Ack, Dequeue, Enqueue, Expire, State, Tick
+from casque.service.requests import Ack, Dequeue, Enqueue
+from casque.state import Expire, State, Tick
 from casque.storage.memory import MemoryStore
 from casque.testing.claimable import allowed, claimable
 from casque.testing.clock import ManualClock, settle

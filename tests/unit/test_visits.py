@@ -11,7 +11,8 @@ import pytest
 
 from casque import JobState, Queue
 from casque.clock import Random
-from casque.state import Dequeue, Enqueue, Heartbeat, LeaseZone, Observed, ObservedZone, State, Watch, Watching
+from casque.service.requests import Dequeue, Enqueue, Heartbeat, LeaseZone
+from casque.state import Observed, ObservedZone, State, Watch, Watching
 from casque.state.machine import DATED_VISITS
 from casque.storage.memory import MemoryStore
 from casque.testing.clock import ManualClock

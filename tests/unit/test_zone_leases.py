@@ -21,7 +21,8 @@ from casque.clock import Random
 from casque.engine.zone_watch import ZoneWatch
 from casque.errors import InvalidInputError
 from casque.ring.numbers import inner
-from casque.state import Dequeue, Enqueue, Expire, LeaseZone, Limits, Nack, ReleaseZone, State
+from casque.service.requests import Dequeue, Enqueue, LeaseZone, Nack, ReleaseZone
+from casque.state import Expire, Limits, State
 from casque.state.ring import home
 from casque.storage.memory import MemoryStore
 from casque.storage.port import Store

@@ -8,7 +8,8 @@ from typing import Any
 from casque.engine.committer import Committer
 from casque.engine.operation import Look, Operation
 from casque.errors import CasqueError
-from casque.state import Command, Dequeue, GiveBack
+from casque.service.requests import Dequeue, GiveBack
+from casque.state import Command
 from casque.telemetry import logger
 from casque.types import Reach
 

@@ -16,8 +16,9 @@ from casque.engine.ticker import APART_MS, LOOK_MS, Ticker
 from casque.engine.visit import Visit
 from casque.engine.waiting import Parked, Waiting
 from casque.errors import CasqueError, QueueClosedError, UnknownOutcomeError
+from casque.service.requests import Dequeue, GiveBack
 from casque.settings import QueueSettings, milliseconds
-from casque.state import Admit, Command, Dequeue, Expire, GiveBack, ReturnUnseen, State, Watch
+from casque.state import Admit, Command, Expire, ReturnUnseen, State, Watch
 from casque.telemetry import logger
 from casque.types import JobRecord, Reach
 

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from typing import Any, TypeAlias
 
 from casque.engine.operation import Operation
-from casque.state import Dequeue, State
+from casque.service.requests import Dequeue
+from casque.state import State
 
 Wanted: TypeAlias = tuple[tuple[str, ...] | None, tuple[str, ...] | None, tuple[str, int] | None]
 """What a waiting dequeue is about: entrypoints, zones, and the lease of a zone."""

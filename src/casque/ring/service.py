@@ -37,7 +37,6 @@ from casque.service import ArchivedJob, QueueEvent, QueueService, ShardService, 
 from casque.service.requests import (
     Ack,
     Admit,
-    Cancel,
     Dequeue,
     DropSchedule,
     Enqueue,
@@ -58,7 +57,6 @@ from casque.service.requests import (
     ReleaseZone,
     Request,
     RequeueStale,
-    Retry,
     SetGate,
     SetSchedule,
     Settle,
@@ -131,7 +129,7 @@ class RingService(QueueService):
         await self._shards.stop()
 
     def call(self, request: Request[A]) -> Awaitable[A]:
-        return cast("Awaitable[A]", getattr(self, _METHODS[type(request)])(request))
+        return cast("Awaitable[A]", getattr(self, _METHODS.get(type(request), "_at_job"))(request))
 
     # --- Producing ---
 
@@ -257,7 +255,8 @@ class RingService(QueueService):
 
     # --- Managing ---
 
-    async def _at_job(self, request: Cancel | Retry) -> JobRecord | None:
+    async def _at_job(self, request: Any) -> JobRecord | None:
+        """Of a request that names one job, and no lease."""
         shard, _ = await self._holder(request.job_id, None, request.request_id)
         return _shown(await self._at(shard).call(request), shard)
 
@@ -506,8 +505,6 @@ _METHODS: dict[type[Request[Any]], str] = {
     LeaseZone: "_lease_zone",
     HeartbeatZone: "_heartbeat_zone",
     ReleaseZone: "_release_zone",
-    Cancel: "_at_job",
-    Retry: "_at_job",
     Purge: "_counted",
     RequeueStale: "_counted",
     SetGate: "_everywhere",
@@ -521,3 +518,4 @@ _METHODS: dict[type[Request[Any]], str] = {
     ListZones: "_list_zones",
     GetStats: "_stats",
 }
+"""The others name one job, and go where it is."""

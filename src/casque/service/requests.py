@@ -62,6 +62,18 @@ class Request(msgspec.Struct, Generic[A_co], frozen=True, gc=False, array_like=T
     done_if_gone: ClassVar[tuple[type[CasqueError], ...]] = ()
     """A second attempt that meets one of these says that the first one was carried out."""
 
+    def check(self) -> None:
+        """That its values are within bounds, beyond what their types say.
+
+        Raises:
+            InvalidInputError: one is not.
+        """
+
+    def asked(self) -> object:
+        """What its caller asks for: the same request id with something else is another request. What a broker adds,
+        or works out anew when a request is repeated, is left out."""
+        return tuple([getattr(self, name) for name in self.__struct_fields__ if name != "request_id"])
+
 
 @cache
 def verb_of(kind: type[Request[Any]]) -> str:
@@ -93,6 +105,9 @@ class Enqueue(Request[Sequence[JobRecord]], frozen=True, tag="enqueue"):
     request_id: str | None = None
     generation: int = 0
     """Of the ring that the caller knows. Only brokers of a ring say this, to a shard."""
+
+    def asked(self) -> object:
+        return [(s.entrypoint, s.payload, s.priority, s.key, s.zone, s.fifo, s.blob_bytes) for s in self.specs]
 
 
 class Admit(Request[Admission], frozen=True, tag="admit"):
@@ -133,6 +148,9 @@ class Dequeue(Request[list[JobRecord]], frozen=True, tag="dequeue"):
     first: bool = False
     """This `request_id` was never asked with before, so that no earlier answer need be looked for."""
 
+    def asked(self) -> object:
+        return self.entrypoints, self.zone_lease
+
 
 class Ack(Request[None], frozen=True, tag="ack"):
     """The job is done; `result` goes to the archive with it. Without a token it is done whichever worker holds it."""
@@ -144,6 +162,9 @@ class Ack(Request[None], frozen=True, tag="ack"):
     token: int | None = None
     request_id: str | None = None
     result: bytes | None = None
+
+    def asked(self) -> object:
+        return self.job_id, self.token
 
 
 class Nack(Request[JobRecord | None], frozen=True, tag="nack"):
@@ -160,6 +181,9 @@ class Nack(Request[JobRecord | None], frozen=True, tag="nack"):
     error: str | None = None
     request_id: str | None = None
 
+    def asked(self) -> object:
+        return self.job_id, self.token
+
 
 class Settle(Request[list[CasqueError | None]], frozen=True, tag="settle"):
     """Ack and nack many jobs in one commit. Each has an answer of its own: None if it was carried out, or the error
@@ -170,6 +194,10 @@ class Settle(Request[list[CasqueError | None]], frozen=True, tag="settle"):
 
     outcomes: tuple[Outcome, ...]
     request_id: str | None = None
+
+    def asked(self) -> object:
+        # Without tokens: a border gives those that are not its caller's another one, while they are there to be seen.
+        return [(o.job_id, o.error is None, o.crashed, o.snoozed, o.cancelled, o.declined) for o in self.outcomes]
 
 
 class Heartbeat(Request[JobRecord], frozen=True, tag="heartbeat"):
@@ -225,6 +253,9 @@ class LeaseZone(Request[ZoneLease | None], frozen=True, tag="lease_zone"):
     worker: str | None = None
     request_id: str | None = None
 
+    def asked(self) -> object:
+        return self.zone
+
 
 class HeartbeatZone(Request[ZoneLease], frozen=True, tag="heartbeat_zone"):
     """The lease of a zone starts again at full length."""
@@ -258,6 +289,9 @@ class Cancel(Request[None], frozen=True, tag="cancel"):
     job_id: str
     request_id: str | None = None
 
+    def asked(self) -> object:
+        return self.job_id
+
 
 class Retry(Request[JobRecord | None], frozen=True, tag="retry"):
     """Give a dead job a fresh set of attempts."""
@@ -268,6 +302,9 @@ class Retry(Request[JobRecord | None], frozen=True, tag="retry"):
 
     job_id: str
     request_id: str | None = None
+
+    def asked(self) -> object:
+        return self.job_id
 
 
 class Purge(Request[int], frozen=True, tag="purge"):
@@ -296,6 +333,9 @@ class RequeueStale(Request[int], frozen=True, tag="requeue_stale"):
     entrypoint: str | None = None
     request_id: str | None = None
     zone: str | None = None
+
+    def asked(self) -> object:
+        return self.entrypoint, self.zone
 
 
 class SetGate(Request[None], frozen=True, tag="set_gate"):

@@ -2,31 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 
-from casque.service.requests import (
-    Ack,
-    Cancel,
-    CopyGate,
-    CopyZone,
-    Dequeue,
-    DropSchedule,
-    Enqueue,
-    GiveBack,
-    Heartbeat,
-    HeartbeatZone,
-    LeaseZone,
-    Nack,
-    Purge,
-    ReleaseZone,
-    RequeueStale,
-    Retry,
-    SetGate,
-    Settle,
-    SetZone,
-)
+from casque.service.requests import Request
 from casque.types import JobSpec, ScheduleSpec, StagedPart
 
 
@@ -130,26 +110,6 @@ class Tick(msgspec.Struct, frozen=True, gc=False):
     """Which tick the job is for, if several had passed; otherwise `tick_ms`."""
 
 
-Repeatable: TypeAlias = (
-    Enqueue | Dequeue | Ack | Nack | Settle | Cancel | Retry | Purge | RequeueStale | SetGate | SetZone | LeaseZone
-)
-"""What can have a request id."""
-
 Command: TypeAlias = (
-    Repeatable
-    | Heartbeat
-    | GiveBack
-    | HeartbeatZone
-    | ReleaseZone
-    | CopyGate
-    | CopyZone
-    | Admit
-    | ReturnUnseen
-    | AdoptRing
-    | Expire
-    | Watch
-    | SetSchedule
-    | PauseSchedule
-    | DropSchedule
-    | Tick
+    Request[Any] | Admit | ReturnUnseen | AdoptRing | Expire | Watch | SetSchedule | PauseSchedule | Tick
 )

@@ -54,7 +54,6 @@ from casque.state.commands import (
     Expire,
     ObservedZone,
     PauseSchedule,
-    Repeatable,
     ReturnUnseen,
     SetSchedule,
     Tick,
@@ -95,7 +94,7 @@ from casque.state.events import (
     ZoneReleased,
 )
 from casque.state.fair import FifoLine
-from casque.state.fingerprints import fingerprint
+from casque.state.fingerprints import Repeatable, fingerprint
 from casque.state.ready import ReadyIndex
 from casque.state.request_ids import shown_id
 from casque.state.request_memory import Answered, RequestMemory

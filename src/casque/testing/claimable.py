@@ -13,7 +13,8 @@ from typing import TypeAlias
 
 import msgspec
 
-from casque.state import Dequeue, State
+from casque.service.requests import Dequeue
+from casque.state import State
 from casque.types import JobRecord, JobState
 
 Claims: TypeAlias = dict[str | None, list[str]]

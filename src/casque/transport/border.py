@@ -40,13 +40,11 @@ from casque.service.requests import (
     Ack,
     Adopt,
     AskKnown,
-    Cancel,
     CopyGate,
     CopyZone,
     Dequeue,
     DropSchedule,
     Enqueue,
-    Find,
     GetStats,
     GiveBack,
     HasDue,
@@ -64,7 +62,6 @@ from casque.service.requests import (
     ReleaseZone,
     Request,
     RequeueStale,
-    Retry,
     SetGate,
     SetSchedule,
     Settle,
@@ -246,7 +243,7 @@ class Border(QueueService):
             raise NotAllowedError(kind.scope.value, verb_of(kind))
         if is_named(kind) and request.request_id is not None:  # type: ignore[attr-defined]
             request = self._with_own_id(request)
-        return cast("Awaitable[A]", getattr(self, _METHODS[kind])(request))
+        return cast("Awaitable[A]", getattr(self, _METHODS.get(kind, "_on_job"))(request))
 
     def _with_own_id(self, request: Any) -> Any:
         """Request ids are their callers' own: others who say the same mean another request."""
@@ -537,12 +534,10 @@ class Border(QueueService):
 
     # --- admin ---
 
-    def _cancel(self, request: Cancel) -> Awaitable[None]:
+    async def _on_job(self, request: Any) -> JobRecord | None:
+        """Of a request that names one job, and no lease."""
         _check_job_id(request.job_id)
-        return self._own.call(request)
-
-    async def _retry(self, request: Retry) -> JobRecord | None:
-        _check_job_id(request.job_id)
+        request.check()
         return self._own_or_none(await self._own.call(request))
 
     def _purge(self, request: Purge) -> Awaitable[int]:
@@ -641,10 +636,6 @@ class Border(QueueService):
         return self.principal.reaches(spec.entrypoint, spec.zone)
 
     # --- read ---
-
-    async def _find(self, request: Find) -> JobRecord | None:
-        _check_job_id(request.job_id)
-        return self._own_or_none(await self._own.call(request))
 
     def _list_zones(self, request: ListZones) -> Awaitable[list[ZoneStanding]]:
         checks.whole("limit", request.limit, 1, checks.ZONES_SHOWN_MAX)
@@ -873,8 +864,6 @@ _METHODS: dict[type[Request[Any]], str] = {
     LeaseZone: "_lease_zone",
     HeartbeatZone: "_with_zone_lease",
     ReleaseZone: "_with_zone_lease",
-    Cancel: "_cancel",
-    Retry: "_retry",
     Purge: "_purge",
     RequeueStale: "_requeue_stale",
     SetGate: "_set_gate",
@@ -882,7 +871,6 @@ _METHODS: dict[type[Request[Any]], str] = {
     SetSchedule: "_set_schedule",
     PauseSchedule: "_pause_schedule",
     DropSchedule: "_drop_schedule",
-    Find: "_find",
     ListJobs: "_list_jobs",
     GetStats: "_stats",
     ListZones: "_list_zones",
@@ -893,4 +881,4 @@ _METHODS: dict[type[Request[Any]], str] = {
     CopyZone: "_copy_zone",
     HasDue: "_has_due",
 }
-"""Those for shards are in `shard_border`: no caller of this border has their scope."""
+"""Those for shards are in `shard_border`: no caller of this border has their scope. The others name one job."""

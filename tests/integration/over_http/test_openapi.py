@@ -25,8 +25,8 @@ from casque.service import QueueEvent, QueueService
 from casque.testing.hosting import leading
 from casque.testing.service_suite import staged
 from casque.transport.border import Wrapper, admit
-from casque.transport.http.messages import Part
 from casque.transport.http.openapi import describe
+from casque.transport.http.plain import Part
 from casque.transport.http.routes import ROUTES
 from casque.transport.http.server import HttpServer
 from casque.types import StagedPart

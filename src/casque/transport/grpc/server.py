@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import Any
 
 import grpc
@@ -142,36 +143,15 @@ class GrpcServer:
     def _queue(self, door: Door) -> grpc.GenericRpcHandler:
         calls, streams = Verbs(door, self._attempts_max), Streams(door)
         behaviours = {
-            "Enqueue": unary(door, pb.EnqueueRequest, calls.enqueue),
-            "Dequeue": unary(door, pb.DequeueRequest, calls.dequeue),
-            "Ack": unary(door, pb.AckRequest, calls.ack),
-            "Nack": unary(door, pb.NackRequest, calls.nack),
-            "Settle": unary(door, pb.SettleRequest, calls.settle),
-            "Heartbeat": unary(door, pb.HeartbeatRequest, calls.heartbeat),
-            "GiveBack": unary(door, pb.GiveBackRequest, calls.give_back),
-            "Cancel": unary(door, pb.CancelRequest, calls.cancel),
-            "Retry": unary(door, pb.RetryRequest, calls.retry),
-            "Admit": unary(door, pb.AdmitRequest, calls.admit),
-            "Purge": unary(door, pb.PurgeRequest, calls.purge),
-            "RequeueStale": unary(door, pb.RequeueStaleRequest, calls.requeue_stale),
-            "SetGate": unary(door, pb.SetGateRequest, calls.set_gate),
-            "SetZone": unary(door, pb.SetZoneRequest, calls.set_zone),
-            "Zones": unary(door, pb.ZonesRequest, calls.zones),
-            "PeekZones": unary(door, pb.PeekZonesRequest, calls.peek_zones),
-            "LeaseZone": unary(door, pb.LeaseZoneRequest, calls.lease_zone),
-            "HeartbeatZone": unary(door, pb.HeartbeatZoneRequest, calls.heartbeat_zone),
-            "ReleaseZone": unary(door, pb.ReleaseZoneRequest, calls.release_zone),
-            "Find": unary(door, pb.FindRequest, calls.find),
-            "Stats": unary(door, pb.StatsRequest, calls.stats),
-            "SetSchedule": unary(door, pb.SetScheduleRequest, calls.set_schedule),
-            "Schedules": unary(door, pb.SchedulesRequest, calls.schedules),
-            "PauseSchedule": unary(door, pb.PauseScheduleRequest, calls.pause_schedule),
-            "DropSchedule": unary(door, pb.DropScheduleRequest, calls.drop_schedule),
             "List": one_request(door, pb.ListRequest, streams.list),
             "Watch": one_request(door, pb.WatchRequest, streams.watch),
             "Archive": one_request(door, pb.ArchiveRequest, streams.archive),
             "Exchange": _exchange(door),
         }
+        for method in casque_v1_pb2.DESCRIPTOR.services_by_name["Queue"].methods:
+            if method.name not in behaviours:
+                verb = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", method.name).lower()
+                behaviours[method.name] = unary(door, getattr(pb, method.input_type.name), getattr(calls, verb))
         return _handler(casque_v1_pb2, "Queue", behaviours)
 
     def _osqueue(self, door: Door) -> grpc.GenericRpcHandler:

@@ -22,39 +22,24 @@ from casque.errors import (
     CasqueError,
     InvalidInputError,
     JobNotFoundError,
-    ScheduleNotFoundError,
     UnknownOutcomeError,
 )
-from casque.service import ArchivedJob, Lease, Outcome, QueueEvent, QueueService, Stats
+from casque.service import ArchivedJob, Lease, Outcome, QueueEvent, QueueService
 from casque.service.requests import (
     Ack,
-    Admit,
-    Cancel,
     Dequeue,
-    DropSchedule,
     Enqueue,
     Find,
-    GetStats,
     GiveBack,
     Heartbeat,
     Heartbeats,
-    HeartbeatZone,
-    LeaseZone,
     ListJobs,
-    ListSchedules,
     ListZones,
     Nack,
-    PauseSchedule,
     PeekZones,
-    Purge,
-    ReleaseZone,
     Request,
-    RequeueStale,
-    Retry,
-    SetGate,
     SetSchedule,
     Settle,
-    SetZone,
     is_empty,
 )
 from casque.transport.errors import WireError, from_wire
@@ -62,11 +47,8 @@ from casque.transport.http.connections import Answer, Connections, Headers, Unhe
 from casque.transport.http.messages import (
     PAGE_MAX,
     AckRequest,
-    AdmitRequest,
     Beats,
     Claim,
-    GateRequest,
-    GiveBackRequest,
     HeartbeatRequest,
     HeartbeatsRequest,
     Job,
@@ -74,23 +56,12 @@ from casque.transport.http.messages import (
     JobsPage,
     LeaseOf,
     MaybeJob,
-    MaybeZoneLease,
     NackRequest,
-    Nothing,
     OutcomeOf,
-    Part,
     PeekedZones,
-    Purged,
-    PurgeRequest,
-    Requeued,
-    RequeueRequest,
     ScheduleOf,
-    Schedules,
     Settled,
     SettleRequest,
-    ZoneLeaseOf,
-    ZoneLeaseRequest,
-    ZoneRequest,
     Zones,
     ZoneToken,
     from_backoff,
@@ -101,17 +72,15 @@ from casque.transport.http.messages import (
     from_schedule_spec,
     from_spec,
     from_zone,
-    from_zone_lease,
 )
+from casque.transport.http.plain import Plain, from_maybe_job, plain_for, segment
 from casque.transport.http.sse import Reader, to_event
 from casque.transport.settling import answers_to
 from casque.types import (
-    Admission,
     JobRecord,
     JobState,
     PeekedZone,
     Schedule,
-    ZoneLease,
     ZoneStanding,
 )
 
@@ -120,8 +89,6 @@ T = TypeVar("T")
 
 MARGIN_S = 30.0
 """How much longer than a call may wait its answer may take: a commit on a slow store, and the way there and back."""
-ADMIT_S = 60.0
-"""A broker reads a million jobs before it admits them."""
 SILENCE_S = 60.0
 """A feed that is silent for so long is dead: a server that lives says so every few seconds."""
 Query = list[tuple[str, str]]
@@ -163,7 +130,16 @@ class HttpService(QueueService):
         await self._connections.close()
 
     def call(self, request: Request[A]) -> Awaitable[A]:
+        if (plain := plain_for(request)) is not None:
+            return cast("Awaitable[A]", self._plain(plain, request))
         return cast("Awaitable[A]", getattr(self, _METHODS[type(request)])(request))
+
+    async def _plain(self, verb: Plain, request: Request[Any]) -> Any:
+        path, kind = verb.path(request), verb.route.answer
+        if verb.route.method == "GET":
+            return verb.heard(await self._get(path, kind))
+        request_id: str | None = getattr(request, "request_id", None)
+        return verb.heard(await self._post(path, verb.body(request), kind, request_id, wait_s=verb.patience_s))
 
     # --- Producing ---
 
@@ -172,11 +148,6 @@ class HttpService(QueueService):
             return ()
         answer = await self._post("/v1/jobs", [from_spec(spec) for spec in r.specs], Jobs, r.request_id)
         return _records(answer)
-
-    async def _admit(self, r: Admit) -> Admission:
-        named = [Part(part.key, part.sha256, part.jobs, part.bytes) for part in r.parts]
-        body = AdmitRequest(r.source, r.batch, named, r.skip_known)
-        return await self._post("/v1/admit", body, Admission, wait_s=ADMIT_S)
 
     # --- Working ---
 
@@ -203,7 +174,7 @@ class HttpService(QueueService):
         if status == 200:
             for job in _decoded(body, Jobs).jobs:
                 with suppress(CasqueError):  # one that cannot go back does not keep the others
-                    await self._give_back(GiveBack(job.id, job.token))
+                    await self.call(GiveBack(job.id, job.token))
 
     async def _ack(self, r: Ack) -> None:
         body = AckRequest(r.token, UNSET if r.result is None else r.result)
@@ -219,7 +190,7 @@ class HttpService(QueueService):
             None if r.backoff is None else from_backoff(r.backoff),
             r.error,
         )
-        return _maybe(await self._post(_of(r.job_id, "nack"), body, MaybeJob, r.request_id))
+        return from_maybe_job(await self._post(_of(r.job_id, "nack"), body, MaybeJob, r.request_id))
 
     async def _settle(self, r: Settle) -> list[CasqueError | None]:
         if not r.outcomes:
@@ -242,57 +213,12 @@ class HttpService(QueueService):
         answer = await self._post("/v1/heartbeats", body, Beats)
         return [_beaten(beat.job, beat.error) for beat in answer.answers]
 
-    async def _give_back(self, r: GiveBack) -> None:
-        await self._post(_of(r.job_id, "give-back"), GiveBackRequest(r.token), None)
-
     # --- Managing ---
-
-    async def _cancel(self, r: Cancel) -> None:
-        await self._post(_of(r.job_id, "cancel"), Nothing(), None, r.request_id)
-
-    async def _retry(self, r: Retry) -> JobRecord | None:
-        return _maybe(await self._post(_of(r.job_id, "retry"), Nothing(), MaybeJob, r.request_id))
-
-    async def _purge(self, r: Purge) -> int:
-        return (await self._post("/v1/purge", PurgeRequest(r.entrypoint, r.zone), Purged, r.request_id)).purged
-
-    async def _requeue_stale(self, r: RequeueStale) -> int:
-        body = RequeueRequest(r.older_ms / 1000, r.entrypoint, r.zone)
-        return (await self._post("/v1/requeue", body, Requeued, r.request_id)).requeued
-
-    async def _set_gate(self, r: SetGate) -> None:
-        await self._post("/v1/gate", GateRequest(r.gate, r.entrypoint), None, r.request_id)
-
-    async def _set_zone(self, r: SetZone) -> None:
-        rules = r.rules
-        body = ZoneRequest(r.zone, rules.weight, rules.running_max, rules.per_second, rules.paused)
-        await self._post("/v1/zones", body, None, r.request_id)
-
-    async def _lease_zone(self, r: LeaseZone) -> ZoneLease | None:
-        body = ZoneLeaseRequest(r.zone, None if r.lease_ms is None else r.lease_ms / 1000, r.worker)
-        answer = await self._post("/v1/zones/lease", body, MaybeZoneLease, r.request_id)
-        return None if answer.lease is None else from_zone_lease(answer.lease)
-
-    async def _heartbeat_zone(self, r: HeartbeatZone) -> ZoneLease:
-        return from_zone_lease(await self._post("/v1/zones/heartbeat", ZoneToken(r.zone, r.token), ZoneLeaseOf))
-
-    async def _release_zone(self, r: ReleaseZone) -> None:
-        await self._post("/v1/zones/release", ZoneToken(r.zone, r.token), None)
 
     # --- Schedules ---
 
     async def _set_schedule(self, r: SetSchedule) -> Schedule:
         return from_schedule(await self._post("/v1/schedules", from_schedule_spec(r.spec), ScheduleOf))
-
-    async def _list_schedules(self, r: ListSchedules) -> list[Schedule]:  # noqa: ARG002
-        return [from_schedule(one) for one in (await self._get("/v1/schedules", Schedules)).schedules]
-
-    async def _pause_schedule(self, r: PauseSchedule) -> Schedule:
-        path = _of(r.name, "pause" if r.paused else "resume", "schedules")
-        return from_schedule(await self._post(path, Nothing(), ScheduleOf))
-
-    async def _drop_schedule(self, r: DropSchedule) -> None:
-        await self._post(_of(r.name, "drop", "schedules"), Nothing(), None)
 
     # --- Looking ---
 
@@ -330,9 +256,6 @@ class HttpService(QueueService):
             if page.next is None or len(found) == r.limit:
                 return found
             after = page.next
-
-    async def _stats(self, r: GetStats) -> Stats:  # noqa: ARG002
-        return await self._get("/v1/stats", Stats)
 
     async def events(self, *, from_position: int | None = None, follow: bool = True) -> AsyncGenerator[QueueEvent]:
         query = [("follow", "true" if follow else "false")]
@@ -436,12 +359,9 @@ def _url(address: str, *, secure: bool) -> str:
     return url.rstrip("/")
 
 
-def _of(job_id: str, verb: str | None = None, things: str = "jobs") -> str:
-    if not job_id:
-        raise JobNotFoundError(job_id) if things == "jobs" else ScheduleNotFoundError(job_id)
-    # A path may not have segments of dots alone: everybody on the way would resolve them.
-    segment = quote(job_id, safe="") if job_id.strip(".") else job_id.replace(".", "%2E")
-    return f"/v1/{things}/{segment}" if verb is None else f"/v1/{things}/{segment}/{verb}"
+def _of(job_id: str, verb: str | None = None) -> str:
+    path = f"/v1/jobs/{segment(job_id, '/v1/jobs/')}"
+    return path if verb is None else f"{path}/{verb}"
 
 
 def _query(states: frozenset[JobState] | None, entrypoint: str | None) -> Query:
@@ -474,10 +394,6 @@ def _decoded(raw: bytes, kind: type[T] | None) -> T:
 
 def _records(answer: Jobs) -> list[JobRecord]:
     return [from_job(job) for job in answer.jobs]
-
-
-def _maybe(answer: MaybeJob) -> JobRecord | None:
-    return None if answer.job is None else from_job(answer.job)
 
 
 def _outcome(one: Outcome) -> OutcomeOf:
@@ -514,30 +430,15 @@ def _beaten(job: Job | None, error: WireError | None) -> JobRecord | CasqueError
 
 _METHODS: dict[type[Request[Any]], str] = {
     Enqueue: "_enqueue",
-    Admit: "_admit",
     Dequeue: "_dequeue",
     Ack: "_ack",
     Nack: "_nack",
     Settle: "_settle",
     Heartbeat: "_heartbeat",
     Heartbeats: "_heartbeats",
-    GiveBack: "_give_back",
     PeekZones: "_peek_zones",
-    LeaseZone: "_lease_zone",
-    HeartbeatZone: "_heartbeat_zone",
-    ReleaseZone: "_release_zone",
-    Cancel: "_cancel",
-    Retry: "_retry",
-    Purge: "_purge",
-    RequeueStale: "_requeue_stale",
-    SetGate: "_set_gate",
-    SetZone: "_set_zone",
     SetSchedule: "_set_schedule",
-    PauseSchedule: "_pause_schedule",
-    DropSchedule: "_drop_schedule",
-    ListSchedules: "_list_schedules",
     ListZones: "_list_zones",
     ListJobs: "_list_jobs",
     Find: "_find",
-    GetStats: "_stats",
 }

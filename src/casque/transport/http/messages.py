@@ -14,7 +14,6 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from casque import checks, cron
 from casque.codec.archive import archived_try
-from casque.codec.staged import ADMITTED_PARTS_MAX, KEY_PATTERN, PART_BYTES_MAX, PART_JOBS_MAX
 from casque.codec.stored import to_ms
 from casque.errors import InvalidInputError
 from casque.service import ArchivedAttempt
@@ -24,7 +23,6 @@ from casque.transport.settling import Refused
 from casque.types import (
     Attempt,
     Backoff,
-    Gate,
     JobRecord,
     JobSpec,
     JobState,
@@ -80,25 +78,6 @@ class NewJob(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True
     """Dead after its workers died of it so often; null: crashes count as attempts."""
     fifo: bool = False
     """Its zone hands out its jobs strictly in enqueue order, one at a time. All jobs of a zone agree about this."""
-
-
-class Part(Struct, frozen=True, forbid_unknown_fields=True):
-    """An object with jobs in it that lies in the broker's bucket."""
-
-    key: Annotated[str, Meta(pattern=f"^{KEY_PATTERN}$")]
-    sha256: Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
-    jobs: Annotated[int, Meta(ge=1, le=PART_JOBS_MAX)]
-    bytes: Annotated[int, Meta(ge=1, le=PART_BYTES_MAX)]
-
-
-class AdmitRequest(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Staged jobs to be added, once for each batch of a source."""
-
-    source: Name
-    batch: Natural
-    parts: Annotated[list[Part], Meta(min_length=1, max_length=ADMITTED_PARTS_MAX)]
-    skip_known: bool = False
-    """Pass over jobs whose id is in the queue already, instead of refusing all."""
 
 
 class ZoneToken(Struct, frozen=True, forbid_unknown_fields=True):
@@ -197,26 +176,8 @@ class HeartbeatsRequest(Struct, frozen=True, forbid_unknown_fields=True):
     leases: Annotated[list[LeaseOf], Meta(max_length=DEFAULT_LIMITS.leases_per_heartbeat)]
 
 
-class GiveBackRequest(Struct, frozen=True, forbid_unknown_fields=True):
-    token: Natural
-
-
 class Nothing(Struct, frozen=True, forbid_unknown_fields=True):
     """No body, or an empty object."""
-
-
-class PurgeRequest(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    entrypoint: Name | None = None
-    zone: Name | None = None
-    """Left out: of all zones, and of none."""
-
-
-class RequeueRequest(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    older: Seconds
-    """Seconds since the last sign of life, by the broker's clock."""
-    entrypoint: Name | None = None
-    zone: Name | None = None
-    """Left out: of all zones, and of none."""
 
 
 class NewSchedule(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -242,36 +203,6 @@ class NewSchedule(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults
     """What declared it."""
     max_crashes: Annotated[int, Meta(ge=1, le=INT64_MAX)] | None = None
     fifo: bool = False
-
-
-class GateRequest(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What the whole queue, or one entrypoint, is to let through."""
-
-    gate: Gate
-    entrypoint: Name | None = None
-
-
-class ZoneRequest(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What share of the turns a zone has, and what holds it back. What is left out is not limited."""
-
-    zone: Name
-    weight: Annotated[float, Meta(ge=checks.ZONE_WEIGHTS[0], le=checks.ZONE_WEIGHTS[1])] = 1.0
-    """Twice the weight, twice the jobs."""
-    running_max: Annotated[int, Meta(ge=1, le=INT64_MAX)] | None = None
-    """So many of its jobs run at a time."""
-    per_second: Annotated[float, Meta(ge=checks.ZONE_RATES[0], le=checks.ZONE_RATES[1])] | None = None
-    """So many of its jobs are claimed in a second."""
-    paused: bool = False
-    """None of its jobs are claimed."""
-
-
-class ZoneLeaseRequest(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Have a zone for oneself."""
-
-    zone: Name
-    lease: Seconds | None = None
-    """How long it holds without a heartbeat. Left out: the queue's default."""
-    worker: Name | None = None
 
 
 # --- What is asked in a query. Values are texts there, so that nothing may be null. ---
@@ -367,11 +298,6 @@ class ZoneLeaseOf(Struct, frozen=True, omit_defaults=True):
     worker: str | None = None
 
 
-class MaybeZoneLease(Struct, frozen=True):
-    lease: ZoneLeaseOf | None
-    """Null if somebody has the zone, or if it has no jobs."""
-
-
 class PeekedZoneOf(Struct, frozen=True, omit_defaults=True):
     """A zone that has work for whoever leases it."""
 
@@ -443,14 +369,6 @@ class Beats(Struct, frozen=True):
     """One for each lease, in order."""
 
 
-class Purged(Struct, frozen=True):
-    purged: int
-
-
-class Requeued(Struct, frozen=True):
-    requeued: int
-
-
 class ScheduleOf(Struct, frozen=True, omit_defaults=True):
     """A schedule as it stands."""
 
@@ -473,10 +391,6 @@ class ScheduleOf(Struct, frozen=True, omit_defaults=True):
     origin: str | None = None
     max_crashes: int | None = None
     fifo: bool = False
-
-
-class Schedules(Struct, frozen=True):
-    schedules: list[ScheduleOf]
 
 
 class EventLine(Struct, frozen=True):

@@ -11,7 +11,8 @@ import msgspec
 from casque.errors import CasqueError
 from casque.service import Standing
 from casque.transport.errors import TABLE, WireError
-from casque.transport.http.routes import COMMON, EVENTS, JSON, ROUTES, Route
+from casque.transport.http.route import EVENTS, JSON, Route
+from casque.transport.http.routes import COMMON, ROUTES
 
 TEMPLATE = "#/components/schemas/{name}"
 SCHEME = {"bearer": {"type": "http", "scheme": "bearer"}}

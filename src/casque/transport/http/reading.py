@@ -14,7 +14,7 @@ from casque.errors import CasqueError, InvalidInputError
 from casque.transport.http import bulk
 from casque.transport.http.budget import Budget
 from casque.transport.http.limits import HttpLimits
-from casque.transport.http.routes import JSON, Route
+from casque.transport.http.route import JSON, Route
 
 SMALL = 64 * 1024
 """Bodies that are in memory anyway by the time that anybody looks at them."""

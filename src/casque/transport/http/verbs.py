@@ -8,25 +8,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any
 
-import msgspec
 from msgspec import UNSET, UnsetType
 
 from casque import checks
 from casque.clock import Clock, Random, new_id
 from casque.errors import CasqueError, InvalidInputError, JobNotFoundError, UnknownOutcomeError
-from casque.service import Lease, Outcome, QueueService, Stats
+from casque.service import Lease, Outcome
 from casque.settings import QueueSettings, milliseconds
 from casque.transport.errors import to_wire
 from casque.transport.http.messages import (
     AckRequest,
-    AdmitRequest,
     Beat,
     Beats,
     Claim,
-    GateRequest,
-    GiveBackRequest,
     HeartbeatRequest,
     HeartbeatsRequest,
     Job,
@@ -34,27 +29,17 @@ from casque.transport.http.messages import (
     JobsPage,
     JobsQuery,
     MaybeJob,
-    MaybeZoneLease,
     NackRequest,
     NewJob,
     NewSchedule,
     OutcomeOf,
     PeekedZones,
     PeekQuery,
-    Purged,
-    PurgeRequest,
-    Requeued,
-    RequeueRequest,
     ScheduleOf,
-    Schedules,
     Settled,
     SettleRequest,
-    ZoneLeaseOf,
-    ZoneLeaseRequest,
-    ZoneRequest,
     Zones,
     ZonesQuery,
-    ZoneToken,
     given_bytes,
     to_backoff,
     to_job,
@@ -62,28 +47,10 @@ from casque.transport.http.messages import (
     to_progress,
     to_schedule,
     to_zone,
-    to_zone_lease,
 )
+from casque.transport.http.plain import DONE, Call, Done, maybe_job
 from casque.transport.settling import refused_among
-from casque.types import Admission, Backoff, JobRecord, JobSpec, ScheduleSpec, StagedPart, ZoneLease, ZoneRules
-
-
-class Call(msgspec.Struct, frozen=True):
-    """One request, read and checked."""
-
-    service: QueueService
-    body: Any = None
-    query: Any = None
-    job_id: str = ""
-    request_id: str | None = None
-    last_event_id: str | None = None
-
-
-class Done(msgspec.Struct, frozen=True):
-    """The answer of a verb that has nothing to say but that it was carried out. No answer at all is a bug."""
-
-
-DONE = Done()
+from casque.types import Backoff, JobRecord, JobSpec, ScheduleSpec, ZoneLease
 
 
 class Verbs:
@@ -104,11 +71,6 @@ class Verbs:
         asked: NewJob | list[NewJob] = call.body
         specs = [self._spec(one) for one in (asked if isinstance(asked, list) else [asked])]
         return _jobs(await call.service.enqueue(specs, request_id=call.request_id))
-
-    async def admit(self, call: Call) -> Admission:
-        asked: AdmitRequest = call.body
-        parts = [StagedPart(part.key, part.sha256, part.jobs, part.bytes) for part in asked.parts]
-        return await call.service.admit(asked.source, asked.batch, parts, skip_known=asked.skip_known)
 
     def _spec(self, new: NewJob) -> JobSpec:
         payload = given_bytes("payload", new.payload, new.payload_text, new.payload_json)
@@ -203,7 +165,7 @@ class Verbs:
             error=checks.error_text(asked.error),
             request_id=call.request_id,
         )
-        return _maybe(record)
+        return maybe_job(record)
 
     async def settle(self, call: Call) -> Settled:
         asked: SettleRequest = call.body
@@ -253,35 +215,7 @@ class Verbs:
             ]
         )
 
-    async def give_back(self, call: Call) -> Done:
-        asked: GiveBackRequest = call.body
-        await call.service.give_back(call.job_id, token=asked.token)
-        return DONE
-
     # --- Managing ---
-
-    async def cancel(self, call: Call) -> Done:
-        await call.service.cancel(call.job_id, request_id=call.request_id)
-        return DONE
-
-    async def retry(self, call: Call) -> MaybeJob:
-        return _maybe(await call.service.retry(call.job_id, request_id=call.request_id))
-
-    async def purge(self, call: Call) -> Purged:
-        asked: PurgeRequest = call.body
-        entrypoint = None if asked.entrypoint is None else checks.entrypoint(asked.entrypoint)
-        zone = None if asked.zone is None else checks.zone(asked.zone)
-        return Purged(await call.service.purge(entrypoint=entrypoint, request_id=call.request_id, zone=zone))
-
-    async def requeue_stale(self, call: Call) -> Requeued:
-        asked: RequeueRequest = call.body
-        entrypoint = None if asked.entrypoint is None else checks.entrypoint(asked.entrypoint)
-        zone = None if asked.zone is None else checks.zone(asked.zone)
-        return Requeued(
-            await call.service.requeue_stale(
-                checks.span_ms("older", asked.older), entrypoint=entrypoint, request_id=call.request_id, zone=zone
-            )
-        )
 
     # --- Schedules ---
 
@@ -303,50 +237,6 @@ class Verbs:
         )
         spec = ScheduleSpec(asked.name, asked.cron, job, asked.tz, asked.missed, asked.origin)
         return to_schedule(await call.service.set_schedule(spec))
-
-    async def schedules(self, call: Call) -> Schedules:
-        return Schedules([to_schedule(one) for one in await call.service.schedules()])
-
-    async def pause_schedule(self, call: Call) -> ScheduleOf:
-        return to_schedule(await call.service.pause_schedule(call.job_id, paused=True))
-
-    async def resume_schedule(self, call: Call) -> ScheduleOf:
-        return to_schedule(await call.service.pause_schedule(call.job_id, paused=False))
-
-    async def drop_schedule(self, call: Call) -> Done:
-        await call.service.drop_schedule(call.job_id)
-        return DONE
-
-    async def set_gate(self, call: Call) -> Done:
-        asked: GateRequest = call.body
-        entrypoint = None if asked.entrypoint is None else checks.entrypoint(asked.entrypoint)
-        await call.service.set_gate(asked.gate, entrypoint=entrypoint, request_id=call.request_id)
-        return DONE
-
-    async def set_zone(self, call: Call) -> Done:
-        asked: ZoneRequest = call.body
-        rules = ZoneRules(asked.weight, asked.running_max, asked.per_second, asked.paused)
-        await call.service.set_zone(checks.zone(asked.zone), rules, request_id=call.request_id)
-        return DONE
-
-    async def lease_zone(self, call: Call) -> MaybeZoneLease:
-        asked: ZoneLeaseRequest = call.body
-        lease = await call.service.lease_zone(
-            checks.zone(asked.zone),
-            lease_ms=None if asked.lease is None else max(1, checks.span_ms("lease", asked.lease)),
-            worker=None if asked.worker is None else checks.name("worker", asked.worker, checks.NAME_MAX),
-            request_id=call.request_id,
-        )
-        return MaybeZoneLease(None if lease is None else to_zone_lease(lease))
-
-    async def heartbeat_zone(self, call: Call) -> ZoneLeaseOf:
-        asked: ZoneToken = call.body
-        return to_zone_lease(await call.service.heartbeat_zone(checks.zone(asked.zone), token=asked.token))
-
-    async def release_zone(self, call: Call) -> Done:
-        asked: ZoneToken = call.body
-        await call.service.release_zone(checks.zone(asked.zone), token=asked.token)
-        return DONE
 
     # --- Looking ---
 
@@ -381,9 +271,6 @@ class Verbs:
         more = len(records) >= asked.limit
         return JobsPage([to_job(record) for record in records], records[-1].sequence if more else None)
 
-    async def stats(self, call: Call) -> Stats:
-        return await call.service.stats()
-
 
 def given(name: str | UnsetType) -> str | None:
     return None if name is UNSET else checks.entrypoint(name)
@@ -396,7 +283,3 @@ def _shown(asked: Claim) -> ZoneLease | None:
 
 def _jobs(records: Sequence[JobRecord]) -> Jobs:
     return Jobs([to_job(record) for record in records])
-
-
-def _maybe(record: JobRecord | None) -> MaybeJob:
-    return MaybeJob(None if record is None else to_job(record))
