@@ -267,6 +267,8 @@ class Board:
                 self._gates = self._gates.with_gate(fields["entrypoint"], Gate(fields["gate"]))
             case EventKind.UNSCHEDULED:
                 self._schedules.pop(fields["name"], None)
+            case _ if event.job_id is not None and "due_ms" in fields:
+                self._waits(event, self._known(event))  # whatever else became of it
             case _:
                 pass
 
