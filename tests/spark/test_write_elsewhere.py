@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -9,6 +10,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from casque.spark.reach import is_led
+from tests.integration.shell import casque
 from tests.integration.test_serve_command import FREE, serving
 from tests.spark.driver import write
 from tests.spark.drivers import driving
@@ -83,3 +86,13 @@ def test_a_leader_that_fails_in_the_middle_of_a_bulk_enqueue_is_replaced_and_eac
             assert files.payloads(via="broker") == sorted(b"%d" % n for n in range(40))
             assert second.end()[0] == 0
     assert files.kinds().count("admitted") == 1
+
+
+def test_a_ring_that_brokers_lead_is_written_through_them(spark: SparkSession, files: Place) -> None:
+    casque("queue", "create", files.url, "--shards", "2")
+    assert not asyncio.run(is_led(files.url, None))
+    with serving(files.url, *FREE, "--no-http") as broker:
+        broker.until(r"role +leads 2 of 2 shards")
+        assert asyncio.run(is_led(files.url, None)), "so that via=auto, the default, asks it"
+        files.write(spark.range(20).selectExpr("'send' AS entrypoint", "CAST(id AS STRING) AS payload"))
+        assert files.payloads(via="broker") == sorted(b"%d" % n for n in range(20))

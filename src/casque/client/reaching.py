@@ -11,17 +11,16 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from casque.client.leading import look_up
 from casque.client.opening import Parts, Surroundings
 from casque.client.remote import Finder, RemoteQueue, RemoteService
 from casque.client.remote_shard import LedShard, RemoteShard
 from casque.client.trust import Origin, check_address, is_from_here
 from casque.clock import Random, system_random
-from casque.codec.head import KEY, RING, read_layout
 from casque.errors import InvalidInputError, NoLeaderError
-from casque.journal.discovery import find_leader
 from casque.ring.members import addresses
 from casque.ring.shards import Shard
-from casque.storage.port import Store, Stored, locate
+from casque.storage.port import Store
 
 if TYPE_CHECKING:
     import ssl
@@ -76,13 +75,12 @@ class BucketFinder:
         self._rng = rng or system_random()
 
     async def find(self) -> str:
-        address = await find_leader(self._store)
-        if address is None:
-            read = await self._store.get(KEY)
-            if isinstance(read, Stored) and read_layout(KEY, read.body, locate(self._store, KEY)).layout == RING:
-                return await self._any_broker()
+        found = await look_up(self._store)
+        if found.ring:
+            return await self._any_broker()
+        if found.leader is None:
             raise NoLeaderError("queue.json names none: start one with `casque serve`, or open the queue without via")
-        return address
+        return found.leader
 
     async def _any_broker(self) -> str:
         """Each of them answers for the whole ring. One that is dead is found out, and another one is taken then."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import StrEnum
 
+from casque.client import leading
 from casque.client.opening import as_store
-from casque.journal.discovery import find_leader
 
 
 class Via(StrEnum):
@@ -21,6 +21,6 @@ class Via(StrEnum):
 async def is_led(url: str, options: Mapping[str, str] | None) -> bool:
     store = as_store(url, options)
     try:
-        return await find_leader(store) is not None
+        return await leading.is_led(store)
     finally:
         await store.close()

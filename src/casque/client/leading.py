@@ -1,0 +1,45 @@
+"""Who leads a queue: asked before it is opened, of plain queues and rings alike."""
+
+from __future__ import annotations
+
+import msgspec
+
+from casque.codec.head import KEY, RING, read_layout
+from casque.codec.ring import shard_prefix
+from casque.journal.discovery import find_leader
+from casque.storage.below import StoreBelow
+from casque.storage.port import Store, Stored, locate
+
+
+class Leading(msgspec.Struct, frozen=True):
+    """What `queue.json` says about it."""
+
+    exists: bool = True
+    """Whether there is a queue at all."""
+    ring: bool = False
+    leader: str | None = None
+    """The address that the leader gave; each shard of a ring has one of its own."""
+
+
+async def look_up(store: Store) -> Leading:
+    """
+    Raises:
+        QueueCopiedError: a broker leads the original of this copy.
+        StorageError: the store did not answer.
+        CorruptQueueError: what lies there is no queue.
+    """
+    leader = await find_leader(store)
+    if leader is not None:
+        return Leading(leader=leader)
+    read = await store.get(KEY)
+    if not isinstance(read, Stored):
+        return Leading(exists=False)
+    return Leading(ring=read_layout(KEY, read.body, locate(store, KEY)).layout == RING)
+
+
+async def is_led(store: Store) -> bool:
+    """Whether brokers lead it, so that others ask them. Brokers lead all shards of a ring, or none. Raises as above."""
+    found = await look_up(store)
+    if found.ring:
+        return await find_leader(StoreBelow(store, shard_prefix(0))) is not None
+    return found.leader is not None
