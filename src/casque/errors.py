@@ -3,10 +3,23 @@
 from __future__ import annotations
 
 import pickle
+from functools import partial
+from typing import Any, Self
 
 
 class CasqueError(Exception):
-    """The base of all of casque's errors."""
+    """The base of all of casque's errors. They travel between processes as what they were made from."""
+
+    _made_from: tuple[tuple[Any, ...], dict[str, Any]]
+
+    def __new__(cls, *args: Any, **named: Any) -> Self:
+        error = super().__new__(cls, *args)
+        error._made_from = args, named
+        return error
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        args, named = self._made_from
+        return partial(type(self), **named) if named else type(self), args
 
 
 # --- Change the command: it was understood, refused, and changed nothing. ---
@@ -24,9 +37,6 @@ class InvalidPayloadError(InvalidInputError):
         self.entrypoint = entrypoint
         self.problem = problem
 
-    def __reduce__(self) -> tuple[type[InvalidPayloadError], tuple[str, str]]:
-        return type(self), (self.entrypoint, self.problem)
-
 
 class NotUnderstoodError(InvalidPayloadError):
     """Arguments that this version of a function does not take: another version enqueued the job, as a rule.
@@ -42,9 +52,6 @@ class JobNotFoundError(CasqueError):
         super().__init__(f"job {job_id!r} is not in the queue: it was finished or never enqueued")
         self.job_id = job_id
 
-    def __reduce__(self) -> tuple[type[JobNotFoundError], tuple[str]]:
-        return type(self), (self.job_id,)
-
 
 class LeaseLostError(CasqueError):
     """The job is no longer yours: its lease ran out or it was taken back. Stop working on it."""
@@ -56,9 +63,6 @@ class LeaseLostError(CasqueError):
         )
         self.job_id = job_id
         self.token = token
-
-    def __reduce__(self) -> tuple[type[LeaseLostError], tuple[str, int | None]]:
-        return type(self), (self.job_id, self.token)
 
 
 class ZoneLeaseLostError(CasqueError):
@@ -72,9 +76,6 @@ class ZoneLeaseLostError(CasqueError):
         self.zone = zone
         self.token = token
 
-    def __reduce__(self) -> tuple[type[ZoneLeaseLostError], tuple[str, int]]:
-        return type(self), (self.zone, self.token)
-
 
 class JobStateError(CasqueError):
     """The job exists, but not in a state that allows the command."""
@@ -85,9 +86,6 @@ class JobStateError(CasqueError):
         self.state = state
         self.needed = needed
 
-    def __reduce__(self) -> tuple[type[JobStateError], tuple[str, str, str]]:
-        return type(self), (self.job_id, self.state, self.needed)
-
 
 class DuplicateKeyError(CasqueError):
     """Another unfinished job holds the unique key. `job_id` names it."""
@@ -97,9 +95,6 @@ class DuplicateKeyError(CasqueError):
         self.key = key
         self.job_id = job_id
 
-    def __reduce__(self) -> tuple[type[DuplicateKeyError], tuple[str, str]]:
-        return type(self), (self.key, self.job_id)
-
 
 class ScheduleNotFoundError(CasqueError):
     """No schedule has this name."""
@@ -107,9 +102,6 @@ class ScheduleNotFoundError(CasqueError):
     def __init__(self, name: str) -> None:
         super().__init__(f"there is no schedule {name!r}; `casque cron list` shows those that there are")
         self.name = name
-
-    def __reduce__(self) -> tuple[type[ScheduleNotFoundError], tuple[str]]:
-        return type(self), (self.name,)
 
 
 class ReadOnlyError(CasqueError):
@@ -122,9 +114,6 @@ class ReadOnlyError(CasqueError):
         )
         self.position = position
 
-    def __reduce__(self) -> tuple[type[ReadOnlyError], tuple[int]]:
-        return type(self), (self.position,)
-
 
 class NoHistoryError(CasqueError):
     """This queue keeps no history: only the log layout does."""
@@ -134,9 +123,6 @@ class NoHistoryError(CasqueError):
             "this queue has the document layout, which keeps no history: stop its processes and run "
             "`casque convert URL --to log`"
         )
-
-    def __reduce__(self) -> tuple[type[NoHistoryError], tuple[()]]:
-        return type(self), ()
 
 
 class HistoryGoneError(CasqueError):
@@ -149,9 +135,6 @@ class HistoryGoneError(CasqueError):
         )
         self.asked = asked
         self.oldest = oldest
-
-    def __reduce__(self) -> tuple[type[HistoryGoneError], tuple[str, int]]:
-        return type(self), (self.asked, self.oldest)
 
 
 # --- Try again: nothing happened. ---
@@ -168,9 +151,6 @@ class NoLeaderError(CasqueError):
         super().__init__(f"no broker leads this queue just now ({why}); nothing was done. Try again in a moment")
         self.why = why
 
-    def __reduce__(self) -> tuple[type[NoLeaderError], tuple[str]]:
-        return type(self), (self.why,)
-
 
 class LimitReachedError(CasqueError):
     """This caller, or all callers together, have as much under way as the broker allows. Nothing was done.
@@ -186,9 +166,6 @@ class LimitReachedError(CasqueError):
         self.what = what
         self.limit = limit
 
-    def __reduce__(self) -> tuple[type[LimitReachedError], tuple[str, int]]:
-        return type(self), (self.what, self.limit)
-
 
 class QueueDrainingError(CasqueError):
     """Nothing may be added to this queue, or to one `entrypoint`, until somebody opens it again. Nothing was added."""
@@ -200,9 +177,6 @@ class QueueDrainingError(CasqueError):
             f"`casque queue resume URL{where}` opens it"
         )
         self.entrypoint = entrypoint
-
-    def __reduce__(self) -> tuple[type[QueueDrainingError], tuple[str | None]]:
-        return type(self), (self.entrypoint,)
 
 
 class ZoneMovedError(CasqueError):
@@ -221,9 +195,6 @@ class ZoneMovedError(CasqueError):
         self.zone = zone
         self.generation = generation
 
-    def __reduce__(self) -> tuple[type[ZoneMovedError], tuple[str | None, int]]:
-        return type(self), (self.zone, self.generation)
-
 
 class BrokerUnreachableError(CasqueError):
     """No broker answers at `address`. Nothing was sent."""
@@ -232,9 +203,6 @@ class BrokerUnreachableError(CasqueError):
         super().__init__(f"no broker answers at {address} ({why}). Start one with `casque serve`, or mend the address")
         self.address = address
         self.why = why
-
-    def __reduce__(self) -> tuple[type[BrokerUnreachableError], tuple[str, str]]:
-        return type(self), (self.address, self.why)
 
 
 # --- Read back first: it may have happened. ---
@@ -258,9 +226,6 @@ class LeadershipLostError(UnknownOutcomeError):
         super().__init__(f"another broker leads this queue now ({where}); ask it again with the same request_id")
         self.address = address
 
-    def __reduce__(self) -> tuple[type[LeadershipLostError], tuple[str | None]]:
-        return type(self), (self.address,)
-
 
 class QueueReplacedError(UnknownOutcomeError):
     """Another queue stands where this one was: it was converted while it was open here, or overwritten.
@@ -276,9 +241,6 @@ class QueueReplacedError(UnknownOutcomeError):
         )
         self.now = now
 
-    def __reduce__(self) -> tuple[type[QueueReplacedError], tuple[str]]:
-        return type(self), (self.now,)
-
 
 # --- Try again later: the storage is not well. ---
 
@@ -290,13 +252,13 @@ class StorageError(CasqueError):
         super().__init__(message)
         self.cause = cause
 
-    def __reduce__(self) -> tuple[type[StorageError], tuple[str, BaseException | None]]:
+    def __reduce__(self) -> tuple[Any, ...]:
         # Causes come from anywhere; one that cannot travel must not keep the error itself from doing so.
         try:
             pickle.dumps(self.cause)
         except Exception:  # noqa: BLE001
             return type(self), (str(self), None)
-        return type(self), (str(self), self.cause)
+        return super().__reduce__()
 
 
 # --- Stop and look: repeating it will not help. ---
@@ -321,9 +283,6 @@ class QueueLedError(CasqueError):
         )
         self.address = address
 
-    def __reduce__(self) -> tuple[type[QueueLedError], tuple[str | None]]:
-        return type(self), (self.address,)
-
 
 class QueueCopiedError(CasqueError):
     """This is a copy of a queue that a broker leads elsewhere: what its head says about the broker is about the
@@ -338,9 +297,6 @@ class QueueCopiedError(CasqueError):
         )
         self.address = address
 
-    def __reduce__(self) -> tuple[type[QueueCopiedError], tuple[str | None]]:
-        return type(self), (self.address,)
-
 
 class RingError(CasqueError):
     """This is a ring of shards, and what was asked for works on a single queue. `what` says what to do instead."""
@@ -350,9 +306,6 @@ class RingError(CasqueError):
     ) -> None:
         super().__init__(f"this queue is a ring of shards: {what}")
         self.what = what
-
-    def __reduce__(self) -> tuple[type[RingError], tuple[str]]:
-        return type(self), (self.what,)
 
 
 class NotAuthenticatedError(CasqueError):
@@ -369,9 +322,6 @@ class NotAllowedError(CasqueError):
         self.what = what
         self.reach = reach
 
-    def __reduce__(self) -> tuple[type[NotAllowedError], tuple[str, str, str | None]]:
-        return type(self), (self.scope, self.what, self.reach)
-
 
 class NotInstalledError(CasqueError):
     """This needs something that is not installed. `fix` says how to get it."""
@@ -380,9 +330,6 @@ class NotInstalledError(CasqueError):
         super().__init__(f"{what}: {fix}")
         self.what = what
         self.fix = fix
-
-    def __reduce__(self) -> tuple[type[NotInstalledError], tuple[str, str]]:
-        return type(self), (self.what, self.fix)
 
 
 class WorkFailedError(CasqueError):
@@ -394,9 +341,6 @@ class WorkFailedError(CasqueError):
         self.why = why
         self.left = left
 
-    def __reduce__(self) -> tuple[type[WorkFailedError], tuple[str, int]]:
-        return type(self), (self.why, self.left)
-
 
 class JobFailedError(CasqueError):
     """There is no result and there will be none: the job is dead, or was cancelled. `error` is its last one."""
@@ -407,9 +351,6 @@ class JobFailedError(CasqueError):
         self.state = state
         self.error = error
 
-    def __reduce__(self) -> tuple[type[JobFailedError], tuple[str, str, str | None]]:
-        return type(self), (self.job_id, self.state, self.error)
-
 
 class NoResultError(CasqueError):
     """There is no result to be had of this job, and waiting longer will not help. `why` says what is missing."""
@@ -418,9 +359,6 @@ class NoResultError(CasqueError):
         super().__init__(f"no result of job {job_id!r} can be had: {why}")
         self.job_id = job_id
         self.why = why
-
-    def __reduce__(self) -> tuple[type[NoResultError], tuple[str, str]]:
-        return type(self), (self.job_id, self.why)
 
 
 class CheckpointError(CasqueError):
@@ -434,9 +372,6 @@ class CorruptQueueError(CasqueError):
         super().__init__(f"{key}: {problem}")
         self.key = key
         self.problem = problem
-
-    def __reduce__(self) -> tuple[type[CorruptQueueError], tuple[str, str]]:
-        return type(self), (self.key, self.problem)
 
 
 class QueueClosedError(CasqueError):
