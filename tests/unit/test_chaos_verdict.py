@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from casque.service import ArchivedJob, EventKind, QueueEvent
-from casque.testing.chaos.actor import unheard
-from casque.testing.chaos.chronicle import Chronicle
-from casque.testing.chaos.ledger import Ledger
-from casque.testing.chaos.verdict import judge
-from casque.testing.history import Outcome, Recorder
-from casque.testing.history.call import Answered, Asked, Call, Wish
 from casque.types import JobState
+from simulation.chaos.actor import unheard
+from simulation.chaos.chronicle import Chronicle
+from simulation.chaos.ledger import Ledger
+from simulation.chaos.verdict import judge
+from simulation.history import Outcome, Recorder
+from simulation.history.call import Answered, Asked, Call, Wish
 
 NOW = datetime(2026, 2, 15, tzinfo=UTC)
 

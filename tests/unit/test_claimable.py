@@ -25,8 +25,8 @@ from casque.state import (
     State,
     Tick,
 )
-from casque.testing.claimable import allowed, claimable, copied, rebuilt
 from casque.types import Gate, JobRecord, JobSpec, JobState, ScheduleSpec, ZoneRules
+from simulation.world.claimable import allowed, claimable, copied, rebuilt
 
 ZONES = ("a", "b")
 ENTRYPOINTS = ("x", "y")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.integration.shell import casque, lines_of
 
 from casque.cli.cost.model import Load, calls_per_s, commits_per_s, embedded, snapshot_bytes_per_commit, through_brokers
 from casque.prices import PRICES, S3, StoreKind
+from tests.integration.shell import casque, lines_of
 
 
 def test_a_queue_that_is_seldom_asked_commits_every_call() -> None:

@@ -13,7 +13,6 @@ from casque.service import Lease
 from casque.service.requests import Dequeue
 from casque.testing.clock import settle
 from casque.testing.hosting import FixedHost, leading
-from casque.testing.over_grpc import over_grpc
 from casque.testing.service_suite import a_job
 from casque.transport.border import admit
 from casque.transport.grpc import packets
@@ -21,6 +20,7 @@ from casque.transport.grpc.casque_v1_pb2 import Packet
 from casque.transport.grpc.door import Door, GrpcLimits
 from casque.transport.grpc.session import Session
 from casque.types import JobRecord, JobState
+from tests.support.over_grpc import over_grpc
 
 
 class Jammed:

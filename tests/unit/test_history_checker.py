@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from casque.testing import history
-from casque.testing.history import Call, Outcome, Recorder, check, read_records
-from casque.testing.history.call import Answered, Asked, Claim, Wish
-from casque.testing.history.linear import TooManyOrders, fits
+from simulation import history
+from simulation.history import Call, Outcome, Recorder, check, read_records
+from simulation.history.call import Answered, Asked, Claim, Wish
+from simulation.history.linear import TooManyOrders, fits
 
 LEASE_MS = 1_000
 END_MS = 100_000
@@ -663,7 +663,7 @@ def test_a_record_is_read_back_and_half_a_line_is_left_out(tmp_path: Path) -> No
 
 
 def test_a_tangle_is_given_up_rather_than_guessed_at(monkeypatch: pytest.MonkeyPatch, story: Story) -> None:
-    monkeypatch.setattr("casque.testing.history.linear.STEPS_MAX", 5)
+    monkeypatch.setattr("simulation.history.linear.STEPS_MAX", 5)
     finished(story)
     verdict = check(story.calls, story.final, ended_ms=END_MS)
     assert verdict.undecided == ["a"]
@@ -679,4 +679,5 @@ def test_the_checker_imports_nothing_of_the_queue() -> None:
             if isinstance(node, ast.ImportFrom):
                 names = [node.module or ""]
             for name in names:
-                assert not name.startswith("casque") or name.startswith("casque.testing.history"), (path.name, name)
+                outside = name.startswith(("casque", "simulation")) and not name.startswith("simulation.history")
+                assert not outside, (path.name, name)

@@ -14,7 +14,7 @@ from casque.client.opening import as_store
 from casque.clock import Random
 from casque.service import EventKind, QueueEvent
 from casque.testing.clock import ManualClock
-from casque.testing.known_history import HOSTILE, LEASE_RAN_OUT, KnownHistory, copy_objects, write_known_history
+from simulation.known_history import HOSTILE, LEASE_RAN_OUT, KnownHistory, copy_objects, write_known_history
 
 VERBS = {
     EventKind.ADDED: "enqueue",

@@ -8,7 +8,6 @@ from datetime import timedelta
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.simulation.tenant_mutations import one_tenants_requests_push_out_anothers
 
 from casque import Queue
 from casque.clock import Random
@@ -20,6 +19,7 @@ from casque.testing.clock import ManualClock
 from casque.transport.border import Border
 from casque.transport.scopes import Principal, Scope
 from casque.types import JobSpec
+from tests.simulation.tenant_mutations import one_tenants_requests_push_out_anothers
 
 MOST, LEAST = 12, 2
 LIMITS = Limits(requests_max=MOST, requests_min=LEAST)

@@ -12,7 +12,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.acceptance.test_ring_processes import overlaps
 
 from casque import NewJob, Queue
 from casque.client.opening import Parts
@@ -42,6 +41,7 @@ from casque.storage.memory import MemoryStore
 from casque.storage.port import Read
 from casque.testing import ManualClock
 from casque.types import Gate, JobSpec, JobState, Schedule, ScheduleSpec
+from tests.acceptance.test_ring_processes import overlaps
 
 pytestmark = pytest.mark.asyncio
 

@@ -13,7 +13,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.acceptance.test_ring_processes import overlaps
 
 from casque import CorruptQueueError, InvalidInputError, NewJob, Queue, QueueDrainingError, UnknownOutcomeError
 from casque.client.opening import Parts
@@ -36,6 +35,7 @@ from casque.storage.port import Outcome
 from casque.testing import ManualClock
 from casque.testing.lossy import LossyStore, by_chance
 from casque.types import Admission, JobSpec, StagedPart
+from tests.acceptance.test_ring_processes import overlaps
 
 pytestmark = pytest.mark.asyncio
 

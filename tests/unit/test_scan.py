@@ -14,7 +14,6 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 import pytest
-from tests.spark.histories import play, resized, ring_of
 
 from casque import (
     CorruptQueueError,
@@ -41,8 +40,9 @@ from casque.storage.memory import MemoryStore
 from casque.storage.port import Stored, Won
 from casque.testing.clock import ManualClock
 from casque.testing.gated import GatedStore
-from casque.testing.known_history import write_known_history
 from casque.types import JobRecord
+from simulation.known_history import write_known_history
+from tests.spark.histories import play, resized, ring_of
 
 SEEDS = count(1)
 START = datetime.fromtimestamp(1_700_000_000, UTC)

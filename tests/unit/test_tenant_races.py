@@ -8,7 +8,6 @@ from typing import Any, cast
 
 import pytest
 import pytest_asyncio
-from tests.simulation.tenant_mutations import tenants_are_let_through_before_their_call_is_carried_out
 
 from casque import JobNotFoundError, Queue, ScheduleNotFoundError
 from casque.client.opening import Parts
@@ -23,6 +22,7 @@ from casque.testing.hosting import Instead
 from casque.transport.border import Border
 from casque.transport.scopes import Principal, Scope
 from casque.types import JobRecord, JobSpec, JobState, Reach, ScheduleSpec
+from tests.simulation.tenant_mutations import tenants_are_let_through_before_their_call_is_carried_out
 
 ADMIN = frozenset({Scope.ADMIN})
 ACME = Principal("acme", ADMIN, zones=frozenset({"acme"}))

@@ -16,10 +16,10 @@ from casque.clock import Random
 from casque.engine.reaper import Reaper
 from casque.state import Ack, Dequeue, Enqueue, Expire, State, Tick
 from casque.storage.memory import MemoryStore
-from casque.testing.claimable import allowed, claimable
 from casque.testing.clock import ManualClock, settle
 from casque.testing.gated import GatedStore
 from casque.types import JobSpec
+from simulation.world.claimable import allowed, claimable
 
 SEEDS = count(900)
 LAYOUT = "log"

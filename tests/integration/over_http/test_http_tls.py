@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 import trustme
-from tests.integration.over_http.hosts import Leading, embedded, serving
 
 from casque.errors import BrokerUnreachableError, InvalidInputError, UnknownOutcomeError
 from casque.service import QueueService
@@ -19,6 +18,7 @@ from casque.transport.http.server import HttpServer
 from casque.transport.measured import Numbers
 from casque.transport.tls import TlsFiles
 from casque.types import JobSpec
+from tests.integration.over_http.hosts import Leading, embedded, serving
 
 CA = trustme.CA()
 
