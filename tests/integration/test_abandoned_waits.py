@@ -19,7 +19,7 @@ from casque.engine.waiting import Parked, Waiting
 from casque.service import QueueService
 from casque.state import Dequeue, Enqueue, LeaseZone, ReleaseZone, SetGate, SetZone, State
 from casque.testing.hosting import FixedHost, leading
-from casque.testing.service_suite import a_job
+from casque.testing.service_suite.jobs import a_job
 from casque.transport.grpc import casque_v1_pb2 as pb
 from casque.transport.http.client import HttpService
 from casque.transport.http.server import HttpServer

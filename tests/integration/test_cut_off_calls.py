@@ -23,7 +23,7 @@ from casque.service.requests import Ack, Dequeue
 from casque.storage.memory import MemoryStore
 from casque.testing.gated import GatedStore
 from casque.testing.hosting import FixedHost, leading
-from casque.testing.service_suite import a_job
+from casque.testing.service_suite.jobs import a_job
 from casque.transport.border import admit
 from casque.transport.errors import to_wire
 from casque.transport.grpc import casque_v1_pb2 as pb

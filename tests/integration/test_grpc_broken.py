@@ -27,7 +27,7 @@ from casque.storage.memory import MemoryStore
 from casque.testing.clock import ManualClock, settle
 from casque.testing.gated import GatedStore
 from casque.testing.hosting import FixedHost, Instead, Noticing, leading
-from casque.testing.service_suite import a_claim, a_job
+from casque.testing.service_suite.jobs import a_claim, a_job
 from casque.transport.grpc import casque_v1_pb2 as pb
 from casque.transport.grpc import packets
 from casque.transport.grpc.casque_v1_pb2 import Packet

@@ -28,7 +28,7 @@ from casque.errors import (
 )
 from casque.service import ArchivedAttempt, ArchivedJob, Role, Standing
 from casque.testing.hosting import FixedHost, Noticing, leading
-from casque.testing.service_suite import a_claim, a_dead_job, a_job
+from casque.testing.service_suite.jobs import a_claim, a_dead_job, a_job
 from casque.transport import tokenfile
 from casque.transport.access import TokenBook
 from casque.transport.border import admit

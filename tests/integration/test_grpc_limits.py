@@ -19,7 +19,7 @@ from casque.clock import SystemClock, yield_once
 from casque.storage.memory import MemoryStore
 from casque.testing.gated import GatedStore
 from casque.testing.hosting import FixedHost, leading
-from casque.testing.service_suite import a_job
+from casque.testing.service_suite.jobs import a_job
 from casque.transport import tokenfile
 from casque.transport.access import TokenBook
 from casque.transport.border import Limits, admit

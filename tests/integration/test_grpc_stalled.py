@@ -10,7 +10,7 @@ import pytest
 
 from casque.clock import yield_once
 from casque.testing.hosting import leading
-from casque.testing.service_suite import a_job
+from casque.testing.service_suite.jobs import a_job
 from casque.transport.border import admit
 from casque.transport.grpc.door import GrpcLimits
 from casque.transport.grpc.server import GrpcServer

@@ -13,7 +13,7 @@ from casque.service import Lease
 from casque.service.requests import Dequeue
 from casque.testing.clock import settle
 from casque.testing.hosting import FixedHost, leading
-from casque.testing.service_suite import a_job
+from casque.testing.service_suite.jobs import a_job
 from casque.transport.border import admit
 from casque.transport.grpc import packets
 from casque.transport.grpc.casque_v1_pb2 import Packet

@@ -12,7 +12,7 @@ import trustme
 
 from casque.errors import BrokerUnreachableError, InvalidInputError, UnknownOutcomeError
 from casque.service import QueueService
-from casque.testing.service_suite import LONG_S
+from casque.testing.service_suite.jobs import LONG_S
 from casque.transport.http.client import HttpService
 from casque.transport.http.server import HttpServer
 from casque.transport.measured import Numbers
