@@ -7,7 +7,7 @@ from pathlib import Path
 from casque.client.scan.tables import COLUMNS
 from casque.spark.reference import MEANING, OTHERWISE, page
 
-PAGE = Path(__file__).parents[2] / "docs" / "reference" / "spark.md"
+PAGE = Path(__file__).parents[3] / "docs" / "reference" / "spark.md"
 
 
 def test_the_page_is_what_the_code_makes_of_it() -> None:

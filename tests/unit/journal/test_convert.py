@@ -33,7 +33,7 @@ from casque.testing.gated import GatedStore
 from casque.types import Finished
 
 SEEDS = count(1)
-KEPT = Path(__file__).parents[1] / "compat"
+KEPT = Path(__file__).parents[2] / "compat"
 OTHER = {"log": "document", "document": "log"}
 
 

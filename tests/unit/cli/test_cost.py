@@ -55,7 +55,7 @@ def test_the_command_tells_both_ways() -> None:
 
 
 def test_the_reference_shows_what_the_command_prints() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "reference" / "cli.md").read_text()
+    page = (Path(__file__).parents[3] / "docs" / "reference" / "cli.md").read_text()
     assert casque("cost", "--rate", "10").stdout in page
 
 

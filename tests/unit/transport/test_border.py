@@ -1047,7 +1047,7 @@ async def test_a_watcher_whose_token_is_revoked_is_cut_off(
 
 # --- What the reference says ---
 
-PAGE = Path(__file__).parents[2] / "docs" / "reference" / "limits.md"
+PAGE = Path(__file__).parents[3] / "docs" / "reference" / "limits.md"
 
 
 def test_the_reference_has_every_verb_under_its_scope() -> None:
