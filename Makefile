@@ -43,11 +43,11 @@ MINUTES ?= 1
 STORE ?= all
 WAY ?= all
 chaos: setup ## Processes killed, frozen, stopped and their clocks shifted; every call checked: make chaos MINUTES=10 STORE=file WAY=ring
-	@$(PY) -m casque.testing.chaos --minutes $(MINUTES) --store $(STORE) --way $(WAY) $(if $(SEED),--seed $(SEED))
+	@$(PY) -m simulation.chaos --minutes $(MINUTES) --store $(STORE) --way $(WAY) $(if $(SEED),--seed $(SEED))
 
 FAILOVERS ?= 5
 failover: setup ## How long until the next leader answers, with the default timing: make failover FAILOVERS=20
-	@$(PY) -m casque.testing.chaos --failovers $(FAILOVERS) --heartbeat 2 --lease 8 --store $(STORE)
+	@$(PY) -m simulation.chaos --failovers $(FAILOVERS) --heartbeat 2 --lease 8 --store $(STORE)
 
 bench: setup ## Speed, side by side with jqueue; prints the tables of benchmarks/README.md
 	@$(PY) -m benchmarks
@@ -57,7 +57,7 @@ START ?= 1000000
 LAYOUT ?= all
 PROFILE ?= all
 sim: setup ## Simulated worlds full of faults: make sim SEEDS=20000 LAYOUT=ring PROFILE=brutal START=7
-	@$(PY) -m casque.testing.world --seeds $(SEEDS) --start $(START) --layout $(LAYOUT) --profile $(PROFILE)
+	@$(PY) -m simulation.world --seeds $(SEEDS) --start $(START) --layout $(LAYOUT) --profile $(PROFILE)
 
 browser: ## Chromium, for the test that opens a report in it
 	@bash scripts/browser

@@ -11,12 +11,13 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 
 from benchmarks import sides
 from benchmarks.load import Result, Run
 from benchmarks.report import Section, Steps, Table, median
 from benchmarks.scale import Scale
-from casque.testing.servers import ServerMissingError, seaweedfs
+from tests.support.servers import ServerMissingError, seaweedfs
 
 DELAY_MS = 50.0
 CALLERS = 100
@@ -26,6 +27,7 @@ PATTERNS = {
     "random arrivals, 70 %": {"jobs_per_second": 0.7 * CALLERS / (DELAY_MS / 1000) / 3},
 }
 Side = Callable[[Run], Result]
+_ROOT = Path(__file__).resolve().parents[1]
 
 
 def measure(scale: Scale, steps: Steps) -> Section:
@@ -94,7 +96,8 @@ def slow_s3(base: Run) -> Iterator[tuple[Run, Run]]:
     """A real server, reached directly, and behind a proxy that holds every request back."""
     with seaweedfs() as server:
         proxy = subprocess.Popen(
-            [sys.executable, "-m", "casque.testing.proxy", "--upstream", server.endpoint, "--delay-ms", str(DELAY_MS)],
+            [sys.executable, "-m", "tests.support.proxy", "--upstream", server.endpoint, "--delay-ms", str(DELAY_MS)],
+            cwd=_ROOT,
             stdout=subprocess.PIPE,
             text=True,
         )

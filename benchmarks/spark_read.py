@@ -24,7 +24,7 @@ from casque.service import Outcome
 from casque.storage.memory import MemoryStore
 from casque.storage.url import open_store
 from casque.testing.clock import ManualClock
-from casque.testing.known_history import copy_objects
+from simulation.known_history import copy_objects
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

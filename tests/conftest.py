@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from casque.testing import servers
-from casque.testing.servers import Server, ServerMissingError
+from tests.support import servers
+from tests.support.servers import Server, ServerMissingError
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -1,19 +1,38 @@
 """One page about what a queue has done: tables made by the pipeline, numbers computed by Spark."""
 
 import asyncio
+from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import mkdtemp
 
+from casque import Queue
 from casque.spark import pipeline
 from casque.spark.report import build
 from casque.spark.session import local_session
-from casque.testing.known_history import write_known_history
+from casque.testing import ManualClock
+
+
+async def busy_night(url: str) -> None:
+    """Four hours with a burst every minute, on a clock that is moved by hand."""
+    began = datetime(2026, 2, 15, 21, 10, tzinfo=UTC)
+    clock = ManualClock(round(began.timestamp() * 1000))
+    async with Queue.open(url, clock=clock, max_attempts=2) as queue:
+        for minute in range(240):
+            for entrypoint in ("mail.send", "mail.send", "report.render"):
+                await queue.enqueue(entrypoint, str(minute).encode())
+            await clock.advance(5 + minute % 10)
+            for job in await queue.dequeue(batch_size=10):
+                await clock.advance(12 if job.entrypoint == "report.render" else 0.2)
+                if job.entrypoint == "report.render" and int(job.payload) % 6 == 5:
+                    await job.nack(error="TimeoutError: no answer")
+                else:
+                    await job.ack()
+            await clock.advance(30)
 
 
 def main() -> None:
     here = Path(mkdtemp())
-    # Some hours of a busy queue: bursts, failures, retries, workers that vanish.
-    asyncio.run(write_known_history(f"file://{here}/queue"))
+    asyncio.run(busy_night(f"file://{here}/queue"))
 
     spark = local_session(settings={"spark.log.level": "ERROR"})
     pipeline.run(spark, f"file://{here}/queue", f"file://{here}/warehouse")

@@ -13,11 +13,11 @@ import pytest
 from rich.console import Console
 
 from casque.clock import system_random
-from casque.testing.chaos.command import Place
-from casque.testing.chaos.display import show
-from casque.testing.chaos.failover import CRASH_GRACE_S, Rehearsal, rehearse, show_times
-from casque.testing.chaos.run import Chaos, Plan, Way
-from casque.testing.servers import Server
+from simulation.chaos.command import Place
+from simulation.chaos.display import show
+from simulation.chaos.failover import CRASH_GRACE_S, Rehearsal, rehearse, show_times
+from simulation.chaos.run import Chaos, Plan, Way
+from tests.support.servers import Server
 
 SECONDS = 10.0
 SEED = int(os.environ.get("CASQUE_CHAOS_SEED", system_random().randrange(1_000_000)))

@@ -11,10 +11,10 @@ import pytest
 
 from casque import Queue
 from casque.errors import CasqueError, UnknownOutcomeError
-from casque.testing.chaos.failover import next_leader, one_stands_by
-from casque.testing.chaos.fleet import BrokerMember, Fleet, serve_arguments
 from casque.transport.grpc.client import GrpcService
 from casque.types import JobSpec
+from simulation.chaos.failover import next_leader, one_stands_by
+from simulation.chaos.fleet import BrokerMember, Fleet, serve_arguments
 
 CALLERS = 300
 

@@ -157,6 +157,13 @@ def _alike(printed: str, directory: Path) -> list[str]:
     return printed.splitlines()
 
 
+def test_unit_tests_are_in_folders_named_like_what_they_test() -> None:
+    for path in (ROOT / "tests" / "unit").rglob("test_*.py"):
+        *folders, name = path.relative_to(ROOT / "tests" / "unit").parts
+        tested = Path(*folders) if folders else Path(name.removeprefix("test_"))
+        assert (ROOT / "src" / "casque" / tested).exists(), f"{path.name} tests nothing named {tested}"
+
+
 @pytest.mark.parametrize("path", TEXTS, ids=[str(path.relative_to(ROOT)) for path in TEXTS])
 def test_every_link_and_every_named_file_is_there(path: Path) -> None:
     text = path.read_text()
@@ -169,7 +176,7 @@ def test_every_link_and_every_named_file_is_there(path: Path) -> None:
         if anchor:
             headings = re.findall(r"^#+ (.*)$", place.read_text(), re.MULTILINE)
             assert anchor in {re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings}, target
-    for name in re.findall(r"`((?:tests|benchmarks|examples|scripts|docs)/[\w./-]*)`", text):
+    for name in re.findall(r"`((?:tests|simulation|benchmarks|examples|scripts|docs)/[\w./-]*)`", text):
         assert (ROOT / name).exists(), f"{path.name} names {name}"
 
 
@@ -177,7 +184,7 @@ def test_every_scenario_of_failure_names_a_test_that_exists() -> None:
     page = (DOCS / "explanation" / "failure-scenarios.md").read_text()
     scenarios = [line for line in page.splitlines() if line.startswith("| ") and "the test |" not in line]
     for line in scenarios:
-        named = re.findall(r"`(\w+/test_\w+\.py)(?:::(test_\w+))?`", line.split("|")[3])
+        named = re.findall(r"`((?:\w+/)+test_\w+\.py)(?:::(test_\w+))?`", line.split("|")[3])
         assert named, line
         for file, test in named:
             assert (

@@ -36,7 +36,7 @@ from casque import (
     StorageError,
 )
 from casque.testing.clock import ManualClock, settle
-from casque.testing.servers import Server
+from tests.support.servers import Server
 
 Kind = type[BrokerQueue | DirectQueue]
 

@@ -157,8 +157,8 @@ PRINTED = {
         r'claimed 200: the 100 urgent ones first, \{"number":\d+,"customer":"customer-0"\}',
     ],
     "spark/report": [
-        r"2026-02-15 21:10 to 2026-02-16 02:50 UTC: 515 finished, 27 of them dead",
-        r"half waited less than 24\d ms, one in ten more than \d{5} ms",
+        r"2026-02-15 21:10 to 2026-02-16 00:\d\d UTC: 719 finished, 39 of them dead",
+        r"half waited less than \d{4} ms, one in ten more than \d{5} ms",
         r"the slowest is report.render",
         r"the page has \d+ kB",
     ],

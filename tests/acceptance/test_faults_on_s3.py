@@ -10,9 +10,9 @@ import pytest
 
 from casque import Queue
 from casque.clock import Random
-from casque.testing.proxy import Delay, Fault, Proxy
-from casque.testing.servers import Server
 from tests.acceptance.actors import Ledger, Log, act
+from tests.support.proxy import Delay, Fault, Proxy
+from tests.support.servers import Server
 
 pytestmark = pytest.mark.xdist_group("s3")
 

@@ -14,8 +14,8 @@ from casque.clock import Random, SystemClock
 from casque.codec.log import decode_head
 from casque.storage.port import Store, Stored
 from casque.storage.url import open_store
-from casque.testing.servers import Server
 from tests.acceptance.actors import Actor, Ledger
+from tests.support.servers import Server
 
 KILLS = int(os.environ.get("CASQUE_KILLS", "100"))
 STOPS = max(5, KILLS // 40)

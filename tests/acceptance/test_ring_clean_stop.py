@@ -14,9 +14,9 @@ from casque.client.opening import Parts, as_store
 from casque.client.queue import DEFAULTS
 from casque.clock import SystemClock
 from casque.errors import BrokerUnreachableError, CasqueError, UnknownOutcomeError
-from casque.testing.chaos.fleet import BrokerMember, Fleet, serve_arguments
 from casque.transport.grpc.client import GrpcService
 from casque.types import JobRecord, JobSpec
+from simulation.chaos.fleet import BrokerMember, Fleet, serve_arguments
 
 JOBS = 3_000
 CALLERS = 12

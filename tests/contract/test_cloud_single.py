@@ -12,8 +12,8 @@ from casque.clock import new_nonce, system_random
 from casque.errors import CASConflictError, StorageError, StoreAccessError, UnknownOutcomeError
 from casque.storage.cloud_single import GCSStorage, S3Storage
 from casque.storage.single import ObjectStoragePort
-from casque.testing.proxy import Fault, Proxy
-from casque.testing.servers import Server
+from tests.support.proxy import Fault, Proxy
+from tests.support.servers import Server
 
 
 @pytest.fixture

@@ -4,8 +4,8 @@ from typing import ClassVar
 
 import pytest
 
-from casque.testing.cloud_suite import CloudSuite
-from casque.testing.servers import Server
+from tests.support.cloud_suite import CloudSuite
+from tests.support.servers import Server
 
 
 class TestGcsStore(CloudSuite):

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from casque.testing import ServiceSuite
-from casque.testing.over_grpc import over_grpc
 from casque.testing.service_suite import Reach
+from tests.support.over_grpc import over_grpc
 
 
 class TestOverGrpc(ServiceSuite):

@@ -1,6 +1,6 @@
 """The suite for services on a ring of four shards, as far as a ring promises the same as a queue.
 
-What it promises differently is named here, with the reason; `tests/unit/test_ring.py` has tests for that.
+What it promises differently is named here, with the reason; `tests/unit/ring/test_ring.py` has tests for that.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from casque.errors import InvalidInputError
 from casque.service.requests import EVERY, verb_of
 from casque.storage.memory import MemoryStore
 from casque.testing.hosting import leading
-from casque.testing.service_suite import a_job
+from casque.testing.service_suite.jobs import a_job
 from casque.transport.border import admit
 from casque.transport.grpc import packets
 from casque.transport.grpc.casque_v1_pb2 import Packet

@@ -20,12 +20,12 @@ from casque.service import QueueService
 from casque.service.requests import Dequeue, Enqueue, LeaseZone, ReleaseZone, SetGate, SetZone
 from casque.state import State
 from casque.testing.hosting import FixedHost, leading
-from casque.testing.over_grpc import calling, serving
-from casque.testing.service_suite import a_job
+from casque.testing.service_suite.jobs import a_job
 from casque.transport.grpc import casque_v1_pb2 as pb
 from casque.transport.http.client import HttpService
 from casque.transport.http.server import HttpServer
 from casque.types import Gate, JobSpec, ZoneRules
+from tests.support.over_grpc import calling, serving
 
 CALLERS = 300
 

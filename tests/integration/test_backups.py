@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.integration.shell import casque
 from typer.testing import Result
 
 from casque import (
@@ -33,6 +32,7 @@ from casque.journal.discovery import find_leader
 from casque.settings import BrokerSettings
 from casque.storage.local import LocalStore
 from casque.transport.listening import Address
+from tests.integration.shell import casque
 
 FREE = Address.parse("127.0.0.1:0")
 SOON = BrokerSettings(heartbeat=timedelta(seconds=0.1), lease=timedelta(seconds=0.6), poll=timedelta(seconds=0.05))

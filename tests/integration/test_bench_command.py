@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from tests.integration.shell import casque, lines_of
 
 pytestmark = pytest.mark.usefixtures("nothing_around")

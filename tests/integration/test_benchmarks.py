@@ -9,6 +9,7 @@ from collections import defaultdict
 from pathlib import Path
 
 import pytest
+
 from benchmarks.field import section
 from benchmarks.report import Section
 from benchmarks.scale import TINY

@@ -17,7 +17,6 @@ from typing import Any
 
 import boto3
 import pytest
-from tests.integration.test_serve_command import FREE, serving
 
 from casque import NoLeaderError, Queue, QueueLedError, StorageError, StoreAccessError
 from casque.app import BrokerServer, ServeOptions
@@ -29,10 +28,11 @@ from casque.service import Role, Standing
 from casque.settings import BrokerSettings
 from casque.storage.cloud import CloudStore
 from casque.storage.files import Temp
-from casque.testing.servers import Server
 from casque.transport.http.monitoring import is_ready
 from casque.transport.listening import Address
 from casque.types import JobSpec
+from tests.integration.test_serve_command import FREE, serving
+from tests.support.servers import Server
 
 QUICK = BrokerSettings(heartbeat=timedelta(seconds=0.2), lease=timedelta(seconds=1), poll=timedelta(seconds=0.1))
 IMPATIENT = DEFAULTS.with_changes({"storage_patience": timedelta(seconds=0.5)})

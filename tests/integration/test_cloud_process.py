@@ -7,7 +7,7 @@ import sys
 
 import msgspec
 
-from casque.testing.servers import Server
+from tests.support.servers import Server
 
 USE = """
 import asyncio, json, os, sys

@@ -11,7 +11,6 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from tests.integration.shell import casque
 
 from casque import Queue, QueueCopiedError
 from casque.app import BrokerServer, ServeOptions
@@ -20,6 +19,7 @@ from casque.settings import BrokerSettings
 from casque.storage.local import LocalStore
 from casque.storage.port import UNMARKED, place_of
 from casque.transport.listening import Address
+from tests.integration.shell import casque
 
 FREE = Address.parse("127.0.0.1:0")
 SOON = BrokerSettings(heartbeat=timedelta(seconds=0.1), lease=timedelta(seconds=0.6), poll=timedelta(seconds=0.05))

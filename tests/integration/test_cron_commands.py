@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.integration.shell import casque, lines_of, on
 
 from casque import Queue
 from casque.app import BrokerServer, ServeOptions
@@ -15,6 +14,7 @@ from casque.client.loop_thread import LoopThread
 from casque.state import SetSchedule
 from casque.transport.listening import Address
 from casque.types import JobSpec, ScheduleSpec
+from tests.integration.shell import casque, lines_of, on
 
 pytestmark = pytest.mark.usefixtures("nothing_around")
 

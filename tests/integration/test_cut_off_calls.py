@@ -23,8 +23,7 @@ from casque.service.requests import Ack, Dequeue
 from casque.storage.memory import MemoryStore
 from casque.testing.gated import GatedStore
 from casque.testing.hosting import FixedHost, leading
-from casque.testing.over_grpc import over_grpc, serving
-from casque.testing.service_suite import a_job
+from casque.testing.service_suite.jobs import a_job
 from casque.transport.border import admit
 from casque.transport.errors import to_wire
 from casque.transport.grpc import casque_v1_pb2 as pb
@@ -35,6 +34,7 @@ from casque.transport.grpc.session import Session
 from casque.transport.http.client import HttpService
 from casque.transport.http.server import HttpServer
 from casque.types import Gate, JobSpec, ScheduleSpec, ZoneRules
+from tests.support.over_grpc import over_grpc, serving
 
 VERBS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "enqueue": (([a_job(b"1")],), {}),

@@ -19,8 +19,8 @@ from casque.cli.doctor import doctor
 from casque.errors import InvalidInputError, StoreAccessError
 from casque.storage.doctor import Effort, Report, examine
 from casque.storage.url import open_store
-from casque.testing import servers
-from casque.testing.servers import Server
+from tests.support import servers
+from tests.support.servers import Server
 
 # SeaweedFS lets a writer that finds its lock taken wait for a whole second: few clients, few rounds.
 BRIEF = Effort(clients=4, small_rounds=2, large_clients=2, large_rounds=1, large_bytes=1 << 18, counters=3, counts=5)

@@ -14,7 +14,6 @@ from casque.clock import SystemClock
 from casque.service import EventKind, QueueService
 from casque.storage.memory import MemoryStore
 from casque.testing.hosting import leading
-from casque.testing.over_grpc import calling, serving
 from casque.transport import tokenfile
 from casque.transport.access import TokenBook
 from casque.transport.border import admit
@@ -22,6 +21,7 @@ from casque.transport.http.client import HttpService
 from casque.transport.http.server import HttpServer
 from casque.transport.scopes import Scope
 from casque.types import JobSpec, ScheduleSpec
+from tests.support.over_grpc import calling, serving
 
 NOW = datetime.fromtimestamp(SystemClock().wall_ms() / 1000, UTC)
 Callers = dict[str, QueueService]

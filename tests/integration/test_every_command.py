@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 import typer.main
-from tests.integration.shell import RUN, casque, lines_of, on
 
 from casque import JobState, Queue
 from casque.cli.main import app
+from tests.integration.shell import RUN, casque, lines_of, on
 
 pytestmark = pytest.mark.usefixtures("nothing_around")
 

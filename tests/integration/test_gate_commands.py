@@ -10,9 +10,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.integration.shell import casque, lines_of, on
 
 from casque import Gate, Queue
+from tests.integration.shell import casque, lines_of, on
 
 
 @pytest.fixture

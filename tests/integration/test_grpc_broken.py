@@ -27,8 +27,7 @@ from casque.storage.memory import MemoryStore
 from casque.testing.clock import ManualClock, settle
 from casque.testing.gated import GatedStore
 from casque.testing.hosting import FixedHost, Instead, Noticing, leading
-from casque.testing.over_grpc import calling, serving
-from casque.testing.service_suite import a_claim, a_job
+from casque.testing.service_suite.jobs import a_claim, a_job
 from casque.transport.grpc import casque_v1_pb2 as pb
 from casque.transport.grpc import packets
 from casque.transport.grpc.casque_v1_pb2 import Packet
@@ -36,6 +35,7 @@ from casque.transport.grpc.client import GrpcService
 from casque.transport.grpc.door import GrpcLimits
 from casque.transport.grpc.server import GrpcServer
 from casque.types import JobRecord
+from tests.support.over_grpc import calling, serving
 
 BROKER = """
 import asyncio

@@ -28,8 +28,7 @@ from casque.errors import (
 )
 from casque.service import ArchivedAttempt, ArchivedJob, Role, Standing
 from casque.testing.hosting import FixedHost, Noticing, leading
-from casque.testing.over_grpc import calling, serving
-from casque.testing.service_suite import a_claim, a_dead_job, a_job
+from casque.testing.service_suite.jobs import a_claim, a_dead_job, a_job
 from casque.transport import tokenfile
 from casque.transport.access import TokenBook
 from casque.transport.border import admit
@@ -39,6 +38,7 @@ from casque.transport.grpc.server import GrpcServer
 from casque.transport.scopes import Scope
 from casque.transport.tls import TlsFiles
 from casque.types import Ending, JobState
+from tests.support.over_grpc import calling, serving
 
 
 class Stub:

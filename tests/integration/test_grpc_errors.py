@@ -18,10 +18,10 @@ from casque.errors import CasqueError, StorageError, UnknownOutcomeError
 from casque.service import ArchivedJob, Lease, QueueEvent, QueueService
 from casque.service.requests import Heartbeats, Request
 from casque.testing.hosting import FixedHost
-from casque.testing.over_grpc import calling, serving
-from casque.testing.service_suite import assert_same
+from casque.testing.service_suite.jobs import assert_same
 from casque.transport.errors import TABLE
 from casque.transport.grpc import casque_v1_pb2 as pb
+from tests.support.over_grpc import calling, serving
 
 EXAMPLES: list[CasqueError] = [
     errors.InvalidInputError("priority must be a whole number"),

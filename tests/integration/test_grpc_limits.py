@@ -13,16 +13,13 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
-from tests.integration.shell import casque
-from tests.integration.test_grpc_calls import Stub, calls_to, refused
 
 from casque import InvalidInputError, LimitReachedError
 from casque.clock import SystemClock, yield_once
 from casque.storage.memory import MemoryStore
 from casque.testing.gated import GatedStore
 from casque.testing.hosting import FixedHost, leading
-from casque.testing.over_grpc import calling, serving
-from casque.testing.service_suite import a_job
+from casque.testing.service_suite.jobs import a_job
 from casque.transport import tokenfile
 from casque.transport.access import TokenBook
 from casque.transport.border import Limits, admit
@@ -32,6 +29,9 @@ from casque.transport.http.client import HttpService
 from casque.transport.http.server import HttpServer
 from casque.transport.limits import changed, split
 from casque.transport.scopes import Scope
+from tests.integration.shell import casque
+from tests.integration.test_grpc_calls import Stub, calls_to, refused
+from tests.support.over_grpc import calling, serving
 
 NOW = datetime.fromtimestamp(SystemClock().wall_ms() / 1000, UTC)
 MIB = 1024 * 1024

@@ -18,8 +18,8 @@ import pytest
 
 from casque.errors import NoLeaderError, QueueLedError
 from casque.testing.hosting import FixedHost, leading
-from casque.testing.over_grpc import serving
 from casque.types import JobSpec, JobState
+from tests.support.over_grpc import serving
 
 ROOT = Path(__file__).parents[2]
 

@@ -7,16 +7,16 @@ from typing import Any
 
 import grpc
 import pytest
-from tests.integration.test_grpc_calls import calls_to
-from tests.integration.test_grpc_limits import door_of, two_tokens, until_nothing_is_under_way
 
 from casque.clock import yield_once
 from casque.testing.hosting import leading
-from casque.testing.over_grpc import serving
-from casque.testing.service_suite import a_job
+from casque.testing.service_suite.jobs import a_job
 from casque.transport.border import admit
 from casque.transport.grpc.door import GrpcLimits
 from casque.transport.grpc.server import GrpcServer
+from tests.integration.test_grpc_calls import calls_to
+from tests.integration.test_grpc_limits import door_of, two_tokens, until_nothing_is_under_way
+from tests.support.over_grpc import serving
 
 KIB = 1024
 LARGE = bytes(200 * KIB)

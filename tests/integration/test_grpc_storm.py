@@ -12,10 +12,10 @@ from casque.clock import Random
 from casque.errors import BrokerUnreachableError, NoLeaderError, UnknownOutcomeError
 from casque.testing.clock import settle
 from casque.testing.hosting import FixedHost, leading
-from casque.testing.over_grpc import calling, serving
-from casque.testing.service_suite import a_job
+from casque.testing.service_suite.jobs import a_job
 from casque.transport.grpc.client import GrpcService
 from casque.transport.grpc.server import GrpcServer
+from tests.support.over_grpc import calling, serving
 
 T = TypeVar("T")
 

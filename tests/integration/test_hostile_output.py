@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.integration.shell import RUN
-from tests.integration.test_every_command import EVERY
 
 from casque.cli.logs import LogFormat, telling
 from casque.cli.main import app
@@ -21,6 +19,8 @@ from casque.service import Lease, Outcome
 from casque.telemetry.metrics import Metrics
 from casque.testing.hosting import leading
 from casque.types import Gate, JobSpec, Progress, ScheduleSpec, ZoneRules
+from tests.integration.shell import RUN
+from tests.integration.test_every_command import EVERY
 
 pytestmark = pytest.mark.usefixtures("nothing_around")
 

@@ -11,11 +11,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from tests.integration.shell import casque, lines_of, on
 
 from casque import JobState, Queue
 from casque.app import BrokerServer, ServeOptions
 from casque.transport.listening import Address
+from tests.integration.shell import casque, lines_of, on
 
 pytestmark = pytest.mark.usefixtures("nothing_around")
 

@@ -7,12 +7,12 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from tests.integration.shell import casque, lines_of, on
 
 from casque import JobState, Queue
 from casque.app import BrokerServer, ServeOptions
 from casque.cli import jobs as jobs_module
 from casque.transport.listening import Address
+from tests.integration.shell import casque, lines_of, on
 
 pytestmark = pytest.mark.usefixtures("nothing_around")
 

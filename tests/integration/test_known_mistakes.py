@@ -34,9 +34,9 @@ from casque.codec import document, stored
 from casque.storage.memory import MemoryStore
 from casque.testing.clock import ManualClock, settle
 from casque.testing.lossy import Fault, LossyStore, by_chance
-from casque.testing.proxy import Fault as NetworkFault
-from casque.testing.proxy import Proxy
-from casque.testing.servers import Server
+from tests.support.proxy import Fault as NetworkFault
+from tests.support.proxy import Proxy
+from tests.support.servers import Server
 
 T = TypeVar("T")
 Kind = type[BrokerQueue | DirectQueue]

@@ -10,7 +10,7 @@ from casque.journal.convert import Converter
 from casque.journal.verify import Verifier
 from casque.settings import QueueSettings
 from casque.storage.url import open_store
-from casque.testing.servers import Server
+from tests.support.servers import Server
 
 pytestmark = pytest.mark.xdist_group("s3")
 

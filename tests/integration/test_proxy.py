@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from casque.clock import Random, SystemClock
-from casque.testing.http1 import BadMessageError, Framer
-from casque.testing.proxy import Delay, Fault, Proxy
+from tests.support.http1 import BadMessageError, Framer
+from tests.support.proxy import Delay, Fault, Proxy
 
 CHUNKED = b"4\r\nabcd\r\n3;x=y\r\nefg\r\n0\r\n\r\n"
 

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from tests.integration.over_http.hosts import serving as over_http
 
 from casque import NewJob, Queue
 from casque.testing.hosting import leading
-from casque.testing.over_grpc import serving as over_grpc
 from casque.worker import ConsumerOptions, Handler, JobContext, Worker
+from tests.integration.over_http.hosts import serving as over_http
+from tests.support.over_grpc import serving as over_grpc
 
 
 class App:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.integration.over_http.hosts import serving as over_http
 
 from casque import App, JobState, Queue
 from casque.testing.hosting import leading
-from casque.testing.over_grpc import serving as over_grpc
 from casque.worker import Worker
+from tests.integration.over_http.hosts import serving as over_http
+from tests.support.over_grpc import serving as over_grpc
 
 
 @pytest.mark.parametrize("wire", ["grpc", "http"])

@@ -11,8 +11,6 @@ import httpx
 import msgspec
 import pytest
 import trustme
-from tests.contract.test_service_ring_brokers import FREE, SOON, brokers
-from tests.integration.shell import casque
 
 from casque import (
     InvalidInputError,
@@ -41,6 +39,8 @@ from casque.transport.grpc.peer import GrpcShard
 from casque.transport.scopes import Scope
 from casque.transport.tls import TlsFiles
 from casque.types import Gate, JobRecord, JobSpec, JobState, StagedPart, ZoneRules
+from tests.contract.test_service_ring_brokers import FREE, SOON, brokers
+from tests.integration.shell import casque
 
 pytestmark = pytest.mark.asyncio
 

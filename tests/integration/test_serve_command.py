@@ -26,9 +26,9 @@ from casque import ClientTlsFiles, NotAllowedError, NotAuthenticatedError, Queue
 from casque.cli import serve
 from casque.cli.main import app
 from casque.client.queue import DEFAULTS
-from casque.testing.servers import Server
 from casque.transport import tokenfile
 from casque.transport.scopes import Scope
+from tests.support.servers import Server
 
 RUN = CliRunner()
 FREE = ["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"]

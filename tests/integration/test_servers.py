@@ -13,11 +13,12 @@ from urllib.parse import urlsplit
 import pytest
 
 from casque.clock import SystemClock
-from casque.testing import servers
+from tests.support import servers
 
+ROOT = Path(__file__).parents[2]
 HOLD = """
 import sys
-from casque.testing import servers
+from tests.support import servers
 with servers.fake_gcs() as server:
     print(server.endpoint, flush=True)
     sys.stdin.read()
@@ -45,6 +46,7 @@ def test_a_server_ends_with_a_test_run_that_is_killed(tmp_path: Path, end: signa
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
     holder = subprocess.Popen(
         [sys.executable, "-c", HOLD],
+        cwd=ROOT,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

@@ -6,12 +6,12 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from tests.contract.test_service_ring_brokers import brokers
 
 from casque import Queue
 from casque.errors import CasqueError, UnknownOutcomeError
 from casque.transport.grpc.client import GrpcService
 from casque.types import JobRecord, JobSpec
+from tests.contract.test_service_ring_brokers import brokers
 
 JOBS = 120
 

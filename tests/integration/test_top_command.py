@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.integration.shell import casque, lines_of, on
 
 from casque import Queue
 from casque.app import BrokerServer, ServeOptions
@@ -21,6 +20,7 @@ from casque.cli.place import Place
 from casque.cli.top.board import Picture
 from casque.cli.top.source import Watch, source_of
 from casque.transport.listening import Address
+from tests.integration.shell import casque, lines_of, on
 
 pytestmark = pytest.mark.usefixtures("nothing_around")
 

@@ -11,10 +11,10 @@ from opentelemetry import trace
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from tests.acceptance import process_app
 
 from casque import App, JobContext, Queue
 from casque.worker import Worker
+from tests.acceptance import process_app
 
 Spans = dict[str, ReadableSpan]
 

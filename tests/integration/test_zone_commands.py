@@ -9,11 +9,11 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
-from tests.integration.shell import casque, lines_of, on
 
 from casque import NewJob, Queue
 from casque.cli.zones_consume import consume
 from casque.worker import ConsumerOptions
+from tests.integration.shell import casque, lines_of, on
 
 pytestmark = pytest.mark.usefixtures("nothing_around")
 

@@ -12,9 +12,9 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
-from casque.testing.chaos.run import Way
-from casque.testing.world import Invariant
-from casque.testing.world.layout import (
+from simulation.chaos.run import Way
+from simulation.world import Invariant
+from simulation.world.layout import (
     CONVERTING,
     COPIED,
     COPIED_DOCUMENT,

@@ -13,9 +13,9 @@ from typing import NamedTuple
 import pytest
 
 from casque.settings import BrokerSettings
-from casque.testing.world import BRUTAL, CALM, ROUGH, Invariant, Profile
-from casque.testing.world.broker import LEASE_S
-from casque.testing.world.layout import (
+from simulation.world import BRUTAL, CALM, ROUGH, Invariant, Profile
+from simulation.world.broker import LEASE_S
+from simulation.world.layout import (
     CONVERTING,
     COPIED,
     COPIED_DOCUMENT,
@@ -38,7 +38,7 @@ from casque.testing.world.layout import (
     WATCHED_RING,
     Layout,
 )
-from casque.testing.world.profile import DISK, ROLLING, Fault
+from simulation.world.profile import DISK, ROLLING, Fault
 from tests.simulation import (
     broker_mutations,
     convert_mutations,
@@ -177,7 +177,7 @@ LED_RING_TIGHT = replace(
     name="led-ring-tight",
     hurried={
         **LED_RING.hurried,
-        "casque.testing.world.server.SETTINGS": BrokerSettings(
+        "simulation.world.server.SETTINGS": BrokerSettings(
             heartbeat=timedelta(seconds=LEASE_S / 2), lease=timedelta(seconds=LEASE_S), poll=timedelta(seconds=0.3)
         ),
     },

@@ -29,10 +29,10 @@ from casque.state import Beaten, Crashed, Observed, ObservedZone, Returned, Stat
 from casque.state.events import subject
 from casque.state.lane import Lane
 from casque.storage.port import LOST, Outcome, Read, Stored, Unknown
-from casque.testing.world.bucket import Bucket
-from casque.testing.world.life import Life
-from casque.testing.world.line import Line
 from casque.types import Admission, Ending, JobRecord, Missed, Schedule
+from simulation.world.bucket import Bucket
+from simulation.world.life import Life
+from simulation.world.line import Line
 
 Mutation = Callable[[pytest.MonkeyPatch], None]
 

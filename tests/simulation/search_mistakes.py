@@ -18,7 +18,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from casque.testing.world import simulate
+from simulation.world import simulate
 from tests.simulation.mistakes import MISTAKES, Mistake
 
 FORK = multiprocessing.get_context("fork")

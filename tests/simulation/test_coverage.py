@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from casque.testing.world import Invariant
+from simulation.world import Invariant
 from tests.simulation.coverage import GAPS, GUARANTEES, OUTSIDE, page, table
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from casque.testing.world.loop import VirtualLoop
+from simulation.world.loop import VirtualLoop
 
 
 def test_a_timer_that_is_cancelled_while_its_process_is_stopped_never_fires() -> None:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import pytest
 
-from casque.testing.world import CALM, ROUGH, Profile, simulate
-from casque.testing.world.layout import (
+from simulation.world import CALM, ROUGH, Profile, simulate
+from simulation.world.layout import (
     DOCUMENT,
     FOREIGN,
     GUARDED,
@@ -24,7 +24,7 @@ from casque.testing.world.layout import (
     WATCHED_RING,
     Layout,
 )
-from casque.testing.world.profile import DISK, ROLLING
+from simulation.world.profile import DISK, ROLLING
 from tests.simulation.mistakes import (
     BLURRED,
     BULKY,

@@ -6,12 +6,13 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from casque.testing.world import BRUTAL, CALM, PROFILES, ROUGH, Invariant, Profile, Report, simulate
-from casque.testing.world.layout import (
+from simulation.world import BRUTAL, CALM, PROFILES, ROUGH, Invariant, Profile, Report, simulate
+from simulation.world.layout import (
     CONVERTING,
     COPIED,
     DOCUMENT,
@@ -28,10 +29,11 @@ from casque.testing.world.layout import (
     WATCHED,
     Layout,
 )
-from casque.testing.world.onlooker import Effect
-from casque.testing.world.profile import DISK, STEPS, Fault
+from simulation.world.onlooker import Effect
+from simulation.world.profile import DISK, STEPS, Fault
 from tests.simulation.mistakes import SHARDS_AWAY, TAKEOVER, VISITORS
 
+ROOT = Path(__file__).parents[2]
 CHUNK = 20
 every_layout = pytest.mark.parametrize(
     "layout",
@@ -66,14 +68,14 @@ def test_the_same_seed_gives_the_same_run(layout: Layout) -> None:
 def test_the_same_seed_gives_the_same_run_in_another_process() -> None:
     """Where strings have other hashes: in seed 903 a ring asked its shards in the order of a set."""
     code = (
-        "from casque.testing.world import BRUTAL, simulate\n"
-        "from casque.testing.world.layout import LAYOUTS, RING\n"
-        "from casque.testing.world.profile import DISK\n"
+        "from simulation.world import BRUTAL, simulate\n"
+        "from simulation.world.layout import LAYOUTS, RING\n"
+        "from simulation.world.profile import DISK\n"
         "print(*(simulate(3, profile=BRUTAL, layout=layout, duration_s=6).digest for layout in LAYOUTS.values()))\n"
         "print(simulate(903, profile=DISK, layout=RING).digest)"
     )
     env = {**os.environ, "PYTHONHASHSEED": "3"}
-    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=env, capture_output=True, text=True, check=True)
     assert done.stdout.split() == [
         *(simulate(3, profile=BRUTAL, layout=layout, duration_s=6).digest for layout in LAYOUTS.values()),
         simulate(903, profile=DISK, layout=RING).digest,

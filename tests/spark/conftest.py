@@ -17,11 +17,11 @@ from casque.codec.ring import RingHead, encode_ring
 from casque.spark import pipeline
 from casque.spark.report import Report, build
 from casque.spark.session import local_session
-from casque.testing.known_history import write_known_history
-from casque.testing.servers import Server
+from simulation.known_history import write_known_history
 from tests.spark.faulty import Faults, FaultyDataSource
 from tests.spark.known_answers import Made, of_ring
 from tests.spark.places import Place
+from tests.support.servers import Server
 
 
 @pytest.fixture(scope="session")

@@ -29,7 +29,7 @@ from casque.spark.report.figures import (
     WorkerUse,
 )
 from casque.spark.report.period import HOUR_MS, MINUTE_MS, Period
-from casque.testing.known_history import End, KnownHistory, Try
+from simulation.known_history import End, KnownHistory, Try
 
 PUT_DOLLARS = 0.005 / 1000
 

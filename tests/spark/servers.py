@@ -17,8 +17,8 @@ import pyspark
 
 from casque.spark.java import use_java
 from casque.spark.session import SETTINGS
-from casque.testing import servers
-from casque.testing.servers import Server
+from tests.support import servers
+from tests.support.servers import Server
 
 SPARK = Path(pyspark.__file__).parent
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import msgspec
 import pytest
-from benchmarks.spark_pipeline import History
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
+from benchmarks.spark_pipeline import History
 from casque import Queue, SyncQueue
 from casque.cli.main import app
 from casque.codec.head import KEY
@@ -27,9 +27,9 @@ from casque.spark.tables import TABLES
 from casque.spark.warehouse import Warehouse
 from casque.storage.port import Store, Stored
 from casque.storage.url import open_store
-from casque.testing.servers import Server
 from tests.spark.histories import resized, ring_of
 from tests.spark.servers import connect_server
+from tests.support.servers import Server
 
 pytestmark = pytest.mark.xdist_group("spark")
 

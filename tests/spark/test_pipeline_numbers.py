@@ -11,8 +11,8 @@ import pytest
 from casque.spark import sketch
 from casque.spark.silver import error_class
 from casque.spark.warehouse import Snapshot, Warehouse
-from casque.testing.known_history import End, KnownHistory, Try
 from casque.types import JobState
+from simulation.known_history import End, KnownHistory, Try
 from tests.spark.known_answers import Made
 
 pytestmark = pytest.mark.xdist_group("spark")

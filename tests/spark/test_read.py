@@ -26,8 +26,8 @@ from casque.spark import register
 from casque.spark.options import SourceOptions, about_options
 from casque.spark.reader import CasqueReader
 from casque.testing.clock import ManualClock
-from casque.testing.servers import Server
 from tests.spark.histories import ring_of, varied
+from tests.support.servers import Server
 
 pytestmark = pytest.mark.xdist_group("spark")
 

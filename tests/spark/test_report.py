@@ -24,7 +24,7 @@ from casque.spark.report import Report, build
 from casque.spark.report.figures import Figures
 from casque.spark.report.headline import compare, headlines
 from casque.spark.report.period import HOUR_MS, MINUTE_MS, Period
-from casque.testing.known_history import HOSTILE
+from simulation.known_history import HOSTILE
 from tests.spark.known_answers import Made
 from tests.spark.servers import connect_server
 

@@ -9,7 +9,7 @@ import pytest
 
 from casque.spark.report import Report
 from casque.spark.report.headline import headlines
-from casque.testing.known_history import HOSTILE
+from simulation.known_history import HOSTILE
 from tests.spark.browser import Browser, browsing, find_browser
 
 pytestmark = [

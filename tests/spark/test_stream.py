@@ -23,9 +23,9 @@ from casque.spark.offsets import Offset, Offsets
 from casque.spark.options import SourceOptions
 from casque.spark.stream import ArchiveStream, EventsStream, TableStream, stream_reader
 from casque.testing.clock import ManualClock
-from casque.testing.servers import Server
 from tests.spark.histories import resized, ring_of, varied
 from tests.spark.test_read import Place, expected, in_order
+from tests.support.servers import Server
 
 pytestmark = pytest.mark.xdist_group("spark")
 

@@ -19,7 +19,7 @@ from casque.spark.warehouse import Change, Warehouse
 from casque.storage.local import LocalStore
 from casque.storage.port import Outcome, Store, Unknown, Won
 from casque.testing.clock import ManualClock
-from casque.testing.servers import Server
+from tests.support.servers import Server
 
 pytestmark = pytest.mark.xdist_group("spark")
 TABLE = "gold/things"

@@ -22,8 +22,8 @@ from pyspark.sql import SparkSession
 from casque import ArchivedJob, EventKind, Job, JobState, NewJob, Queue, SyncQueue, WorkFailedError
 from casque.ring.numbers import inner
 from casque.spark import Summary, process, replay
-from casque.testing.servers import Server
 from tests.spark.histories import ring_of
+from tests.support.servers import Server
 
 pytestmark = pytest.mark.xdist_group("spark")
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest
-from tests.integration.over_http.hosts import Leading, ask, embedded, serving
 
 from casque.errors import InvalidInputError
 from casque.service import QueueService
@@ -13,6 +12,7 @@ from casque.transport.http.browsers import BrowserRules
 from casque.transport.http.routes import ROUTES
 from casque.transport.http.server import HttpServer
 from casque.types import JobSpec
+from tests.integration.over_http.hosts import Leading, ask, embedded, serving
 
 JSON = {"Content-Type": "application/json"}
 CHANGES = [route for route in ROUTES if route.method == "POST"]

@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from tests.integration.over_http.hosts import Leading, ask, embedded, serving
 
 from casque.engine.held_commits import HELD_BYTES
 from casque.errors import InvalidInputError, LimitReachedError
@@ -18,6 +17,7 @@ from casque.transport.http.budget import Budget
 from casque.transport.http.limits import HttpLimits
 from casque.transport.http.server import HttpServer
 from casque.types import JobSpec
+from tests.integration.over_http.hosts import Leading, ask, embedded, serving
 
 JSON = b"Content-Type: application/json\r\n"
 GET = b"GET /v1/stats HTTP/1.1\r\nHost: localhost\r\n\r\n"

@@ -8,8 +8,6 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from tests.integration.over_http.hosts import Leading, Refusing, ask, embedded, serving
-from tests.integration.over_http.prometheus import Scrape, scrape
 
 from casque.errors import NoLeaderError, NotAllowedError, NotAuthenticatedError
 from casque.service import QueueService, Role, Standing, Stats
@@ -23,6 +21,8 @@ from casque.transport.http.server import HttpServer
 from casque.transport.measured import Measured, Numbers, measuring
 from casque.transport.scopes import Principal, Scope
 from casque.types import JobSpec, ZoneRules
+from tests.integration.over_http.hosts import Leading, Refusing, ask, embedded, serving
+from tests.integration.over_http.prometheus import Scrape, scrape
 
 REFERENCE = Path(__file__).parents[3] / "docs" / "reference" / "metrics.md"
 

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from tests.integration.over_http.hosts import serving
 
 from casque.testing.hosting import leading
 from casque.transport.errors import TABLE
 from casque.transport.http.messages import AckRequest, Claim, Job, NewJob
 from casque.transport.http.routes import ROUTES
+from tests.integration.over_http.hosts import serving
 
 PAGE = (Path(__file__).parents[3] / "docs" / "reference" / "http.md").read_text()
 AN_ANSWER_OF_ITS_OWN = '{"error":{"error":"JobNotFoundError"'

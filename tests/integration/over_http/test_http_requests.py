@@ -10,8 +10,6 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from tests.integration.over_http.hosts import Leading, Refusing, ask, embedded, serving
-from tests.unit.test_errors import EXAMPLES
 
 from casque.errors import CasqueError, InvalidInputError, NoLeaderError, NotAuthenticatedError, QueueLedError
 from casque.service import QueueService, Role, Standing
@@ -21,6 +19,8 @@ from casque.transport.http.limits import HttpLimits
 from casque.transport.http.server import HttpServer
 from casque.transport.measured import Numbers
 from casque.types import JobSpec
+from tests.integration.over_http.hosts import Leading, Refusing, ask, embedded, serving
+from tests.unit.test_errors import EXAMPLES
 
 NESTED = b"[" * 100_000 + b"]" * 100_000
 DEEP = b'{"entrypoint":"a","payload_json":' + NESTED + b"}"

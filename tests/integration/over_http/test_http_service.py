@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator
 from datetime import timedelta
 
 import pytest
-from tests.integration.over_http.hosts import Leading, Refusing, embedded, over_http, pretending, serving
 
 from casque import Queue
 from casque.clock import yield_once
@@ -28,6 +27,7 @@ from casque.testing.gated import GatedStore
 from casque.testing.hosting import Instead
 from casque.transport.http.client import HttpService
 from casque.types import Backoff, JobRecord, JobSpec, JobState
+from tests.integration.over_http.hosts import Leading, Refusing, embedded, over_http, pretending, serving
 
 
 @pytest.fixture

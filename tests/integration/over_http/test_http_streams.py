@@ -10,7 +10,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from tests.integration.over_http.hosts import Leading, ask, embedded, over_http, serving
 
 from casque.errors import HistoryGoneError, StorageError, UnknownOutcomeError
 from casque.service import ArchivedJob, EventKind, QueueEvent, QueueService
@@ -21,6 +20,7 @@ from casque.transport.http.client import HttpService
 from casque.transport.http.server import HttpServer
 from casque.transport.http.sse import Frame, Reader
 from casque.types import JobSpec, JobState
+from tests.integration.over_http.hosts import Leading, ask, embedded, over_http, serving
 
 NOON = datetime(2026, 2, 15, 12, tzinfo=UTC)
 

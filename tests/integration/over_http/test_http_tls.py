@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 import trustme
-from tests.integration.over_http.hosts import Leading, embedded, serving
 
 from casque.errors import BrokerUnreachableError, InvalidInputError, UnknownOutcomeError
 from casque.service import QueueService
-from casque.testing.service_suite import LONG_S
+from casque.testing.service_suite.jobs import LONG_S
 from casque.transport.http.client import HttpService
 from casque.transport.http.server import HttpServer
 from casque.transport.measured import Numbers
 from casque.transport.tls import TlsFiles
 from casque.types import JobSpec
+from tests.integration.over_http.hosts import Leading, embedded, serving
 
 CA = trustme.CA()
 

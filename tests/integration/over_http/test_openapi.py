@@ -23,7 +23,7 @@ from casque.codec.staged import ADMITTED_PARTS_MAX, StagedJobs
 from casque.errors import NotAuthenticatedError
 from casque.service import QueueEvent, QueueService
 from casque.testing.hosting import leading
-from casque.testing.service_suite import staged
+from casque.testing.service_suite.jobs import staged
 from casque.transport.border import Wrapper, admit
 from casque.transport.http.openapi import describe
 from casque.transport.http.plain import Part

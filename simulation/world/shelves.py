@@ -1,0 +1,116 @@
+"""Somebody who knows every job that was ever finished, and holds the archive to it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+from casque.codec.archive import ARCHIVE, Range, archive_key, decode_archived, encode_archived, hour_of, parse_key
+from casque.storage.port import Stored
+from casque.types import Finished
+from simulation.world.history import History
+from simulation.world.invariants import Invariant
+
+
+class Shelves:
+    """Ranges are begun one after the other, what lands is what they hold, and each is whole before the next ends."""
+
+    def __init__(self, history: History) -> None:
+        self._h = history
+        self._finished: list[Finished] = []
+        self._archived = 0
+        self._begun: Range | None = None
+        """The last range that was begun."""
+        self._ranges: set[Range] = set()
+
+    def happened(self, finished: Iterable[Finished]) -> None:
+        """A commit finished these."""
+        self._finished += finished
+
+    def after(self, position: int) -> list[Finished]:
+        return [one for one in self._finished if one.position > position]
+
+    @property
+    def finished(self) -> list[Finished]:
+        """In the order of their commits."""
+        return self._finished
+
+    @property
+    def archived(self) -> int:
+        """Up to which position all of them are called archived."""
+        return self._archived
+
+    def marked(self, objects: Mapping[str, Stored], archived: int, archiving: int | None, *, position: int) -> None:
+        """The queue says so now, and it has come to this position."""
+        h = self._h
+        h.demand(
+            archived >= self._archived,
+            Invariant.ARCHIVED,
+            lambda: f"what is archived fell from {self._archived} to {archived}",
+        )
+        for one in self._finished:
+            if self._archived < one.position <= archived:
+                key = self._home(one)
+                h.demand(
+                    key is not None and key in objects,
+                    Invariant.ARCHIVED,
+                    lambda: f"{one.job.id[:8]}, finished by {one.position}, is called archived, and is not: {key}",  # noqa: B023
+                )
+        self._archived = archived
+        if archiving is None:
+            return
+        range_ = Range(archived + 1, archiving)
+        if range_ == self._begun:
+            return
+        h.demand(
+            self._begun is None or range_.first > self._begun.last,
+            Invariant.ARCHIVED,
+            lambda: f"the range {range_} was begun after {self._begun}, which holds some of it",
+        )
+        h.demand(
+            range_.first <= range_.last <= position,
+            Invariant.ARCHIVED,
+            lambda: f"the range {range_} was begun, and the history ends at {position}",
+        )
+        self._begun = range_
+        self._ranges.add(range_)
+
+    def landed(self, key: str, body: bytes) -> None:
+        parsed = parse_key(key)
+        if parsed is None or parsed[1] not in self._ranges:
+            self._h.broken(Invariant.ARCHIVED, f"{key} is no range that was begun")
+        hour, range_ = parsed
+        held = [one for one in self._of(range_) if hour_of(one.at_ms) == hour]
+        self._h.demand(
+            bool(held) and body == b"".join(encode_archived(held)),
+            Invariant.ARCHIVED,
+            lambda: f"{key} is not what was finished then",
+        )
+
+    def deleted(self, key: str) -> None:
+        self._h.broken(Invariant.ARCHIVED, f"{key} was deleted")
+
+    def complete(self, objects: Mapping[str, Stored]) -> bool:
+        """Whether everything has been archived. If so, each of them must be there once, read as anybody would."""
+        if any(one.position > self._archived for one in self._finished):
+            return False
+        found = Counter(
+            (job.id, job.position, job.token, job.state)
+            for key, stored in objects.items()
+            if key.startswith(ARCHIVE)
+            for job in decode_archived(key, stored.body)
+        )
+        expected = Counter((one.job.id, one.position, one.job.token, one.state) for one in self._finished)
+        self._h.demand(
+            found == expected,
+            Invariant.ARCHIVED,
+            lambda: f"{expected - found} are not in the archive, {found - expected} are there and should not be",
+        )
+        return True
+
+    def _home(self, one: Finished) -> str | None:
+        range_ = next((r for r in self._ranges if r.first <= one.position <= r.last), None)
+        return None if range_ is None else archive_key(hour_of(one.at_ms), range_)
+
+    def _of(self, range_: Range) -> list[Finished]:
+        return [one for one in self._finished if range_.first <= one.position <= range_.last]
