@@ -64,8 +64,8 @@ def command(
             with handle_exits(closed=closed, interrupted=interrupted):
                 function(**arguments)
 
-        callback = audited_call(path, run) if audited else run
-        callback.__signature__ = signature  # type: ignore[attr-defined]
+        callback: Any = audited_call(path, run) if audited else run
+        callback.__signature__ = signature
         callback.__annotations__ = {one.name: one.annotation for one in signature.parameters.values()}
         epilog = "\n[bold]Examples[/]\n\n  {}\n".format("\n\n  ".join(examples)) if examples else None
         return Command(tuple(path.split()), _help(function), epilog, callback)

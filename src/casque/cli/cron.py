@@ -12,20 +12,11 @@ import typer
 from casque.cli.command import command
 from casque.cli.exits import confirm
 from casque.cli.formats import clock_time, duration, now, preview, text_of
-from casque.cli.options import (
-    JobHeaders,
-    Json,
-    MaxAttempts,
-    MaxCrashes,
-    Priority,
-    UniqueKey,
-    Yes,
-    parse_headers,
-    read_payload,
-)
+from casque.cli.new_job import NewJobOptions
+from casque.cli.options import Json, Yes, read_payload
 from casque.cli.output import Columns, answer, print_rows, say
 from casque.cli.target import QueueTarget
-from casque.client.queue import NewJob, Queue
+from casque.client.queue import Queue
 from casque.errors import InvalidInputError
 from casque.types import Missed, Schedule
 
@@ -103,6 +94,7 @@ def list_(target: QueueTarget, json: Json = False) -> None:
 )
 def set_(
     target: QueueTarget,
+    options: NewJobOptions,
     name: Annotated[
         str | None, typer.Argument(metavar="NAME", help="What the schedule is called.", show_default=False)
     ] = None,
@@ -130,12 +122,6 @@ def set_(
         Missed,
         typer.Option("--missed", help="Ticks that were missed by more than a minute become no job, one job, or all."),
     ] = Missed.ONE,
-    priority: Priority = 0,
-    key: UniqueKey = None,
-    zone: Annotated[str | None, typer.Option("--zone", "-z", help="Whose job it is.")] = None,
-    header: JobHeaders = None,
-    max_attempts: MaxAttempts = None,
-    max_crashes: MaxCrashes = None,
     json: Json = False,
 ) -> None:
     """Set a schedule: a job is added at every tick of it, by the broker that leads the queue, or by any process that
@@ -155,16 +141,7 @@ def set_(
     )
     if entrypoint is None:
         raise InvalidInputError("for which handler? Give --entrypoint")
-    job = NewJob(
-        entrypoint,
-        _content(payload, args),
-        priority=priority,
-        key=key,
-        max_attempts=max_attempts,
-        headers=parse_headers(header),
-        zone=zone,
-        max_crashes=max_crashes,
-    )
+    job = options.job(entrypoint, _content(payload, args))
 
     async def work(q: Queue[bytes]) -> tuple[str | None, Schedule]:
         before = [schedule.spec.origin for schedule in await q.schedules() if schedule.name == called]

@@ -11,7 +11,7 @@ from rich.text import Text
 from casque.cli.command import command
 from casque.cli.exits import EXIT_CANNOT_TELL, fail
 from casque.cli.options import Json
-from casque.cli.output import Terminal, counted_steps, print_json
+from casque.cli.output import Terminal, answer, counted_steps
 from casque.cli.target import BucketTarget
 from casque.errors import CasqueError
 from casque.storage.doctor import Report, examine
@@ -30,10 +30,7 @@ def doctor(target: BucketTarget, json: Json = False) -> None:
             report = asyncio.run(examine(place.url, options=place.options, progress=progress))
     except CasqueError as error:
         fail(f"cannot examine {store}: {error}", EXIT_CANNOT_TELL)
-    if json:
-        print_json(report)
-    else:
-        _print_report(report)
+    answer(report, lambda: _print_report(report), json=json)
     if not report.safe:
         raise typer.Exit(EXIT_UNSAFE)
 

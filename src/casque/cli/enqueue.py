@@ -16,17 +16,8 @@ import typer
 from casque import times
 from casque.cli.command import command
 from casque.cli.job_view import view_job
-from casque.cli.options import (
-    JobHeaders,
-    Json,
-    MaxAttempts,
-    MaxCrashes,
-    Priority,
-    UniqueKey,
-    parse_headers,
-    parse_span,
-    read_payload,
-)
+from casque.cli.new_job import NewJobOptions
+from casque.cli.options import Json, parse_span, read_payload
 from casque.cli.output import Terminal, print_json, progress, say
 from casque.cli.target import QueueTarget
 from casque.client.job import Job
@@ -48,6 +39,7 @@ COMMIT_BYTES = 1 << 20
 )
 def enqueue(
     target: QueueTarget,
+    options: NewJobOptions,
     entrypoint: Annotated[
         str | None, typer.Argument(metavar="ENTRYPOINT", help="Which handler the job is for.", show_default=False)
     ] = None,
@@ -58,24 +50,16 @@ def enqueue(
         ),
     ] = None,
     count: Annotated[int, typer.Option("--count", "-n", min=1, help="Number of identical jobs.")] = 1,
-    priority: Priority = 0,
     delay: Annotated[
         str | None, typer.Option("--delay", metavar="SPAN", help="Not before this has passed: 30s, 10m, 2h, 1d.")
     ] = None,
     at: Annotated[
         str | None, typer.Option("--at", metavar="TIME", help="Not before then: 2026-02-15T10:00, in UTC.")
     ] = None,
-    key: UniqueKey = None,
-    zone: Annotated[
-        str | None, typer.Option("--zone", "-z", help="Whose job it is: zones take turns, see `casque zones`.")
-    ] = None,
     fifo: Annotated[
         bool,
         typer.Option("--fifo", help="The zone's jobs run strictly in the order they came, one at a time."),
     ] = False,
-    header: JobHeaders = None,
-    max_attempts: MaxAttempts = None,
-    max_crashes: MaxCrashes = None,
     lines: Annotated[
         bool, typer.Option("--lines", help="One job per line of standard input, or of @FILE; empty lines are none.")
     ] = False,
@@ -95,17 +79,11 @@ def enqueue(
     """
     target, arguments = target.separate(entrypoint, payload)
     handler, source = _entrypoint_and_payload(arguments)
-    job = NewJob(
+    job = options.job(
         handler,
         b"",
-        priority=priority,
         delay=None if delay is None else parse_span("--delay", delay),
         run_at=None if at is None else times.moment("--at", at),
-        key=key,
-        max_attempts=max_attempts,
-        headers=parse_headers(header),
-        zone=zone,
-        max_crashes=max_crashes,
         fifo=fifo,
     )
     _check(job, count=count, lines=lines, request_id=request_id)

@@ -46,24 +46,6 @@ Settings = Annotated[
 ]
 LogFormatOption = Annotated[LogFormat, typer.Option("--log-format", help="For people, or for programs.")]
 
-# What a new job has, of `enqueue` and of `cron set`.
-Priority = Annotated[int, typer.Option("--priority", "-p", help="Lower runs first.")]
-UniqueKey = Annotated[
-    str | None, typer.Option("--key", "-k", help="While an unfinished job holds this key, nothing is added.")
-]
-JobHeaders = Annotated[
-    list[str] | None, typer.Option("--header", "-H", metavar="NAME=VALUE", help="Stored with the job; may be repeated.")
-]
-MaxAttempts = Annotated[
-    int | None, typer.Option("--max-attempts", min=1, help="The job is dead after this many; 25 unless set.")
-]
-MaxCrashes = Annotated[
-    int | None,
-    typer.Option(
-        "--max-crashes", min=1, help="Quarantine it after it killed this many workers; they do not count as attempts."
-    ),
-]
-
 
 class Layout(StrEnum):
     """The layouts of a queue that is not a ring."""
@@ -78,15 +60,11 @@ def parse_options(pairs: Iterable[str] | None) -> dict[str, str]:
     Raises:
         InvalidInputError: not NAME=VALUE. Does not repeat the text, which may be a secret.
     """
-    return _pairs(pairs, "an option is written NAME=VALUE, for example --option region=eu-west-1")
+    return parse_pairs(pairs, "an option is written NAME=VALUE, for example --option region=eu-west-1")
 
 
-def parse_headers(pairs: Iterable[str] | None) -> dict[str, str] | None:
-    """Raises InvalidInputError."""
-    return _pairs(pairs, "--header is written NAME=VALUE, not {!r}") or None
-
-
-def _pairs(pairs: Iterable[str] | None, usage: str) -> dict[str, str]:
+def parse_pairs(pairs: Iterable[str] | None, usage: str) -> dict[str, str]:
+    """NAME=VALUE pairs as a mapping. Raises InvalidInputError with `usage`."""
     found = {}
     for pair in pairs or ():
         name, equals, value = pair.partition("=")

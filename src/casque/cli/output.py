@@ -74,12 +74,14 @@ def print_json(value: Any) -> None:
     typer.echo(printable_json(msgspec.json.encode(value)))
 
 
-def answer(value: Any, text: str, *, json: bool) -> None:
-    """Print the result of a command: the value as JSON for programs, the text for people."""
+def answer(value: Any, text: str | Callable[[], object], *, json: bool) -> None:
+    """Print the result of a command: the value as JSON for programs, or for people a text or what a function prints."""
     if json:
         print_json(value)
-    else:
+    elif isinstance(text, str):
         say(text)
+    else:
+        text()
 
 
 def _indent_rest(text: str) -> str:

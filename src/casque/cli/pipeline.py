@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from datetime import timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
@@ -16,7 +16,8 @@ from casque import times
 from casque.cli.command import command
 from casque.cli.exits import EXIT_CANNOT_TELL, fail
 from casque.cli.options import Json, StoreOptions, Url, parse_options
-from casque.cli.output import Terminal, counted_steps, print_facts, print_json
+from casque.cli.output import Terminal, answer, counted_steps, print_facts
+from casque.cli.spark.session import SparkOptions
 from casque.clock import SystemClock
 from casque.errors import CASConflictError, InvalidInputError
 
@@ -47,6 +48,7 @@ class Gone(StrEnum):
     interrupt_is_success=True,
 )
 def run(
+    spark_options: SparkOptions,
     url: Url,
     warehouse: Annotated[
         str,
@@ -78,12 +80,6 @@ def run(
     adopt: Annotated[
         bool, typer.Option("--adopt", help="Go on although the queue has another id, because it was converted.")
     ] = False,
-    master: Annotated[
-        str, typer.Option("--master", help="Where Spark runs if there is no --remote: local[2], yarn, k8s://...")
-    ] = "local[*]",
-    remote: Annotated[
-        str | None, typer.Option("--remote", metavar="URL", help="A Spark Connect server: sc://host:15002")
-    ] = None,
     conf: Annotated[
         list[str] | None, typer.Option("--conf", metavar="NAME=VALUE", help="A setting of Spark; may be repeated")
     ] = None,
@@ -103,7 +99,6 @@ def run(
 
     Exit code 0: up to date. 1: something is damaged, or another run was first. 2: it could not be done.
     """
-    console = Terminal(stderr=True)
     every = None if trigger is None or once else _parse_interval(trigger)
     job = _Pipeline(
         url=url,
@@ -117,22 +112,16 @@ def run(
         # Imported here: every other command works without PySpark.
         from casque.spark.options import OnGone
         from casque.spark.pipeline import Settings
-        from casque.spark.session import local_session
 
         job.check()  # report a wrong URL before Spark starts
 
         settings = Settings(payloads=payloads, on_gone=OnGone(on_gone.value), adopt=adopt, rebuild=rebuild)
         if put_price is not None:
             settings = msgspec.structs.replace(settings, put_dollars=put_price / 1000)
-        quiet = {"spark.log.level": "ERROR"} if remote is None else {}
-        with console.status("starting Spark") if not json else nullcontext():
-            session = local_session(
-                "casque pipeline", master=master, remote=remote, settings={**quiet, **parse_options(conf)}
-            )
-        try:
+        with ExitStack() as stack:
+            with nullcontext() if json else Terminal(stderr=True).status("starting Spark"):
+                session = stack.enter_context(spark_options.session("casque pipeline", parse_options(conf)))
             asyncio.run(_repeat(job, session, settings, every))
-        finally:
-            session.stop()
     except ModuleNotFoundError as error:
         extra = EXTRAS.get((error.name or "").partition(".")[0])
         if extra is None:
@@ -192,10 +181,7 @@ class _Pipeline(msgspec.Struct, frozen=True, kw_only=True):
                 from casque.spark.delta import publish
 
                 publish(warehouse)
-        if self.json:
-            print_json(summary)
-        else:
-            _print_summary(summary)
+        answer(summary, lambda: _print_summary(summary), json=self.json)
 
 
 def _print_summary(summary: Summary) -> None:

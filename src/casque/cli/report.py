@@ -12,6 +12,7 @@ from casque.cli.command import command
 from casque.cli.files import write_whole
 from casque.cli.options import Json, parse_options
 from casque.cli.output import say, spinner
+from casque.cli.spark.session import SparkOptions
 from casque.errors import InvalidInputError
 from casque.printable import printable_json
 
@@ -30,6 +31,7 @@ TIME = "2026-02-15T10:00, in UTC unless it says otherwise"
     ],
 )
 def report(
+    spark_options: SparkOptions,
     warehouse: Annotated[
         str,
         typer.Argument(help="Where `casque pipeline run` has put the tables: s3://, gs://, az:// or file:///path"),
@@ -53,10 +55,6 @@ def report(
     option: Annotated[
         list[str] | None, typer.Option("--option", help="NAME=VALUE for the store; may be repeated")
     ] = None,
-    master: Annotated[str, typer.Option("--master", help="The Spark to compute it on.")] = "local[*]",
-    remote: Annotated[
-        str | None, typer.Option("--remote", metavar="URL", help="A Spark Connect server, sc://host:port, instead.")
-    ] = None,
 ) -> None:
     """Write one self-contained page about a queue's history: depth over time, waits and run times, a heat map by hour,
     slow and failing entrypoints, dead letters, workers, zones and cost. Computed by Spark from a warehouse.
@@ -69,7 +67,6 @@ def report(
         raise InvalidInputError("say where the page goes with -o report.html, or ask for the numbers with --json")
     from casque.spark.report import build
     from casque.spark.report.period import parse_moments
-    from casque.spark.session import local_session
 
     # Check every argument before Spark starts, which takes a while.
     since = None if begin is None else times.moment("--from", begin)
@@ -77,21 +74,17 @@ def report(
     seen_from = None if as_of is None else times.moment("--as-of", as_of)
     other = None if compare is None else parse_moments("--compare", compare)
     options = parse_options(option)
-    with spinner("starting Spark") as progress:
-        spark = local_session("casque report", master=master, remote=remote)
-        try:
-            made = build(
-                spark,
-                warehouse,
-                begin=since,
-                end=until,
-                as_of=seen_from,
-                compare_with=other,
-                options=options,
-                progress=progress,
-            )
-        finally:
-            spark.stop()
+    with spinner("starting Spark") as progress, spark_options.session("casque report") as spark:
+        made = build(
+            spark,
+            warehouse,
+            begin=since,
+            end=until,
+            as_of=seen_from,
+            compare_with=other,
+            options=options,
+            progress=progress,
+        )
     if output is not None:
         with write_whole(output) as file:
             file.write(made.html())

@@ -8,15 +8,13 @@ from typing import Annotated
 
 import msgspec
 import typer
-from rich.table import Table
 
 from casque import times
 from casque.cli.command import command
 from casque.cli.options import Json
-from casque.cli.output import Terminal, print_json
+from casque.cli.output import Columns, answer, print_table, say
 from casque.clock import SystemClock
 from casque.errors import InvalidInputError
-from casque.printable import printable
 from casque.transport import tokenfile
 from casque.transport.scopes import Scope
 from casque.transport.tokenfile import StoredToken
@@ -39,6 +37,21 @@ class TokenView(msgspec.Struct, frozen=True):
     created: datetime
     expires: datetime | None
     expired: bool
+
+
+def _expiry(token: TokenView) -> str:
+    return "never" if token.expires is None else f"{token.expires:%Y-%m-%d %H:%M}{' (over)' * token.expired}"
+
+
+COLUMNS: Columns = (
+    ("name", lambda token: token.name),
+    ("id", lambda token: token.id),
+    ("scopes", lambda token: " ".join(token.scopes)),
+    ("entrypoints", lambda token: " ".join(token.entrypoints or ["all"])),
+    ("zones", lambda token: " ".join(token.zones or ["all"])),
+    ("created", lambda token: f"{token.created:%Y-%m-%d %H:%M}"),
+    ("expires", _expiry),
+)
 
 
 @command(
@@ -85,12 +98,9 @@ def new(
         created=now,
         expires=None if expires is None else _moment(expires, now),
     )
-    if json:
-        print_json({"name": name, "token": token})
-        return
-    said = f"The token {name!r}. Keep it now: it is not shown again."
-    Terminal(stderr=True).print(said, highlight=False, soft_wrap=True)
-    print(token)
+    if not json:
+        say(f"The token {name!r}. Keep it now: it is not shown again.", err=True)
+    answer({"name": name, "token": token}, token, json=json)
 
 
 @command("token list")
@@ -101,26 +111,7 @@ def list_(file: File, json: Json = False) -> None:
     """
     now = _now()
     tokens = [_view(token, now) for token in tokenfile.read(file)]
-    if json:
-        print_json(tokens)
-        return
-    console = Terminal(highlight=False)
-    if not console.is_terminal:
-        console.width = 10_000  # in a pipe nothing is truncated
-    table = Table(box=None)
-    for heading in ("name", "id", "scopes", "entrypoints", "zones", "created", "expires"):
-        table.add_column(heading, no_wrap=True)
-    for token in tokens:
-        table.add_row(
-            printable(token.name),
-            token.id,
-            " ".join(token.scopes),
-            printable(" ".join(token.entrypoints or ["all"])),
-            printable(" ".join(token.zones or ["all"])),
-            f"{token.created:%Y-%m-%d %H:%M}",
-            "never" if token.expires is None else f"{token.expires:%Y-%m-%d %H:%M}{' (over)' * token.expired}",
-        )
-    console.print(table)
+    answer(tokens, lambda: print_table(COLUMNS, tokens), json=json)
 
 
 @command("token revoke", audited=True)
@@ -134,10 +125,7 @@ def revoke(
     Exit code 0: revoked. 2: there is no such token, nothing was changed.
     """
     gone = tokenfile.revoke(file, name)
-    if json:
-        print_json({"name": gone.name, "id": gone.id})
-        return
-    Terminal().print(f"revoked {gone.name!r} ({gone.id})", highlight=False, soft_wrap=True)
+    answer({"name": gone.name, "id": gone.id}, f"revoked {gone.name!r} ({gone.id})", json=json)
 
 
 def _view(token: StoredToken, now: datetime) -> TokenView:

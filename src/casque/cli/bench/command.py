@@ -15,7 +15,7 @@ from casque.cli.bench.counting import CountingStore
 from casque.cli.bench.measure import Bench, Measurement
 from casque.cli.command import command
 from casque.cli.options import Json
-from casque.cli.output import Columns, Terminal, print_json, print_table, progress
+from casque.cli.output import Columns, Terminal, answer, print_table, progress
 from casque.cli.target import BucketTarget
 from casque.client.opening import as_store
 from casque.client.place import Place
@@ -65,10 +65,7 @@ def bench(
     """
     place = target.resolve()
     result = asyncio.run(_measure(place, seconds=seconds, callers=callers, payload=payload, quiet=json))
-    if json:
-        print_json(result)
-    else:
-        _print_result(result)
+    answer(result, lambda: _print_result(result), json=json)
 
 
 async def _measure(place: Place, *, seconds: float, callers: int, payload: int, quiet: bool) -> BenchResult:

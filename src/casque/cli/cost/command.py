@@ -11,7 +11,7 @@ from rich.table import Table
 from casque.cli.command import command
 from casque.cli.cost.model import Estimate, Load, embedded, through_brokers
 from casque.cli.options import Json, parse_span
-from casque.cli.output import Terminal, print_json
+from casque.cli.output import Terminal, answer
 from casque.errors import InvalidInputError
 from casque.prices import PRICES, Prices, StoreKind
 
@@ -84,10 +84,7 @@ def cost(
         through_brokers(load, prices, round_trip_ms=trip_ms, brokers=brokers),
         embedded(load, prices, round_trip_ms=trip_ms),
     )
-    if json:
-        print_json(costs)
-    else:
-        _print_costs(costs, prices, brokers)
+    answer(costs, lambda: _print_costs(costs, prices, brokers), json=json)
 
 
 def _prices(store: StoreKind, put: float | None, get: float | None) -> Prices:

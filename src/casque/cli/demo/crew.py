@@ -14,7 +14,7 @@ from casque.clock import Clock
 APP = "casque.cli.demo.app:app"
 CONCURRENCY = 6
 LEASE_S = 2.0
-"""Of workers and of brokers: short, so that a dead one is soon noticed."""
+"""The lease of workers and brokers: short, so that a dead one is soon noticed."""
 START_S = 30.0
 END_S = 8.0
 LINES_KEPT = 20

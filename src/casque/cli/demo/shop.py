@@ -15,7 +15,7 @@ from casque.cli.demo.app import app, call, count_stock, write_report
 from casque.cli.demo.crew import LEASE_S, Crew, CrewError, Member
 from casque.cli.demo.summary import report_summary
 from casque.cli.formats import now
-from casque.cli.top.board import Picture, Running
+from casque.cli.top.board import Picture, RunningJob
 from casque.cli.top.source import Watch, open_source
 from casque.cli.top.view import draw
 from casque.client.place import Place
@@ -47,7 +47,7 @@ class Demo:
         self._began_ms = self._clock.monotonic_ms()
         self._depths: deque[int] = deque(maxlen=300)
         self._victim: Member | None = None
-        self._held: tuple[Running, ...] = ()
+        self._held: tuple[RunningJob, ...] = ()
         """The jobs of the victim when it was killed, as the queue knew them."""
         self._last: Picture | None = None
 

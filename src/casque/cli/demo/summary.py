@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from casque.cli.top.board import Running
+from casque.cli.top.board import RunningJob
 from casque.client.queue import Queue
 from casque.service import ArchivedJob
 from casque.types import JobState, Totals
@@ -26,7 +26,7 @@ async def report_summary(
     names: Mapping[str, str],
     seconds: float,
     victim: str | None,
-    held: tuple[Running, ...],
+    held: tuple[RunningJob, ...],
     lease_s: float,
 ) -> bool:
     """Print it. False if a job is left that should have finished."""
@@ -84,7 +84,7 @@ def _workers(finished: list[ArchivedJob], names: Mapping[str, str]) -> Table:
 
 
 def _rescue(
-    victim: str, held: tuple[Running, ...], finished: list[ArchivedJob], names: Mapping[str, str], lease_s: float
+    victim: str, held: tuple[RunningJob, ...], finished: list[ArchivedJob], names: Mapping[str, str], lease_s: float
 ) -> Text:
     """Which workers finished the jobs of the killed one."""
     by_id = {job.id: job for job in finished}

@@ -13,7 +13,7 @@ from casque.cli.formats import clock_time, colour_state, duration, of_max, previ
 from casque.cli.job_view import JobView, view_job
 from casque.cli.jobs.why import describe_end, explain
 from casque.cli.options import Json, parse_moment
-from casque.cli.output import Columns, Out, Terminal, print_facts, print_json, print_table
+from casque.cli.output import Columns, Out, Terminal, answer, print_facts, print_table
 from casque.cli.target import QueueTarget
 from casque.client.queue import Queue
 from casque.errors import JobNotFoundError
@@ -91,10 +91,7 @@ def show(
     target, [name] = target.separate(job_id, count=1, usage="which job? casque jobs show [URL] ID")
     begin = parse_moment("--since", since)
     story = target.run(lambda q: _read_story(q, name, begin))
-    if json:
-        print_json(story)
-    else:
-        _print_story(story)
+    answer(story, lambda: _print_story(story), json=json)
 
 
 async def _read_story(q: Queue[bytes], job_id: str, since: datetime | None) -> Story:

@@ -9,7 +9,7 @@ import typer
 
 from casque.cli.command import command
 from casque.cli.options import Json, Layout
-from casque.cli.output import Terminal, print_json
+from casque.cli.output import Terminal, answer, say
 from casque.cli.target import BucketTarget
 from casque.clock import SystemClock, system_random
 from casque.journal.convert import Converted, Converter
@@ -50,15 +50,15 @@ def convert(
             return await converter.convert(to.value)
 
     done = target.run_on_store(work)
-    if json:
-        print_json(done)
-        return
-    out = Terminal(highlight=False)
+    answer(done, lambda: _print_converted(done), json=json)
+
+
+def _print_converted(done: Converted) -> None:
     verb = "is now a" if done.changed else "was already a"
-    out.print(f"the queue {verb} {done.layout}: {done.jobs:,} jobs at position {done.position:,}")
-    out.print(f"digest of everything in it: {done.digest}", soft_wrap=True)
+    say(f"the queue {verb} {done.layout}: {done.jobs:,} jobs at position {done.position:,}")
+    say(f"digest of everything in it: {done.digest}")
     if done.removed:
-        out.print(f"{done.removed:,} objects of the old log removed")
+        say(f"{done.removed:,} objects of the old log removed")
 
 
 ALIAS = msgspec.structs.replace(convert, path=("convert",))

@@ -10,7 +10,7 @@ import typer
 
 from casque.cli.command import Options, command
 from casque.cli.options import Json, parse_options
-from casque.cli.output import Terminal, counted_steps, print_json
+from casque.cli.output import answer, counted_steps
 from casque.client.copying import backup_queue, clone_queue, restore_queue
 from casque.journal.copying import Copied
 
@@ -89,14 +89,9 @@ def _copy(copy: Callable[..., Coroutine[Any, Any, Copied]], source: str, target:
                 target_options=parse_options(options.target_option) or None,
             )
         )
-    if options.json:
-        print_json(copied)
-        return
     shards = f", {copied.shards} shards" if copied.shards else ""
-    Terminal().print(
+    text = (
         f"{copied.jobs:,} jobs and {copied.objects:,} objects beside them are at {target}, as of position "
-        f"{copied.position:,}{shards}",
-        style="green",
-        highlight=False,
-        soft_wrap=True,
+        f"{copied.position:,}{shards}"
     )
+    answer(copied, text, json=options.json)

@@ -13,7 +13,7 @@ from casque.cli.command import command
 from casque.cli.formats import clock_time, count_of, duration, now
 from casque.cli.head import KEY, RING, QueueHead, require_head
 from casque.cli.options import Json
-from casque.cli.output import Columns, print_facts, print_json, print_table, say
+from casque.cli.output import Columns, answer, print_facts, print_table, say
 from casque.cli.queue.gates import describe_gates
 from casque.cli.target import QueueTarget
 from casque.client.opening import Parts, as_store
@@ -109,10 +109,7 @@ def info(target: QueueTarget, json: Json = False) -> None:
     """
     place = target.resolve()
     found = asyncio.run(_ask_broker(place) if is_address(place.url) else _read_bucket(place))
-    if json:
-        print_json(found)
-    else:
-        _print_info(found)
+    answer(found, lambda: _print_info(found), json=json)
 
 
 async def _ask_broker(place: Place) -> Info:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from casque.cli.command import command
 from casque.cli.options import Json
-from casque.cli.output import Terminal, counted_steps, print_facts, print_json
+from casque.cli.output import Terminal, answer, counted_steps, print_facts
 from casque.cli.target import BucketTarget
 from casque.clock import SystemClock, system_random
 from casque.journal.verify import Verdict, Verifier
@@ -38,10 +38,7 @@ def verify(target: BucketTarget, json: Json = False) -> None:
             return await verifier.verify()
 
     verdict = target.run_on_store(work)
-    if json:
-        print_json(verdict)
-    else:
-        _print_verdict(verdict)
+    answer(verdict, lambda: _print_verdict(verdict), json=json)
 
 
 def _print_verdict(verdict: Verdict) -> None:

@@ -11,7 +11,7 @@ from rich.text import Text
 from casque.cli.command import command
 from casque.cli.exits import EXIT_CANNOT_TELL, EXIT_FAILED, fail
 from casque.cli.options import Json, StoreOptions, parse_options
-from casque.cli.output import Terminal, print_json
+from casque.cli.output import Terminal, answer
 from casque.errors import CasqueError
 
 if TYPE_CHECKING:
@@ -54,10 +54,7 @@ def doctor(
             report = examine(url, options=parse_options(option), remote=remote, progress=status.update)
     except CasqueError as error:
         fail(error, EXIT_CANNOT_TELL)
-    if json:
-        print_json(report)
-    else:
-        _print_report(report)
+    answer(report, lambda: _print_report(report), json=json)
     if not report.well:
         raise typer.Exit(EXIT_FAILED)
 

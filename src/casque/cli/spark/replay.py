@@ -11,7 +11,7 @@ from rich.table import Table
 from casque.cli.command import command
 from casque.cli.options import Json, Since, StoreOptions, Until, Url, parse_moment, parse_options
 from casque.cli.output import Terminal, print_json
-from casque.cli.spark.session import Master, Remote, Via, ViaOption, spark_session
+from casque.cli.spark.session import SparkOptions, Via, ViaOption
 
 
 @command(
@@ -28,6 +28,7 @@ from casque.cli.spark.session import Master, Remote, Via, ViaOption, spark_sessi
     ],
 )
 def replay(
+    spark_options: SparkOptions,
     url: Url,
     where: Annotated[
         str, typer.Option("--where", metavar="SQL", help="Which finished jobs, by the columns of the archive.")
@@ -52,8 +53,6 @@ def replay(
     into_option: Annotated[
         list[str] | None, typer.Option("--into-option", help="NAME=VALUE for the other queue's store; may be repeated.")
     ] = None,
-    master: Master = "local[*]",
-    remote: Remote = None,
     json: Json = False,
 ) -> None:
     """Enqueue again the jobs that an SQL condition selects from the archive, in one commit.
@@ -65,7 +64,7 @@ def replay(
     """
     first, last = parse_moment("--since", since), parse_moment("--until", until)
     options, others = parse_options(option), parse_options(into_option)
-    with spark_session("casque spark replay", master, remote) as spark:
+    with spark_options.session("casque spark replay") as spark:
         from casque.spark.replaying import replay as run
 
         found = run(

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from casque.cli.command import Options
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -23,31 +25,41 @@ class Via(StrEnum):
     BROKER = "broker"
 
 
-Master = Annotated[
-    str, typer.Option("--master", metavar="MASTER", help="Where Spark runs, unless spark-submit has said it.")
-]
-Remote = Annotated[
-    str | None,
-    typer.Option("--remote", metavar="sc://HOST", help="A Spark Connect server, instead of a local session."),
-]
 ViaOption = Annotated[Via, typer.Option("--via", help="Reach the queue itself, or through the broker that leads it.")]
 
 
-@contextmanager
-def spark_session(
-    name: str, master: str, remote: str | None, settings: dict[str, str] | None = None
-) -> Iterator[SparkSession]:
-    """The session of spark-submit, one on a Connect server, or one on this machine."""
-    from casque.spark.session import local_session
+class SparkOptions(Options, frozen=True, kw_only=True):
+    """Where Spark runs."""
 
-    if SUBMITTED in os.environ and remote is None:
-        from pyspark.sql import SparkSession
+    master: Annotated[
+        str,
+        typer.Option(
+            "--master",
+            metavar="MASTER",
+            help="Where Spark runs, unless spark-submit or --remote says it: local[2], yarn, k8s://...",
+        ),
+    ] = "local[*]"
+    remote: Annotated[
+        str | None,
+        typer.Option("--remote", metavar="sc://HOST", help="A Spark Connect server, instead of a local session."),
+    ] = None
 
-        spark = SparkSession.builder.appName(name).getOrCreate()
-    else:
-        quiet = {} if remote else {"spark.log.level": "ERROR"}
-        spark = local_session(name, master=master, remote=remote, settings={**quiet, **(settings or {})})
-    try:
-        yield spark
-    finally:
-        spark.stop()
+    @contextmanager
+    def session(self, name: str, settings: dict[str, str] | None = None) -> Iterator[SparkSession]:
+        """The session of spark-submit, one on a Connect server, or one on this machine."""
+        from casque.spark.session import local_session
+
+        if SUBMITTED in os.environ and self.remote is None:
+            from pyspark.sql import SparkSession
+
+            builder = SparkSession.builder.appName(name)
+            for key, value in (settings or {}).items():
+                builder = builder.config(key, value)
+            spark = builder.getOrCreate()
+        else:
+            quiet = {} if self.remote else {"spark.log.level": "ERROR"}
+            spark = local_session(name, master=self.master, remote=self.remote, settings={**quiet, **(settings or {})})
+        try:
+            yield spark
+        finally:
+            spark.stop()

@@ -15,9 +15,9 @@ import typer
 from casque.cli.command import command
 from casque.cli.exits import EXIT_CANNOT_TELL, EXIT_FAILED, fail
 from casque.cli.options import Entrypoints, Json, Settings, StoreOptions, parse_options
-from casque.cli.output import Terminal, print_json, spinner
+from casque.cli.output import Terminal, answer, spinner
 from casque.cli.process import add_current_directory
-from casque.cli.spark.session import Master, Remote, Via, ViaOption, spark_session
+from casque.cli.spark.session import SparkOptions, Via, ViaOption
 from casque.cli.target import QueueTarget, QueueUrl
 from casque.client.changes import changes_from
 from casque.errors import CasqueError, CorruptQueueError, InvalidInputError, WorkFailedError
@@ -51,6 +51,7 @@ class Ends(StrEnum):
     ],
 )
 def work(
+    spark_options: SparkOptions,
     url: QueueUrl = None,
     handler: Annotated[
         str | None,
@@ -111,8 +112,6 @@ def work(
     via: ViaOption = Via.AUTO,
     setting: Settings = None,
     option: StoreOptions = None,
-    master: Master = "local[*]",
-    remote: Remote = None,
     json: Json = False,
 ) -> None:
     """Run the jobs of a queue on Spark's executors.
@@ -149,7 +148,7 @@ def work(
         _ = by_name(handler) if handler else app_named(str(app))  # before a session is made, which takes a while
 
         with (
-            spark_session("casque spark work", master, remote) as spark,
+            spark_options.session("casque spark work") as spark,
             _stop_on_signals(stop),
             spinner("waiting for jobs", wanted=not json) as progress,
         ):
@@ -184,10 +183,7 @@ def work(
         fail(error, EXIT_FAILED)
     except CasqueError as error:
         fail(error, EXIT_CANNOT_TELL)
-    if json:
-        print_json(summary.told())
-    else:
-        Terminal(highlight=False).print(_describe(summary), soft_wrap=True)
+    answer(summary.told(), _describe(summary), json=json)
 
 
 def _add_module_path() -> None:

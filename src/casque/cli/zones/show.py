@@ -15,7 +15,7 @@ from casque.cli.formats import clock_time
 from casque.cli.job_view import JobView, job_columns, view_job
 from casque.cli.jobs.select import JobFilter
 from casque.cli.options import Json
-from casque.cli.output import Out, print_facts, print_json, print_table
+from casque.cli.output import Out, answer, print_facts, print_table
 from casque.cli.target import QueueTarget
 from casque.cli.zones.view import (
     Zone,
@@ -70,10 +70,7 @@ def show(
     story = target.run(work)
     if story is None:
         fail(f"the zone {name!r} has neither jobs nor rules here; what it has finished is in the archive", EXIT_FAILED)
-    if json:
-        print_json(story)
-    else:
-        _print_story(story)
+    answer(story, lambda: _print_story(story), json=json)
 
 
 def _order(job: JobView, *, fifo: bool) -> tuple[int, int, datetime]:
