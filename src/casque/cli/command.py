@@ -38,6 +38,7 @@ class Command(msgspec.Struct, frozen=True):
     help: str
     epilog: str | None
     callback: Callable[..., None]
+    interrupt_is_success: bool
 
 
 def command(
@@ -68,7 +69,7 @@ def command(
         callback.__signature__ = signature
         callback.__annotations__ = {one.name: one.annotation for one in signature.parameters.values()}
         epilog = "\n[bold]Examples[/]\n\n  {}\n".format("\n\n  ".join(examples)) if examples else None
-        return Command(tuple(path.split()), _help(function), epilog, callback)
+        return Command(tuple(path.split()), _help(function), epilog, callback, interrupt_is_success)
 
     return declared
 
