@@ -6,7 +6,7 @@ import inspect
 import os
 import subprocess
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import pytest
 import typer
@@ -35,7 +35,7 @@ def run(declared: Command, *arguments: str) -> Result:
     return CliRunner().invoke(app, [*declared.path, *arguments])
 
 
-def raising(error: BaseException, **how: bool) -> Command:
+def raising(error: BaseException, **how: Any) -> Command:
     @command("fail", **how)
     def fail() -> None:
         """Fail."""

@@ -18,7 +18,7 @@ from casque.cli.command import command
 from casque.cli.job_view import view_job
 from casque.cli.new_job import NewJobOptions
 from casque.cli.options import Json, parse_span, read_payload
-from casque.cli.output import Terminal, print_json, progress, say
+from casque.cli.output import print_json, progress, say
 from casque.cli.target import QueueTarget
 from casque.client.job import Job
 from casque.client.queue import NewJob, Queue
@@ -208,11 +208,10 @@ def _open_lines(source: str | None) -> int:
 
 def _report_failure(added: _Added, portion: list[bytes], error: CasqueError) -> None:
     first, last = added.lines + 1, added.lines + len(portion)
-    said = f"the first line that was not enqueued is {first:,}"
+    resume = f"the first line that was not enqueued is {first:,}"
     if isinstance(error, UnknownOutcomeError):
-        said = f"lines {first:,} to {last:,} may have been enqueued, all or none; no later one was"
-    console = Terminal(stderr=True)
-    console.print(f"{added.jobs:,} jobs were enqueued before this failed; {said}", highlight=False, soft_wrap=True)
+        resume = f"lines {first:,} to {last:,} may have been enqueued, all or none; no later one was"
+    say(f"{added.jobs:,} jobs were enqueued before this failed; {resume}", err=True)
 
 
 async def _portions(source: int) -> AsyncIterator[list[bytes]]:

@@ -69,6 +69,11 @@ def say(text: str, *, err: bool = False) -> None:
     typer.echo(printable_lines(_indent_rest(text)), err=err)
 
 
+def warn(text: str) -> None:
+    """Print a warning to standard error."""
+    Terminal(stderr=True).print(text, style="yellow", highlight=False, soft_wrap=True)
+
+
 def print_json(value: Any) -> None:
     """Print one line of JSON, and flush it for programs that read along."""
     typer.echo(printable_json(msgspec.json.encode(value)))

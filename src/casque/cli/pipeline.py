@@ -16,7 +16,7 @@ from casque import times
 from casque.cli.command import command
 from casque.cli.exits import EXIT_CANNOT_TELL, fail
 from casque.cli.options import Json, StoreOptions, Url, parse_options
-from casque.cli.output import Terminal, answer, counted_steps, print_facts
+from casque.cli.output import Terminal, answer, counted_steps, print_facts, warn
 from casque.cli.spark.session import SparkOptions
 from casque.clock import SystemClock
 from casque.errors import CASConflictError, InvalidInputError
@@ -138,7 +138,7 @@ async def _repeat(job: _Pipeline, session: SparkSession, settings: Settings, eve
         except CASConflictError as error:
             if every is None:
                 raise
-            Terminal(stderr=True).print(str(error), style="yellow", highlight=False, soft_wrap=True)
+            warn(str(error))
         if every is None:
             return
         # Rebuild once: later runs add to the new tables.

@@ -384,13 +384,13 @@ def _describe(standing: Standing) -> str:
     match standing.role:
         case Role.LEADER if standing.shards:
             others = "alone" if standing.members == 1 else f"one of {standing.members} brokers"
-            said = f"leads {standing.led} of {standing.shards} shards, {others}"
+            role = f"leads {standing.led} of {standing.shards} shards, {others}"
         case Role.LEADER:
-            said = f"leader, epoch {standing.epoch}"
+            role = f"leader, epoch {standing.epoch}"
         case Role.STANDBY if standing.leader is not None:
-            said = f"standby: {standing.leader} leads, epoch {standing.epoch}"
+            role = f"standby: {standing.leader} leads, epoch {standing.epoch}"
         case Role.STANDBY:
-            said = "standby: nobody leads yet"
+            role = "standby: nobody leads yet"
         case _:
-            said = standing.role.value
-    return f"{said} (trouble: {standing.problem})" if standing.problem else said
+            role = standing.role.value
+    return f"{role} (trouble: {standing.problem})" if standing.problem else role

@@ -15,7 +15,7 @@ from casque.cli.command import command
 from casque.cli.formats import TEXT_MAX, clock_time
 from casque.cli.head import MISSING, find_head
 from casque.cli.options import Entrypoints, Json
-from casque.cli.output import Out, Terminal, print_json
+from casque.cli.output import Out, print_json, say
 from casque.cli.target import BucketTarget
 from casque.client.queue import Queue
 from casque.clock import SystemClock, system_random
@@ -81,8 +81,7 @@ def tail(
             # Waiting for a queue that is about to be made is useful, but a wrong URL must not look like a quiet queue.
             if no_follow:
                 raise InvalidInputError(MISSING)
-            waiting = f"There is no queue here yet; waiting for {target.url or 'one'}"
-            Terminal(stderr=True).print(waiting, soft_wrap=True)
+            say(f"There is no queue here yet; waiting for {target.url or 'one'}", err=True)
         shards = None if head is None else head.shards
         position: int | dict[int, int] | None
         if shards is None:

@@ -16,7 +16,7 @@ import typer
 from casque.cli.command import Options
 from casque.cli.head import MISSING, find_head
 from casque.cli.options import StoreOptions, parse_options
-from casque.cli.output import Terminal
+from casque.cli.output import say
 from casque.client.opening import as_store
 from casque.client.place import Place, how_to_tell, known_names, known_place, place_named
 from casque.client.queue import Queue
@@ -70,7 +70,7 @@ class QueueTarget(Options, frozen=True, kw_only=True):
     option: StoreOptions = None
 
     def separate(self, *others: str | None, count: int | None = None, usage: str = "") -> tuple[Self, list[str]]:
-        """Tell the URL from the arguments after it: it may be left out, and then the first one stands in its place.
+        """Separate the URL from the arguments after it. It may be left out, and then the first one is in its place.
 
         Raises:
             InvalidInputError: there are not `count` others; the message is `usage`.
@@ -171,8 +171,7 @@ async def _open(place: Place, worker: str | None, *, creates: bool) -> Queue[byt
             if head is None and not creates:
                 raise InvalidInputError(f"{MISSING}. Is {place.url} right? `casque queue create` makes one")
             if head is None:
-                said = f"there was no queue at {place.url}: making one"
-                Terminal(stderr=True).print(said, highlight=False, soft_wrap=True)
+                say(f"there was no queue at {place.url}: making one", err=True)
             elif head.shards is not None:
                 # Brokers lead all shards of a ring, or none.
                 leader = await find_leader(StoreBelow(store, shard_prefix(0)))

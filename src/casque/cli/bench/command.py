@@ -15,7 +15,7 @@ from casque.cli.bench.counting import CountingStore
 from casque.cli.bench.measure import Bench, Measurement
 from casque.cli.command import command
 from casque.cli.options import Json
-from casque.cli.output import Columns, Terminal, answer, print_table, progress
+from casque.cli.output import Columns, answer, print_table, progress, warn
 from casque.cli.target import BucketTarget
 from casque.client.opening import as_store
 from casque.client.place import Place
@@ -127,5 +127,4 @@ def _print_result(result: BenchResult) -> None:
     )
     print_table(columns, [row for row in result.rows if row.jobs])
     if result.leftover is not None:
-        said = f"objects below {result.leftover} could not be removed"
-        Terminal(highlight=False).print(said, style="yellow", soft_wrap=True)
+        warn(f"objects below {result.leftover} could not be removed")

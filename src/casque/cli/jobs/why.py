@@ -123,11 +123,11 @@ def _describe_run(job: JobView) -> str:
     since = "" if job.claimed_at is None else f" since {clock_time(job.claimed_at)} UTC"
     beat = "" if job.heartbeat_at is None else f", last heard of at {clock_time(job.heartbeat_at)} UTC"
     lease = timedelta(seconds=job.lease_s or 0)
-    said = f"{job.worker or 'A worker'} is at it{since}{beat}. "
+    text = f"{job.worker or 'A worker'} is at it{since}{beat}. "
     if job.heartbeat_at is not None and job.heartbeat_at + lease < now():
         # For people only: queues never compare two clocks.
-        return f"{said}Its lease seems to be over; who has had the queue open for {duration(lease)} gives the job away."
-    return f"{said}After {duration(lease)} of silence somebody else gets it."
+        return f"{text}Its lease seems to be over; who has had the queue open for {duration(lease)} gives the job away."
+    return f"{text}After {duration(lease)} of silence somebody else gets it."
 
 
 async def _why_ready(q: Queue[bytes], job: Job[bytes], zone: ZoneStanding | None) -> str:
@@ -145,15 +145,15 @@ async def _why_ready(q: Queue[bytes], job: Job[bytes], zone: ZoneStanding | None
     running = len(await q.jobs(states=[JobState.RUNNING], entrypoint=job.entrypoint, limit=COUNTED_MAX))
     least = "at least " if seen == COUNTED_MAX else ""
     due = from_ms(job.record.due_ms)
-    said = f"It is due since {clock_time(due)} UTC ({duration(now() - due)}), and nobody has claimed it. "
-    said += f"Jobs of {job.entrypoint!r} that come before it: {least}{ahead:,}; being worked on: {running:,}."
+    text = f"It is due since {clock_time(due)} UTC ({duration(now() - due)}), and nobody has claimed it. "
+    text += f"Jobs of {job.entrypoint!r} that come before it: {least}{ahead:,}; being worked on: {running:,}."
     if neighbours:
-        said += f" It takes turns with {least}{len(neighbours):,} other {'zone' if len(neighbours) == 1 else 'zones'}."
+        text += f" It takes turns with {least}{len(neighbours):,} other {'zone' if len(neighbours) == 1 else 'zones'}."
     if zone is not None and zone.rules.per_second is not None:
-        said += f" Of its zone {zone.zone!r} at most {zone.rules.per_second:g} are claimed in a second."
+        text += f" Of its zone {zone.zone!r} at most {zone.rules.per_second:g} are claimed in a second."
     if not running:
-        said += f" Is there a worker for {job.entrypoint!r}?"
-    return said
+        text += f" Is there a worker for {job.entrypoint!r}?"
+    return text
 
 
 def _order(job: Job[bytes]) -> tuple[int, int, int]:

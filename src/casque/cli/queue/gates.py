@@ -10,7 +10,7 @@ import typer
 from casque.cli.command import command
 from casque.cli.jobs.select import UNFINISHED
 from casque.cli.options import Json
-from casque.cli.output import Terminal, answer, progress
+from casque.cli.output import answer, progress, warn
 from casque.cli.target import QueueTarget
 from casque.client.queue import Queue
 from casque.clock import SystemClock
@@ -110,9 +110,7 @@ async def _wait_until_empty(q: Queue[bytes], entrypoint: str | None) -> None:
     clock = SystemClock()
     left = most = await _count_unfinished(q, entrypoint)
     if left and (stuck := _paused((await q.stats()).gates, entrypoint)):
-        Terminal(stderr=True, highlight=False).print(
-            f"{stuck} is paused: nothing of it is claimed, and the waiting does not end", style="yellow"
-        )
+        warn(f"{stuck} is paused: nothing of it is claimed, and the waiting does not end")
     with progress(most, "draining", wanted=bool(left)) as (bar, task):
         while left:
             await clock.sleep(POLL_S)

@@ -15,7 +15,7 @@ import typer
 from casque.cli.command import command
 from casque.cli.exits import EXIT_CANNOT_TELL, EXIT_FAILED, fail
 from casque.cli.options import Entrypoints, Json, Settings, StoreOptions, parse_options
-from casque.cli.output import Terminal, answer, spinner
+from casque.cli.output import answer, say, spinner
 from casque.cli.process import add_current_directory
 from casque.cli.spark.session import SparkOptions, Via, ViaOption
 from casque.cli.target import QueueTarget, QueueUrl
@@ -200,10 +200,9 @@ def _stop_on_signals(stop: threading.Event) -> Iterator[None]:
         if stop.is_set():
             os._exit(EXIT_FAILED)
         stop.set()
-        said = f"{signal.Signals(number).name}: finishing what runs; again to leave at once"
-        Terminal(stderr=True).print(said, highlight=False)
+        say(f"{signal.Signals(number).name}: finishing what runs; again to leave at once", err=True)
 
-    # After the session was made: Spark puts a handler of its own on Ctrl-C, which would cancel what runs.
+    # After the session was made: Spark puts a handler of its own on Ctrl-C, which would cancel running tasks.
     before = {number: signal.signal(number, received) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         yield
