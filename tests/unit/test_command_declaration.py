@@ -56,8 +56,15 @@ def test_fields_of_shared_options_are_parameters_of_the_command() -> None:
     assert run(hole, "--depth", "0").exit_code == 2
     assert (hole.path, hole.help) == (("dig", "hole"), "Dig a hole.")
     shown = run(hole, "--help").stdout
-    assert shown.index("--tool") < shown.index("--depth"), "shared options come last"
+    assert shown.index("--depth") < shown.index("--tool")
     assert "casque dig hole here" in shown
+
+
+def test_options_of_a_target_are_listed_after_all_others() -> None:
+    [one] = [one for one in COMMANDS if one.path == ("jobs", "list")]
+    assert list(inspect.signature(one.callback).parameters) == [
+        *("url", "state", "entrypoint", "zone", "limit", "json", "queue", "option")
+    ]
 
 
 def made(kind: type[errors.CasqueError]) -> errors.CasqueError:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import wraps
-from typing import Any, get_args, get_type_hints
+from typing import Any, ClassVar, get_args, get_type_hints
 
 import msgspec
 import typer
@@ -28,6 +28,9 @@ HELP = {"help_option_names": ["-h", "--help"]}
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
     """Parameters that several commands share. Fields are annotated like the parameters of a command."""
+
+    options_last: ClassVar[bool] = False
+    """Whether help lists the options after all others; otherwise they are where the command takes them."""
 
 
 class Command(msgspec.Struct, frozen=True):
@@ -91,7 +94,7 @@ def group(name: str, text: str, **options: Any) -> typer.Typer:
 
 
 def _expand(signature: inspect.Signature) -> tuple[inspect.Signature, dict[str, type[Options]]]:
-    """Replace each parameter of an `Options` class by its fields: arguments in its place, options after all others."""
+    """Replace each parameter of an `Options` class by its fields."""
     first: list[inspect.Parameter] = []
     last: list[inspect.Parameter] = []
     shared: dict[str, type[Options]] = {}
@@ -100,7 +103,7 @@ def _expand(signature: inspect.Signature) -> tuple[inspect.Signature, dict[str, 
         if isinstance(kind, type) and issubclass(kind, Options):
             shared[parameter.name] = kind
             for field in _fields(kind):
-                (first if _is_argument(field) else last).append(field)
+                (last if kind.options_last and not _is_argument(field) else first).append(field)
         else:
             first.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
     return inspect.Signature([*first, *last]), shared

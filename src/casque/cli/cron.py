@@ -94,7 +94,6 @@ def list_(target: QueueTarget, json: Json = False) -> None:
 )
 def set_(
     target: QueueTarget,
-    options: NewJobOptions,
     name: Annotated[
         str | None, typer.Argument(metavar="NAME", help="What the schedule is called.", show_default=False)
     ] = None,
@@ -122,6 +121,8 @@ def set_(
         Missed,
         typer.Option("--missed", help="Ticks that were missed by more than a minute become no job, one job, or all."),
     ] = Missed.ONE,
+    *,
+    options: NewJobOptions,
     json: Json = False,
 ) -> None:
     """Set a schedule: a job is added at every tick of it, by the broker that leads the queue, or by any process that

@@ -39,7 +39,6 @@ COMMIT_BYTES = 1 << 20
 )
 def enqueue(
     target: QueueTarget,
-    options: NewJobOptions,
     entrypoint: Annotated[
         str | None, typer.Argument(metavar="ENTRYPOINT", help="Which handler the job is for.", show_default=False)
     ] = None,
@@ -49,6 +48,8 @@ def enqueue(
             metavar="PAYLOAD", help="Text, - for standard input, or @FILE. Empty if left out.", show_default=False
         ),
     ] = None,
+    *,
+    options: NewJobOptions,
     count: Annotated[int, typer.Option("--count", "-n", min=1, help="Number of identical jobs.")] = 1,
     delay: Annotated[
         str | None, typer.Option("--delay", metavar="SPAN", help="Not before this has passed: 30s, 10m, 2h, 1d.")

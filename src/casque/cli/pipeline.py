@@ -48,7 +48,6 @@ class Gone(StrEnum):
     interrupt_is_success=True,
 )
 def run(
-    spark_options: SparkOptions,
     url: Url,
     warehouse: Annotated[
         str,
@@ -80,6 +79,8 @@ def run(
     adopt: Annotated[
         bool, typer.Option("--adopt", help="Go on although the queue has another id, because it was converted.")
     ] = False,
+    *,
+    spark: SparkOptions,
     conf: Annotated[
         list[str] | None, typer.Option("--conf", metavar="NAME=VALUE", help="A setting of Spark; may be repeated")
     ] = None,
@@ -120,7 +121,7 @@ def run(
             settings = msgspec.structs.replace(settings, put_dollars=put_price / 1000)
         with ExitStack() as stack:
             with nullcontext() if json else Terminal(stderr=True).status("starting Spark"):
-                session = stack.enter_context(spark_options.session("casque pipeline", parse_options(conf)))
+                session = stack.enter_context(spark.session("casque pipeline", parse_options(conf)))
             asyncio.run(_repeat(job, session, settings, every))
     except ModuleNotFoundError as error:
         extra = EXTRAS.get((error.name or "").partition(".")[0])

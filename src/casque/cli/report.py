@@ -31,7 +31,6 @@ TIME = "2026-02-15T10:00, in UTC unless it says otherwise"
     ],
 )
 def report(
-    spark_options: SparkOptions,
     warehouse: Annotated[
         str,
         typer.Argument(help="Where `casque pipeline run` has put the tables: s3://, gs://, az:// or file:///path"),
@@ -55,6 +54,8 @@ def report(
     option: Annotated[
         list[str] | None, typer.Option("--option", help="NAME=VALUE for the store; may be repeated")
     ] = None,
+    *,
+    spark: SparkOptions,
 ) -> None:
     """Write one self-contained page about a queue's history: depth over time, waits and run times, a heat map by hour,
     slow and failing entrypoints, dead letters, workers, zones and cost. Computed by Spark from a warehouse.
@@ -74,9 +75,9 @@ def report(
     seen_from = None if as_of is None else times.moment("--as-of", as_of)
     other = None if compare is None else parse_moments("--compare", compare)
     options = parse_options(option)
-    with spinner("starting Spark") as progress, spark_options.session("casque report") as spark:
+    with spinner("starting Spark") as progress, spark.session("casque report") as session:
         made = build(
-            spark,
+            session,
             warehouse,
             begin=since,
             end=until,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Awaitable, Callable
-from typing import Annotated, Self, TypeVar
+from typing import Annotated, ClassVar, Self, TypeVar
 
 import msgspec
 import typer
@@ -56,6 +56,7 @@ QueueUrl = Annotated[
 class QueueTarget(Options, frozen=True, kw_only=True):
     """A queue: its bucket, or its brokers."""
 
+    options_last: ClassVar[bool] = True
     url: QueueUrl = None
     queue: Annotated[
         str | None,

@@ -101,7 +101,7 @@ class WorkerOptions(Options, frozen=True, kw_only=True):
     ],
 )
 def worker(
-    options: WorkerOptions,
+    *,
     concurrency: Annotated[int, typer.Option("--concurrency", "-c", help="Jobs that run at once.")] = 16,
     lease: Annotated[
         float, typer.Option("--lease", metavar="SECONDS", help="How soon its jobs come back if this worker dies.")
@@ -114,6 +114,7 @@ def worker(
         int | None,
         typer.Option("--recycle-memory", metavar="MIB", help="Replace a handler process that has grown this large."),
     ] = None,
+    options: WorkerOptions,
 ) -> None:
     """Run a worker for an app's jobs.
 

@@ -28,7 +28,6 @@ from casque.cli.spark.session import SparkOptions, Via, ViaOption
     ],
 )
 def replay(
-    spark_options: SparkOptions,
     url: Url,
     where: Annotated[
         str, typer.Option("--where", metavar="SQL", help="Which finished jobs, by the columns of the archive.")
@@ -53,6 +52,8 @@ def replay(
     into_option: Annotated[
         list[str] | None, typer.Option("--into-option", help="NAME=VALUE for the other queue's store; may be repeated.")
     ] = None,
+    *,
+    spark: SparkOptions,
     json: Json = False,
 ) -> None:
     """Enqueue again the jobs that an SQL condition selects from the archive, in one commit.
@@ -64,11 +65,11 @@ def replay(
     """
     first, last = parse_moment("--since", since), parse_moment("--until", until)
     options, others = parse_options(option), parse_options(into_option)
-    with spark_options.session("casque spark replay") as spark:
+    with spark.session("casque spark replay") as session:
         from casque.spark.replaying import replay as run
 
         found = run(
-            spark,
+            session,
             url,
             where,
             since=first,

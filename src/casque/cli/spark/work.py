@@ -51,7 +51,6 @@ class Ends(StrEnum):
     ],
 )
 def work(
-    spark_options: SparkOptions,
     url: QueueUrl = None,
     handler: Annotated[
         str | None,
@@ -112,6 +111,8 @@ def work(
     via: ViaOption = Via.AUTO,
     setting: Settings = None,
     option: StoreOptions = None,
+    *,
+    spark: SparkOptions,
     json: Json = False,
 ) -> None:
     """Run the jobs of a queue on Spark's executors.
@@ -148,12 +149,12 @@ def work(
         _ = by_name(handler) if handler else app_named(str(app))  # before a session is made, which takes a while
 
         with (
-            spark_options.session("casque spark work") as spark,
+            spark.session("casque spark work") as session,
             _stop_on_signals(stop),
             spinner("waiting for jobs", wanted=not json) as progress,
         ):
             summary = process(
-                spark,
+                session,
                 url,
                 handler,
                 app=app,
