@@ -12,8 +12,8 @@ closed pipe end every command in the same way, see `exits`; a command that chang
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import wraps
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache, wraps
 from typing import Any, ClassVar, get_args, get_type_hints
 
 import msgspec
@@ -109,13 +109,20 @@ def _expand(signature: inspect.Signature) -> tuple[inspect.Signature, dict[str, 
     return inspect.Signature([*first, *last]), shared
 
 
-def _fields(kind: type[Options]) -> Iterator[inspect.Parameter]:
+@cache
+def _fields(kind: type[Options]) -> tuple[inspect.Parameter, ...]:
     hints = get_type_hints(kind, include_extras=True)
     required = len(kind.__struct_fields__) - len(kind.__struct_defaults__)
     defaults = (*[msgspec.NODEFAULT] * required, *kind.__struct_defaults__)
-    for name, default in zip(kind.__struct_fields__, defaults, strict=True):
-        parameter = inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=hints[name])
-        yield parameter if default is msgspec.NODEFAULT else parameter.replace(default=default)
+    return tuple(
+        inspect.Parameter(
+            name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=inspect.Parameter.empty if default is msgspec.NODEFAULT else default,
+            annotation=hints[name],
+        )
+        for name, default in zip(kind.__struct_fields__, defaults, strict=True)
+    )
 
 
 def _is_argument(parameter: inspect.Parameter) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import TYPE_CHECKING
 
 import typer
 from rich.table import Table
@@ -14,7 +15,9 @@ from casque.cli.options import Json
 from casque.cli.output import Terminal, answer, counted_steps
 from casque.cli.target import BucketTarget
 from casque.errors import CasqueError
-from casque.storage.doctor import Report, examine
+
+if TYPE_CHECKING:
+    from casque.storage.doctor import Report
 
 EXIT_UNSAFE = 1
 
@@ -22,6 +25,8 @@ EXIT_UNSAFE = 1
 @command("doctor")
 def doctor(target: BucketTarget, json: Json = False) -> None:
     """Try to make a store break the promises a queue needs. Exit code 0: safe, 1: unsafe, 2: cannot tell."""
+    from casque.storage.doctor import examine
+
     store = target.url or "a store"
     try:
         place = target.resolve()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
@@ -12,9 +12,11 @@ from casque.cli.options import Json, Layout
 from casque.cli.output import Terminal, answer, say
 from casque.cli.target import BucketTarget
 from casque.clock import SystemClock, system_random
-from casque.journal.convert import Converted, Converter
 from casque.settings import QueueSettings
 from casque.storage.port import Store
+
+if TYPE_CHECKING:
+    from casque.journal.convert import Converted
 
 
 @command(
@@ -40,6 +42,8 @@ def convert(
     Exit code 0: the queue has this layout now. 1: another process wrote meanwhile, nothing was changed. 2: it cannot be
     done.
     """
+    from casque.journal.convert import Converter
+
     console = Terminal(stderr=True, quiet=not Terminal(stderr=True).is_terminal)
 
     async def work(store: Store) -> Converted:

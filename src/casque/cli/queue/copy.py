@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from casque.cli.command import Options, command
 from casque.cli.options import Json, parse_options
 from casque.cli.output import answer, counted_steps
-from casque.client.copying import backup_queue, clone_queue, restore_queue
-from casque.journal.copying import Copied
+
+if TYPE_CHECKING:
+    from casque.journal.copying import Copied
 
 Source = Annotated[str, typer.Argument(metavar="SOURCE", help="URL of the queue to read; it is never written.")]
 Backup = Annotated[str, typer.Argument(metavar="BACKUP", help="URL of the backup; it is never written.")]
@@ -49,6 +50,8 @@ def backup(source: Source, target: Target, options: CopyOptions) -> None:
 
     Exit code 0: done. 1: the queue is damaged. 2: it cannot be read, or the target is not empty.
     """
+    from casque.client.copying import backup_queue
+
     _copy(backup_queue, source, target, options)
 
 
@@ -62,6 +65,8 @@ def restore(backup: Backup, target: Target, options: CopyOptions) -> None:
 
     Exit code 0: done. 1: the backup is damaged. 2: it cannot be read, or the target is not empty.
     """
+    from casque.client.copying import restore_queue
+
     _copy(restore_queue, backup, target, options)
 
 
@@ -75,6 +80,8 @@ def clone(source: Source, target: Target, options: CopyOptions) -> None:
 
     Exit code 0: done. 1: the queue is damaged. 2: it cannot be read, or the target is not empty.
     """
+    from casque.client.copying import clone_queue
+
     _copy(clone_queue, source, target, options)
 
 

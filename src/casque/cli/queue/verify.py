@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from casque.cli.command import command
 from casque.cli.options import Json
 from casque.cli.output import Terminal, answer, counted_steps, print_facts
 from casque.cli.target import BucketTarget
 from casque.clock import SystemClock, system_random
-from casque.journal.verify import Verdict, Verifier
 from casque.settings import QueueSettings
 from casque.storage.port import Store
+
+if TYPE_CHECKING:
+    from casque.journal.verify import Verdict
 
 
 @command(
@@ -29,6 +33,8 @@ def verify(target: BucketTarget, json: Json = False) -> None:
 
     Exit code 0: the queue is whole. 1: it is damaged. 2: cannot tell.
     """
+
+    from casque.journal.verify import Verifier
 
     async def work(store: Store) -> Verdict:
         with counted_steps(wanted=not json) as progress:
