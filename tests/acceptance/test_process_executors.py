@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 import pytest
 
 from casque import InvalidInputError, Job, JobState, Queue
-from casque.cli.logs import said
+from casque.cli.logs import log_fields
 from casque.clock import SystemClock
 from casque.functions.app import App
 from casque.worker import Handler, JobContext, Summary, Worker, processes
@@ -97,7 +97,7 @@ async def test_whatever_a_function_says_in_its_process_counts_as_it_does_elsewhe
     assert str(jobs["leave"].last_error).startswith("SystemExit: 3")
     assert jobs["square"].attempts == 0
     assert "argument 'number': Expected `int`, got `str`" in str(jobs["square"].last_error)
-    [line] = [said(record) for record in caplog.records if record.name == "casque.job"]
+    [line] = [log_fields(record) for record in caplog.records if record.name == "casque.job"]
     assert (line["entrypoint"], line["attempt"]) == ("square", 1)
     assert line["message"].startswith("squaring 7 [square ")
 

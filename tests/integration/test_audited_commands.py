@@ -12,7 +12,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from casque.cli.auditing import FILE
+from casque.cli.audit import FILE
 from casque.cli.main import app
 
 NOT_ADMINISTRATIVE = {

@@ -96,7 +96,7 @@ async def test_no_verdict_without_access(s3_server: Server) -> None:
 @pytest.fixture
 def command() -> typer.Typer:
     app = typer.Typer()
-    app.command()(doctor)
+    app.command()(doctor.callback)
     return app
 
 

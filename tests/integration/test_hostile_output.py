@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from casque.cli.logs import LogFormat, telling
+from casque.cli.logs import LogFormat, log_to_stderr
 from casque.cli.main import app
-from casque.cli.terminal import Terminal
+from casque.cli.output import Terminal
 from casque.printable import printable, printable_json, printable_lines
 from casque.service import Lease, Outcome
 from casque.telemetry.metrics import Metrics
@@ -157,7 +157,7 @@ def test_what_is_shown_on_a_line_stays_on_it() -> None:
 
 @pytest.mark.parametrize("form", list(LogFormat))
 def test_a_line_of_the_log_cannot_be_forged(form: LogFormat, capsys: pytest.CaptureFixture[str]) -> None:
-    with telling(form, 0):
+    with log_to_stderr(form, 0):
         try:
             raise ValueError(BAD)
         except ValueError:

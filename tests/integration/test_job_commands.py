@@ -92,7 +92,7 @@ def test_each_line_becomes_a_job_while_the_others_are_still_to_come(url: str) ->
 def test_lines_of_a_file_and_how_far_it_came_when_one_is_refused(
     url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("casque.cli.enqueue.AT_ONCE", 2)
+    monkeypatch.setattr("casque.cli.enqueue.COMMIT_JOBS", 2)
     (tmp_path / "lines").write_bytes(b"1\n2\n3\n4\n5")
     assert casque("enqueue", url, "num", "@lines", "--lines").stdout == "5 jobs enqueued\n"
     (tmp_path / "casque.toml").write_text(f'url = "{url}"\nsettings = {{ payload_max = 3, blob_max = 4 }}')

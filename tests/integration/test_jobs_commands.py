@@ -10,7 +10,7 @@ import pytest
 
 from casque import JobState, Queue
 from casque.app import BrokerServer, ServeOptions
-from casque.cli import jobs as jobs_module
+from casque.cli.jobs import change, select
 from casque.transport.listening import Address
 from tests.integration.shell import casque, lines_of, on
 
@@ -57,7 +57,7 @@ def id_of(url: str, key: str) -> str:
 
 
 def test_jobs_are_listed_by_state_entrypoint_and_zone(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jobs_module, "PORTION", 2)
+    monkeypatch.setattr(select, "PAGE", 2)
     assert keys(url) == ["dead", "failed", "running", "later", "urgent", "ready", "alone"]
     assert keys(url, "--state", "ready") == ["urgent", "ready", "alone"]
     assert keys(url, "-s", "running", "-s", "delayed", "-e", "send") == ["failed", "running", "later"]
@@ -146,7 +146,7 @@ def test_what_cannot_be_cancelled_does_not_spare_the_others(url: str) -> None:
 
 
 def test_all_that_fit_are_cancelled_at_once(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jobs_module, "AT_ONCE", 2)
+    monkeypatch.setattr(change, "CALLS_MAX", 2)
     assert "2 jobs cancelled" in casque("jobs", "cancel", url, "--all", "--zone", "a", "-y").stdout
     assert keys(url) == ["dead", "failed", "running", "urgent", "ready"]
     assert "1 job cancelled" in casque("jobs", "cancel", url, "--all", "--state", "running", "-y").stdout

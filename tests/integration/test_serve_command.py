@@ -25,6 +25,7 @@ from typer.testing import CliRunner, Result
 from casque import ClientTlsFiles, NotAllowedError, NotAuthenticatedError, Queue
 from casque.cli import serve
 from casque.cli.main import app
+from casque.cli.process import on_stop_signal
 from casque.client.queue import DEFAULTS
 from casque.transport import tokenfile
 from casque.transport.scopes import Scope
@@ -299,11 +300,12 @@ def test_a_package_that_is_missing_is_named_with_the_way_to_get_it(tmp_path: Pat
 async def test_a_second_signal_does_not_wait_for_anything(monkeypatch: pytest.MonkeyPatch) -> None:
     codes: list[int] = []
     monkeypatch.setattr(os, "_exit", codes.append)
-    signals = serve._Signals()
+    stops: list[signal.Signals] = []
+    receive = on_stop_signal(stops.append)
     try:
-        signals._received(signal.SIGTERM)
-        assert (signals.stop.is_set(), signals.name, codes) == (True, "SIGTERM", [])
-        signals._received(signal.SIGINT)
+        receive(signal.SIGTERM)
+        assert (stops, codes) == ([signal.SIGTERM], [])
+        receive(signal.SIGINT)
         assert codes == [1]
     finally:
         for number in (signal.SIGTERM, signal.SIGINT):

@@ -16,9 +16,9 @@ import pytest
 
 from casque import Queue
 from casque.app import BrokerServer, ServeOptions
-from casque.cli.place import Place
 from casque.cli.top.board import Picture
-from casque.cli.top.source import Watch, source_of
+from casque.cli.top.source import Watch, open_source
+from casque.client.place import Place
 from casque.transport.listening import Address
 from tests.integration.shell import casque, lines_of, on
 
@@ -95,7 +95,10 @@ async def test_top_asks_brokers_and_follows_what_they_do(url: str) -> None:
     await server.start()
     try:
         for address in (f"grpc://{server.address}", f"http://127.0.0.1:{server.http_port}"):
-            async with Watch(await source_of(Place(address)), address) as watch, Queue.open(address, worker="w2") as q:
+            async with (
+                Watch(await open_source(Place(address)), address) as watch,
+                Queue.open(address, worker="w2") as q,
+            ):
                 assert (await watch.look()).totals == (await q.stats()).totals
                 await q.enqueue("send", b"")
                 [job] = await q.dequeue("send", wait=10)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from casque import NewJob, Queue
-from casque.cli.zones_consume import consume
+from casque.cli.zones.consume import consume
 from casque.worker import ConsumerOptions
 from tests.integration.shell import casque, lines_of, on
 
@@ -289,6 +289,6 @@ def test_a_leased_zone_is_shown_with_whoever_has_it(url: str) -> None:
 
 
 def test_the_options_of_consume_are_those_of_the_library() -> None:
-    asked = inspect.signature(consume).parameters
+    asked = inspect.signature(consume.callback).parameters
     for option in fields(ConsumerOptions):
         assert asked[option.name].default == option.default, option.name

@@ -3,75 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from datetime import datetime, timedelta
-from enum import StrEnum
+from datetime import datetime
 from typing import Annotated, Any
 
 import msgspec
 import typer
 
-from casque.cli.auditing import audited
-from casque.cli.enqueue import MaxCrashes, headers_of, payload_of
-from casque.cli.place import QueueName, apart, find_place
-from casque.cli.running import Json, OptionalUrl, StoreOptions, clear_ends, confirmed, on_queue
-from casque.cli.shown import clock_time, cut, length, now, print_table, text_of
-from casque.cli.terminal import print_json, say
-from casque.client.queue import NewJob, Queue
+from casque.cli.command import command
+from casque.cli.exits import confirm
+from casque.cli.formats import clock_time, duration, now, preview, text_of
+from casque.cli.new_job import NewJobOptions
+from casque.cli.options import Json, Yes, read_payload
+from casque.cli.output import Columns, answer, print_rows, say
+from casque.cli.target import QueueTarget
+from casque.client.queue import Queue
 from casque.errors import InvalidInputError
-from casque.types import Schedule
+from casque.types import Missed, Schedule
 
-EXAMPLES_LIST = """
-[bold]Examples[/]
-
-  casque cron list
-
-  casque cron list s3://bucket/orders --json
-"""
-EXAMPLES_SET = """
-[bold]Examples[/]
-
-  casque cron set clean-up "*/5 * * * *" --entrypoint clean-up
-
-  casque cron set report "0 7 * * mon-fri" --tz Europe/Berlin --entrypoint report --args '{"to": "ada"}'
-
-  casque cron set s3://bucket/orders export @daily --entrypoint export --payload @job.json --missed skip
-"""
-EXAMPLES_PAUSE = """
-[bold]Examples[/]
-
-  casque cron pause nightly-report
-"""
-EXAMPLES_RESUME = """
-[bold]Examples[/]
-
-  casque cron resume nightly-report
-"""
-EXAMPLES_TRIGGER = """
-[bold]Examples[/]
-
-  casque jobs show $(casque cron trigger nightly-report)
-"""
-EXAMPLES_DROP = """
-[bold]Examples[/]
-
-  casque cron drop nightly-report --yes
-"""
 Name = Annotated[
     str | None,
     typer.Argument(metavar="NAME", help="Which schedule; `casque cron list` shows them.", show_default=False),
 ]
 
 
-class Misses(StrEnum):
-    """What becomes of ticks that nobody noticed."""
-
-    SKIP = "skip"
-    ONE = "one"
-    ALL = "all"
-
-
-class ShownSchedule(msgspec.Struct, frozen=True):
-    """A schedule, with times that people and programs can read."""
+class ScheduleView(msgspec.Struct, frozen=True):
+    """A schedule as commands show it."""
 
     name: str
     cron: str
@@ -96,47 +52,48 @@ class ShownSchedule(msgspec.Struct, frozen=True):
     """The module that declares it; None if it was set by hand."""
 
 
-COLUMNS: tuple[tuple[str, Callable[[Any], str]], ...] = (
+COLUMNS: Columns = (
     ("name", lambda one: one.name),
     ("cron", lambda one: one.cron),
     ("tz", lambda one: one.tz),
     ("next", lambda one: "paused" if one.next_at is None else clock_time(one.next_at)),
-    ("in", lambda one: "" if one.next_at is None else length(max(one.next_at - now(), timedelta(0)))),
+    ("in", lambda one: "" if one.next_at is None else duration(one.next_at - now())),
     ("last", lambda one: clock_time(one.last_at)),
     ("missed", lambda one: one.missed),
     ("entrypoint", lambda one: one.entrypoint),
-    ("payload", lambda one: cut(one.payload)),
+    ("payload", lambda one: preview(one.payload)),
     ("origin", lambda one: one.origin or ""),
 )
 
 
-def list_(url: OptionalUrl = None, json: Json = False, queue: QueueName = None, option: StoreOptions = None) -> None:
-    """Show the schedules of a queue: what becomes a job again and again, and when next.
+@command("cron list", examples=["casque cron list", "casque cron list s3://bucket/orders --json"])
+def list_(target: QueueTarget, json: Json = False) -> None:
+    """Show the schedules of a queue: which jobs are added again and again, and when next.
 
-    Times are in UTC; `tz` is the zone that the expression is told in. A schedule ticks while somebody is there to
-    notice it: the broker that leads the queue, or any process that has it open, such as a worker.
+    Times are in UTC; `tz` is the time zone of the expression. Schedules tick while a process runs that can add their
+    jobs: the broker that leads the queue, or any process that has it open, such as a worker.
 
     Exit code 0: shown. 1: the queue is damaged. 2: it cannot be asked.
     """
-    with clear_ends():
-        place = find_place(url, queue, option)
 
-    async def work(q: Queue[bytes]) -> None:
-        found = [_shown(schedule) for schedule in await q.schedules()]
-        if json:
-            for one in found:
-                print_json(one)
-        elif found:
-            print_table(COLUMNS, found)
-        else:
-            say("this queue has no schedules; `casque cron set` sets one, or @app.cron(...)", err=True)
+    async def work(q: Queue[bytes]) -> list[ScheduleView]:
+        return [_view(schedule) for schedule in await q.schedules()]
 
-    on_queue(place, work)
+    empty = "this queue has no schedules; `casque cron set` sets one, or @app.cron(...)"
+    print_rows(COLUMNS, target.run(work), json=json, empty=empty)
 
 
-@audited("cron set")
+@command(
+    "cron set",
+    examples=[
+        'casque cron set clean-up "*/5 * * * *" --entrypoint clean-up',
+        """casque cron set report "0 7 * * mon-fri" --tz Europe/Berlin --entrypoint report --args '{"to": "ada"}'""",
+        "casque cron set s3://bucket/orders export @daily --entrypoint export --payload @job.json --missed skip",
+    ],
+    audited=True,
+)
 def set_(
-    url: OptionalUrl = None,
+    target: QueueTarget,
     name: Annotated[
         str | None, typer.Argument(metavar="NAME", help="What the schedule is called.", show_default=False)
     ] = None,
@@ -161,185 +118,118 @@ def set_(
     ] = None,
     tz: Annotated[str, typer.Option("--tz", metavar="ZONE", help="The time zone of the expression.")] = "UTC",
     missed: Annotated[
-        Misses,
-        typer.Option("--missed", help="Ticks that nobody noticed for more than a minute: none, one job, or all."),
-    ] = Misses.ONE,
-    priority: Annotated[int, typer.Option("--priority", "-p", help="Lower runs first.")] = 0,
-    key: Annotated[
-        str | None, typer.Option("--key", "-k", help="While an unfinished job holds this key, nothing is added.")
-    ] = None,
-    zone: Annotated[str | None, typer.Option("--zone", "-z", help="Whose job it is.")] = None,
-    header: Annotated[
-        list[str] | None, typer.Option("--header", "-H", metavar="NAME=VALUE", help="Goes along; may be repeated.")
-    ] = None,
-    max_attempts: Annotated[
-        int | None, typer.Option("--max-attempts", min=1, help="Kept as dead after so many; 25 unless set.")
-    ] = None,
-    max_crashes: MaxCrashes = None,
+        Missed,
+        typer.Option("--missed", help="Ticks that were missed by more than a minute become no job, one job, or all."),
+    ] = Missed.ONE,
+    *,
+    options: NewJobOptions,
     json: Json = False,
-    queue: QueueName = None,
-    option: StoreOptions = None,
 ) -> None:
     """Set a schedule: a job is added at every tick of it, by the broker that leads the queue, or by any process that
     has it open, such as a worker.
 
-    One that is there and says the same stays as it is, its next tick and a pause included; one that says something else
-    is changed. One that a program declares is set back when the next worker of that program starts.
+    A schedule that is the same already stays as it is, its next tick and a pause included; one that differs is changed.
+    One that a program declares is set back when the next worker of that program starts.
 
-    Exit code 0: it is set. 1: the queue refuses or is damaged. 2: it cannot be done. 4: nobody knows whether it was
-    done.
+    Exit code 0: it is set. 1: the queue refuses or is damaged. 2: it cannot be done. 4: the outcome is unknown.
     """
-    with clear_ends():
-        address, rest = apart(url, name, expression)
-        if len(rest) != 2:
-            raise InvalidInputError(
-                'which schedule, and when? casque cron set [URL] NAME "*/5 * * * *" --entrypoint ENTRYPOINT; '
-                "an expression with spaces needs quotes around it"
-            )
-        if entrypoint is None:
-            raise InvalidInputError("for which handler? Give --entrypoint")
-        called, when = rest
-        job = NewJob(
-            entrypoint,
-            _content(payload, args),
-            priority=priority,
-            key=key,
-            max_attempts=max_attempts,
-            headers=headers_of(header or []),
-            zone=zone,
-            max_crashes=max_crashes,
-        )
-        place = find_place(address, queue, option)
+    target, [called, when] = target.separate(
+        name,
+        expression,
+        count=2,
+        usage='which schedule, and when? casque cron set [URL] NAME "*/5 * * * *" --entrypoint ENTRYPOINT; '
+        "an expression with spaces needs quotes around it",
+    )
+    if entrypoint is None:
+        raise InvalidInputError("for which handler? Give --entrypoint")
+    job = options.job(entrypoint, _content(payload, args))
 
     async def work(q: Queue[bytes]) -> tuple[str | None, Schedule]:
         before = [schedule.spec.origin for schedule in await q.schedules() if schedule.name == called]
         return next(iter(before), None), await q.set_schedule(called, when, job, tz=tz, missed=missed.value)
 
-    origin, schedule = on_queue(place, work)
-    shown = _shown(schedule)
+    origin, schedule = target.run(work)
     if origin is not None:
         say(f"{called} is declared in {origin}: the next worker of that program sets it back", err=True)
-    if json:
-        print_json(shown)
-    elif shown.next_at is None:
-        say(f"{called} is set, and rests until it is resumed")
-    else:
-        say(f"{called} is set: next at {clock_time(shown.next_at)} UTC")
+    _report(schedule, "is set", "is set, and rests until it is resumed", json)
 
 
-@audited("cron pause")
-def pause(
-    url: OptionalUrl = None,
-    name: Name = None,
-    json: Json = False,
-    queue: QueueName = None,
-    option: StoreOptions = None,
-) -> None:
-    """Let a schedule rest: no more jobs of it until it is resumed. Workers that start meanwhile do not change that.
+@command("cron pause", examples=["casque cron pause nightly-report"], audited=True)
+def pause(target: QueueTarget, name: Name = None, json: Json = False) -> None:
+    """Pause a schedule: it adds no more jobs until it is resumed. Workers that start meanwhile do not change that.
 
-    Exit code 0: it rests. 1: there is no such schedule. 2: it cannot be done. 4: nobody knows whether it was done.
+    Exit code 0: it is paused. 1: there is no such schedule. 2: it cannot be done. 4: the outcome is unknown.
     """
-    _changed("pause", url, name, json, queue, option, lambda q, called: q.pause_schedule(called))
+    _change(target, "pause", name, json, lambda q, called: q.pause_schedule(called))
 
 
-@audited("cron resume")
-def resume(
-    url: OptionalUrl = None,
-    name: Name = None,
-    json: Json = False,
-    queue: QueueName = None,
-    option: StoreOptions = None,
-) -> None:
-    """Let a paused schedule go on, with its next tick. Those that it rested through are not made up for.
+@command("cron resume", examples=["casque cron resume nightly-report"], audited=True)
+def resume(target: QueueTarget, name: Name = None, json: Json = False) -> None:
+    """Resume a paused schedule with its next tick. Ticks during the pause are not made up for.
 
-    Exit code 0: it goes on. 1: there is no such schedule. 2: it cannot be done. 4: nobody knows whether it was done.
+    Exit code 0: it is resumed. 1: there is no such schedule. 2: it cannot be done. 4: the outcome is unknown.
     """
-    _changed("resume", url, name, json, queue, option, lambda q, called: q.resume_schedule(called))
+    _change(target, "resume", name, json, lambda q, called: q.resume_schedule(called))
 
 
-@audited("cron trigger")
-def trigger(
-    url: OptionalUrl = None,
-    name: Name = None,
-    json: Json = False,
-    queue: QueueName = None,
-    option: StoreOptions = None,
-) -> None:
+@command("cron trigger", examples=["casque jobs show $(casque cron trigger nightly-report)"], audited=True)
+def trigger(target: QueueTarget, name: Name = None, json: Json = False) -> None:
     """Add the job of a schedule now, beside its ticks, paused or not. Prints the id of the job.
 
     Exit code 0: added, or there already if it has a unique key. 1: there is no such schedule. 2: it cannot be done. 4:
-    nobody knows whether it was done.
+    the outcome is unknown.
     """
-    with clear_ends():
-        address, called = _named("trigger", url, name)
-        place = find_place(address, queue, option)
-
-    async def work(q: Queue[bytes]) -> str:
-        return (await q.trigger_schedule(called)).id
-
-    job_id = on_queue(place, work)
-    if json:
-        print_json({"schedule": called, "id": job_id})
-    else:
-        say(job_id)
+    target, called = _named(target, "trigger", name)
+    job_id = target.run(lambda q: q.trigger_schedule(called)).id
+    answer({"schedule": called, "id": job_id}, job_id, json=json)
 
 
-@audited("cron drop")
-def drop(
-    url: OptionalUrl = None,
-    name: Name = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-    json: Json = False,
-    queue: QueueName = None,
-    option: StoreOptions = None,
-) -> None:
-    """Forget a schedule. Jobs that it has become stay. Asks before it does.
+@command("cron drop", examples=["casque cron drop nightly-report --yes"], audited=True)
+def drop(target: QueueTarget, name: Name = None, yes: Yes = False, json: Json = False) -> None:
+    """Delete a schedule. Jobs that it has added stay. Asks first.
 
     One that a program still declares is set again when the next worker of that program starts: pause it instead.
 
-    Exit code 0: it is gone. 1: there is no such schedule, or nobody wanted it. 2: it cannot be done. 4: nobody knows
-    whether it was done.
+    Exit code 0: it is gone. 1: there is no such schedule, or the question was answered with no. 2: it cannot be done.
+    4: the outcome is unknown.
     """
-    with clear_ends():
-        address, called = _named("drop", url, name)
-        place = find_place(address, queue, option)
+    target, called = _named(target, "drop", name)
 
     async def work(q: Queue[bytes]) -> None:
         if any(schedule.name == called for schedule in await q.schedules()):
-            confirmed(f"Drop the schedule {called}?", yes=yes)
+            confirm(f"Drop the schedule {called}?", yes=yes)
         await q.drop_schedule(called)
 
-    on_queue(place, work)
-    if json:
-        print_json({"schedule": called, "dropped": True})
-    else:
-        say(f"{called} is dropped")
+    target.run(work)
+    answer({"schedule": called, "dropped": True}, f"{called} is dropped", json=json)
 
 
-def _changed(
+def _change(
+    target: QueueTarget,
     verb: str,
-    url: str | None,
     name: str | None,
     json: bool,
-    queue: str | None,
-    option: list[str] | None,
     change: Callable[[Queue[bytes], str], Awaitable[Schedule]],
 ) -> None:
-    with clear_ends():
-        address, called = _named(verb, url, name)
-        place = find_place(address, queue, option)
-    shown = _shown(on_queue(place, lambda q: change(q, called)))
-    if json:
-        print_json(shown)
-    elif shown.next_at is None:
-        say(f"{called} rests")
-    else:
-        say(f"{called} goes on: next at {clock_time(shown.next_at)} UTC")
+    target, called = _named(target, verb, name)
+    _report(target.run(lambda q: change(q, called)), "goes on", "rests", json)
+
+
+def _report(schedule: Schedule, ticking: str, resting: str, json: bool) -> None:
+    view = _view(schedule)
+    state = resting if view.next_at is None else f"{ticking}: next at {clock_time(view.next_at)} UTC"
+    answer(view, f"{view.name} {state}", json=json)
+
+
+def _named(target: QueueTarget, verb: str, name: str | None) -> tuple[QueueTarget, str]:
+    usage = f"which schedule? casque cron {verb} [URL] NAME; `casque cron list` shows them"
+    target, [called] = target.separate(name, count=1, usage=usage)
+    return target, called
 
 
 def _content(payload: str | None, args: str | None) -> bytes:
     if args is None:
-        return payload_of(payload)
+        return read_payload(payload)
     if payload is not None:
         raise InvalidInputError("give either --payload or --args, not both")
     try:
@@ -348,16 +238,9 @@ def _content(payload: str | None, args: str | None) -> bytes:
         raise InvalidInputError(f'--args must be a JSON object such as {{"to": "ada"}}: {error}') from error
 
 
-def _named(verb: str, *given: str | None) -> tuple[str | None, str]:
-    address, names = apart(*given)
-    if len(names) != 1:
-        raise InvalidInputError(f"which schedule? casque cron {verb} [URL] NAME; `casque cron list` shows them")
-    return address, names[0]
-
-
-def _shown(schedule: Schedule) -> ShownSchedule:
+def _view(schedule: Schedule) -> ScheduleView:
     spec, job = schedule.spec, schedule.spec.job
-    return ShownSchedule(
+    return ScheduleView(
         name=spec.name,
         cron=spec.cron,
         tz=spec.tz,

@@ -1,4 +1,4 @@
-"""`casque dequeue URL`: claim jobs from a shell."""
+"""`casque dequeue`: claim jobs from a shell."""
 
 from __future__ import annotations
 
@@ -8,44 +8,31 @@ from typing import Annotated
 
 import typer
 
-from casque.cli.enqueue import span
-from casque.cli.place import QueueName, find_place
-from casque.cli.running import EXIT_NOTHING, Json, OptionalUrl, StoreOptions, clear_ends, on_queue
-from casque.cli.shown import cut, of_most, print_table, show
-from casque.cli.terminal import print_json
+from casque.cli.command import command
+from casque.cli.exits import EXIT_NOTHING
+from casque.cli.job_view import job_columns, view_job
+from casque.cli.options import ClaimedZones, Entrypoints, Json, parse_span
+from casque.cli.output import print_json, print_table
+from casque.cli.target import QueueTarget
 from casque.client.job import Job
 from casque.client.queue import Queue
 
-EXAMPLES = """
-[bold]Examples[/]
+COLUMNS = job_columns("id", "token", "entrypoint", "attempt", "zone", "payload")
 
-  casque dequeue file:///var/lib/orders --entrypoint send
 
-  casque dequeue s3://bucket/orders --batch 100 --wait 30s --json
-
-  casque dequeue --zone acme --zone umbrella
-
-  casque dequeue --entrypoint send --ack --json | jq -r .text
-"""
-COLUMNS = (
-    ("id", lambda job: job.id),
-    ("token", lambda job: str(job.token)),
-    ("entrypoint", lambda job: job.entrypoint),
-    ("attempt", lambda job: of_most(job.attempts, job.max_attempts)),
-    ("zone", lambda job: job.zone or ""),
-    ("payload", lambda job: cut(job.payload)),
+@command(
+    "dequeue",
+    examples=[
+        "casque dequeue file:///var/lib/orders --entrypoint send",
+        "casque dequeue s3://bucket/orders --batch 100 --wait 30s --json",
+        "casque dequeue --zone acme --zone umbrella",
+        "casque dequeue --entrypoint send --ack --json | jq -r .text",
+    ],
 )
-
-
 def dequeue(
-    url: OptionalUrl = None,
-    entrypoint: Annotated[
-        list[str] | None, typer.Option("--entrypoint", "-e", help="Only jobs of this entrypoint; may be repeated.")
-    ] = None,
-    zone: Annotated[
-        list[str] | None,
-        typer.Option("--zone", "-z", help="Only jobs of this zone; may be repeated. All take turns unless set."),
-    ] = None,
+    target: QueueTarget,
+    entrypoint: Entrypoints = None,
+    zone: ClaimedZones = None,
     batch: Annotated[int, typer.Option("--batch", "-n", min=1, help="How many to claim at the most.")] = 1,
     wait: Annotated[
         str, typer.Option("--wait", metavar="SPAN", help="How long to wait for a first one: 30s, 5m.")
@@ -54,34 +41,29 @@ def dequeue(
         str | None,
         typer.Option("--lease", metavar="SPAN", help="How long the claim holds; the queue's own, 5m, unless set."),
     ] = None,
-    ack: Annotated[bool, typer.Option("--ack", help="They are done as soon as they are printed.")] = False,
+    ack: Annotated[bool, typer.Option("--ack", help="Settle them as done as soon as they are printed.")] = False,
     worker: Annotated[
         str | None, typer.Option("--worker", help="Who claims, for others to see; this machine's name unless set.")
     ] = None,
     json: Json = False,
-    queue: QueueName = None,
-    option: StoreOptions = None,
 ) -> None:
     """Claim jobs and print them with the token of their lease, which `casque ack` and `casque nack` ask for.
 
-    Who neither acks nor nacks loses the claim: once it is over, the job goes to somebody else. That is noticed by
-    whichever process has the queue open all that time, a worker or a broker.
+    A job that is neither acked nor nacked is lost to this claim when its lease runs out, and goes to another worker. A
+    process that has the queue open all that time notices: a worker or a broker.
 
-    Exit code 0: there was at least one. 3: there was none. 1: the queue is damaged. 2: it cannot be done. 4: nobody
-    knows whether it was done: what may have been claimed comes back when its lease is over.
+    Exit code 0: there was at least one. 3: there was none. 1: the queue is damaged. 2: it cannot be done. 4: the
+    outcome is unknown: jobs that may have been claimed come back when their lease runs out.
     """
-
-    with clear_ends():
-        waiting = span("--wait", wait)
-        holding = None if lease is None else span("--lease", lease)
-        place = find_place(url, queue, option)
+    waiting = parse_span("--wait", wait)
+    holding = None if lease is None else parse_span("--lease", lease)
 
     async def work(q: Queue[bytes]) -> int:
         jobs = await q.dequeue(entrypoint or None, batch_size=batch, wait=waiting, lease=holding, zone=zone or None)
         try:
-            _print(jobs, json)
+            _print_jobs(jobs, json)
         except BaseException:
-            await q.give_back(jobs)  # nobody has seen them
+            await q.give_back(jobs)  # they were not printed
             raise
         if ack:
             for refused in await q.settle(jobs):
@@ -89,15 +71,15 @@ def dequeue(
                     raise refused
         return len(jobs)
 
-    if not on_queue(place, work, worker=worker or f"casque-dequeue@{platform.node() or 'shell'}"):
+    if not target.run(work, worker=worker or f"casque-dequeue@{platform.node() or 'shell'}"):
         raise typer.Exit(EXIT_NOTHING)
 
 
-def _print(jobs: list[Job[bytes]], json: bool) -> None:
-    shown = [show(job) for job in jobs]
+def _print_jobs(jobs: list[Job[bytes]], json: bool) -> None:
+    views = [view_job(job) for job in jobs]
     if json:
-        for job in shown:
-            print_json(job)
-    elif shown:
-        print_table(COLUMNS, shown)
+        for view in views:
+            print_json(view)
+    elif views:
+        print_table(COLUMNS, views)
     sys.stdout.flush()

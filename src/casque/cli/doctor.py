@@ -1,60 +1,47 @@
-"""`casque doctor URL`: is this bucket, or this server that calls itself S3, safe for a queue?"""
+"""`casque doctor`: is this bucket, or this server that calls itself S3, safe for a queue?"""
 
 from __future__ import annotations
 
 import asyncio
+from typing import TYPE_CHECKING
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 from rich.text import Text
 
-from casque.cli.place import QueueName, find_place
-from casque.cli.running import EXIT_CANNOT_TELL, Json, OptionalBucket, StoreOptions
-from casque.cli.terminal import Terminal, print_json
+from casque.cli.command import command
+from casque.cli.exits import EXIT_CANNOT_TELL, fail
+from casque.cli.options import Json
+from casque.cli.output import Terminal, answer, counted_steps
+from casque.cli.target import BucketTarget
 from casque.errors import CasqueError
-from casque.storage.doctor import Report, examine
+
+if TYPE_CHECKING:
+    from casque.storage.doctor import Report
 
 EXIT_UNSAFE = 1
 
 
-def doctor(
-    url: OptionalBucket = None,
-    json: Json = False,
-    queue: QueueName = None,
-    option: StoreOptions = None,
-) -> None:
+@command("doctor")
+def doctor(target: BucketTarget, json: Json = False) -> None:
     """Try to make a store break the promises a queue needs. Exit code 0: safe, 1: unsafe, 2: cannot tell."""
-    console = Terminal(stderr=True)
-    what = url or "a store"
+    from casque.storage.doctor import examine
+
+    store = target.url or "a store"
     try:
-        place = find_place(url, queue, option)
-        what = place.url
-        report = asyncio.run(_examine(place.url, place.options, console, quiet=json))
+        place = target.resolve()
+        store = place.url
+        with counted_steps(wanted=not json) as progress:
+            report = asyncio.run(examine(place.url, options=place.options, progress=progress))
     except CasqueError as error:
-        console.print(f"cannot examine {what}: {error}", markup=False, style="red", soft_wrap=True)
-        raise typer.Exit(EXIT_CANNOT_TELL) from None
-    if json:
-        print_json(report)
-    else:
-        _show(report, Terminal())
+        fail(f"cannot examine {store}: {error}", EXIT_CANNOT_TELL)
+    answer(report, lambda: _print_report(report), json=json)
     if not report.safe:
         raise typer.Exit(EXIT_UNSAFE)
 
 
-async def _examine(url: str, options: dict[str, str], console: Console, *, quiet: bool) -> Report:
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, console=console, transient=True, disable=quiet) as bar:
-        task = bar.add_task("starting", total=None)
-
-        def progress(what: str, number: int, total: int) -> None:
-            bar.update(task, description=what, completed=number, total=total)
-
-        return await examine(url, options=options, progress=progress)
-
-
-def _show(report: Report, console: Console) -> None:
+def _print_report(report: Report) -> None:
+    console = Terminal()
     promises = Table("", "promise", "what happened", box=None)
     for finding in report.findings:
         mark = Text("held", "green") if finding.held else Text("BROKEN", "red")

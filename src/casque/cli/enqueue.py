@@ -1,4 +1,4 @@
-"""`casque enqueue URL ENTRYPOINT [PAYLOAD]`: jobs from a shell."""
+"""`casque enqueue`: add jobs from a shell."""
 
 from __future__ import annotations
 
@@ -8,45 +8,37 @@ import stat
 import sys
 import threading
 from collections.abc import AsyncIterator
-from contextlib import suppress
-from datetime import timedelta
-from pathlib import Path
 from typing import Annotated
 
 import msgspec
 import typer
 
 from casque import times
-from casque.cli.place import QueueName, apart, find_place
-from casque.cli.running import Json, OptionalUrl, StoreOptions, clear_ends, on_queue
-from casque.cli.shown import progress, show
-from casque.cli.terminal import Terminal, print_json, say
+from casque.cli.command import command
+from casque.cli.job_view import view_job
+from casque.cli.new_job import NewJobOptions
+from casque.cli.options import Json, parse_span, read_payload
+from casque.cli.output import print_json, progress, say
+from casque.cli.target import QueueTarget
 from casque.client.job import Job
 from casque.client.queue import NewJob, Queue
 from casque.errors import CasqueError, InvalidInputError, UnknownOutcomeError
 
-EXAMPLES = """
-[bold]Examples[/]
-
-  casque enqueue file:///var/lib/orders send '{"to": "ann"}'
-
-  casque enqueue send @letter.json --delay 10m --key letter-7
-
-  cat ids.txt | casque enqueue grpc://broker:7700 resize --lines
-"""
-AT_ONCE = 2_000
+COMMIT_JOBS = 2_000
 """Jobs in one commit: the commit is short, and its cost is spread over many."""
-BYTES_AT_ONCE = 1 << 20
-MaxCrashes = Annotated[
-    int | None,
-    typer.Option(
-        "--max-crashes", min=1, help="Quarantined after so many workers died of it, which are no attempts then."
-    ),
-]
+COMMIT_BYTES = 1 << 20
 
 
+@command(
+    "enqueue",
+    examples=[
+        """casque enqueue file:///var/lib/orders send '{"to": "ann"}'""",
+        "casque enqueue send @letter.json --delay 10m --key letter-7",
+        "cat ids.txt | casque enqueue grpc://broker:7700 resize --lines",
+    ],
+)
 def enqueue(
-    url: OptionalUrl = None,
+    target: QueueTarget,
     entrypoint: Annotated[
         str | None, typer.Argument(metavar="ENTRYPOINT", help="Which handler the job is for.", show_default=False)
     ] = None,
@@ -56,31 +48,19 @@ def enqueue(
             metavar="PAYLOAD", help="Text, - for standard input, or @FILE. Empty if left out.", show_default=False
         ),
     ] = None,
-    count: Annotated[int, typer.Option("--count", "-n", min=1, help="So many jobs alike.")] = 1,
-    priority: Annotated[int, typer.Option("--priority", "-p", help="Lower runs first.")] = 0,
+    *,
+    options: NewJobOptions,
+    count: Annotated[int, typer.Option("--count", "-n", min=1, help="Number of identical jobs.")] = 1,
     delay: Annotated[
         str | None, typer.Option("--delay", metavar="SPAN", help="Not before this has passed: 30s, 10m, 2h, 1d.")
     ] = None,
     at: Annotated[
         str | None, typer.Option("--at", metavar="TIME", help="Not before then: 2026-02-15T10:00, in UTC.")
     ] = None,
-    key: Annotated[
-        str | None, typer.Option("--key", "-k", help="While an unfinished job holds this key, nothing is added.")
-    ] = None,
-    zone: Annotated[
-        str | None, typer.Option("--zone", "-z", help="Whose job it is: zones take turns, see `casque zones`.")
-    ] = None,
     fifo: Annotated[
         bool,
         typer.Option("--fifo", help="The zone's jobs run strictly in the order they came, one at a time."),
     ] = False,
-    header: Annotated[
-        list[str] | None, typer.Option("--header", "-H", metavar="NAME=VALUE", help="Goes along; may be repeated.")
-    ] = None,
-    max_attempts: Annotated[
-        int | None, typer.Option("--max-attempts", min=1, help="Kept as dead after so many; 25 unless set.")
-    ] = None,
-    max_crashes: MaxCrashes = None,
     lines: Annotated[
         bool, typer.Option("--lines", help="One job per line of standard input, or of @FILE; empty lines are none.")
     ] = False,
@@ -88,8 +68,6 @@ def enqueue(
         str | None, typer.Option("--request-id", help="A name for this request: repeated with it, it acts once.")
     ] = None,
     json: Json = False,
-    queue: QueueName = None,
-    option: StoreOptions = None,
 ) -> None:
     """Add a job, or many; they are durable when this ends. Prints the id of a job, or how many there are.
 
@@ -97,28 +75,21 @@ def enqueue(
     jobs are added while lines come in, each portion in one commit; if that fails, it says which line is the first
     that was not added.
 
-    Exit code 0: enqueued. 1: the queue refuses or is damaged. 2: it cannot be done. 4: nobody knows whether it was
-    done; with the same --request-id it can be repeated.
+    Exit code 0: enqueued. 1: the queue refuses or is damaged. 2: it cannot be done. 4: the outcome is
+    unknown; with the same --request-id it can be repeated.
     """
-    with clear_ends():
-        address, rest = apart(url, entrypoint, payload)
-        handler, source = _meant(rest)
-        job = NewJob(
-            handler,
-            b"",
-            priority=priority,
-            delay=None if delay is None else span("--delay", delay),
-            run_at=None if at is None else times.moment("--at", at),
-            key=key,
-            max_attempts=max_attempts,
-            headers=headers_of(header or []),
-            zone=zone,
-            max_crashes=max_crashes,
-            fifo=fifo,
-        )
-        _check(job, count=count, lines=lines, request_id=request_id)
-        place = find_place(address, queue, option)
-        content = b"" if lines else payload_of(source)
+    target, arguments = target.separate(entrypoint, payload)
+    handler, source = _entrypoint_and_payload(arguments)
+    job = options.job(
+        handler,
+        b"",
+        delay=None if delay is None else parse_span("--delay", delay),
+        run_at=None if at is None else times.moment("--at", at),
+        fifo=fifo,
+    )
+    _check(job, count=count, lines=lines, request_id=request_id)
+    target.resolve()  # complain about the queue before anything is read from standard input
+    content = b"" if lines else read_payload(source)
     added = _Added(json)
 
     async def work(q: Queue[bytes]) -> None:
@@ -127,15 +98,8 @@ def enqueue(
         else:
             await _enqueue_copies(q, _with(job, content), count, request_id, added)
 
-    on_queue(place, work, makes=True)
-    added.tell()
-
-
-def span(name: str, text: str) -> timedelta:
-    """A span, or a number of seconds."""
-    with suppress(ValueError, OverflowError):
-        return timedelta(seconds=float(text))
-    return times.span(name, text)
+    target.run(work, creates=True)
+    added.report()
 
 
 def _check(job: NewJob[bytes], *, count: int, lines: bool, request_id: str | None) -> None:
@@ -149,17 +113,17 @@ def _check(job: NewJob[bytes], *, count: int, lines: bool, request_id: str | Non
         raise InvalidInputError("--key is for one job: of many that have the same key, only the first is added")
     if lines and (request_id is not None or count > 1):
         raise InvalidInputError("--request-id and --count do not go together with --lines")
-    if count > AT_ONCE and request_id is not None:
-        raise InvalidInputError(f"--request-id is for one commit: at most {AT_ONCE:,} jobs")
+    if count > COMMIT_JOBS and request_id is not None:
+        raise InvalidInputError(f"--request-id is for one commit: at most {COMMIT_JOBS:,} jobs")
 
 
 class _Added:
-    """What was enqueued so far."""
+    """Counts what was enqueued so far."""
 
     def __init__(self, json: bool) -> None:
         self.jobs = 0
         self.lines = 0
-        """Lines of the input that need not be given again."""
+        """Lines of the input that are done."""
         self._json = json
         self._id = ""
 
@@ -168,16 +132,16 @@ class _Added:
         self._id = jobs[-1].id
         if self._json:
             for job in jobs:
-                print_json(show(job))
+                print_json(view_job(job))
 
-    def tell(self) -> None:
+    def report(self) -> None:
         if self._json:
             return
         say(self._id if self.jobs == 1 else f"{self.jobs:,} jobs enqueued")
 
 
-def _meant(rest: list[str]) -> tuple[str, str | None]:
-    match rest:
+def _entrypoint_and_payload(arguments: list[str]) -> tuple[str, str | None]:
+    match arguments:
         case [entrypoint]:
             return entrypoint, None
         case [entrypoint, payload]:
@@ -186,46 +150,22 @@ def _meant(rest: list[str]) -> tuple[str, str | None]:
             raise InvalidInputError("for which entrypoint? casque enqueue [URL] ENTRYPOINT [PAYLOAD]")
         case _:
             raise InvalidInputError(
-                f"{rest[0]!r} is no URL, so that {rest[2]!r} is one argument too many. A payload with spaces needs "
-                "quotes around it"
+                f"{arguments[0]!r} is no URL, so that {arguments[2]!r} is one argument too many. A payload with spaces "
+                "needs quotes around it"
             )
-
-
-def payload_of(text: str | None) -> bytes:
-    if text is None:
-        return b""
-    if text == "-":
-        return sys.stdin.buffer.read()
-    if text.startswith("@"):
-        try:
-            return Path(text[1:]).read_bytes()
-        except OSError as error:
-            raise InvalidInputError(f"the payload {text}: {error.strerror}; to send a text with an @, use -") from error
-    return text.encode(errors="surrogateescape")
-
-
-def headers_of(pairs: list[str]) -> dict[str, str] | None:
-    headers = {}
-    for pair in pairs:
-        name, equals, value = pair.partition("=")
-        if not equals or not name:
-            raise InvalidInputError(f"--header is written NAME=VALUE, not {pair!r}")
-        headers[name] = value
-    return headers or None
 
 
 def _with(job: NewJob[bytes], payload: bytes) -> NewJob[bytes]:
     return msgspec.structs.replace(job, payload=payload)
 
 
-# --- Many ---
-
-
 async def _enqueue_copies(
     q: Queue[bytes], job: NewJob[bytes], count: int, request_id: str | None, added: _Added
 ) -> None:
     # One request is one commit, however large.
-    at_once = AT_ONCE if request_id is not None else max(1, min(AT_ONCE, BYTES_AT_ONCE // (len(job.payload) or 1)))
+    at_once = (
+        COMMIT_JOBS if request_id is not None else max(1, min(COMMIT_JOBS, COMMIT_BYTES // (len(job.payload) or 1)))
+    )
     with progress(count, "0 jobs", wanted=count > at_once) as (bar, task):
         while added.jobs < count:
             added.take(await q.enqueue_many([job] * min(at_once, count - added.jobs), request_id=request_id))
@@ -233,7 +173,7 @@ async def _enqueue_copies(
 
 
 async def _enqueue_lines(q: Queue[bytes], job: NewJob[bytes], source: str | None, added: _Added) -> None:
-    """Portion by portion as the lines come, so that a slow producer's jobs do not wait for its end."""
+    """Enqueue lines as they arrive, so that a slow producer's jobs do not wait for its last one."""
     opened = _open_lines(source)
     try:
         size = os.fstat(opened).st_size if stat.S_ISREG(os.fstat(opened).st_mode) else None
@@ -245,7 +185,7 @@ async def _enqueue_lines(q: Queue[bytes], job: NewJob[bytes], source: str | None
                     if jobs:
                         added.take(await q.enqueue_many(jobs))
                 except CasqueError as error:
-                    _tell_how_far(added, portion, error)
+                    _report_failure(added, portion, error)
                     raise
                 added.lines += len(portion)
                 read += sum(map(len, portion)) + len(portion)
@@ -267,28 +207,27 @@ def _open_lines(source: str | None) -> int:
         raise InvalidInputError(f"{source}: {error.strerror}") from error
 
 
-def _tell_how_far(added: _Added, portion: list[bytes], error: CasqueError) -> None:
+def _report_failure(added: _Added, portion: list[bytes], error: CasqueError) -> None:
     first, last = added.lines + 1, added.lines + len(portion)
-    said = f"the first line that was not enqueued is {first:,}"
+    resume = f"the first line that was not enqueued is {first:,}"
     if isinstance(error, UnknownOutcomeError):
-        said = f"lines {first:,} to {last:,} may have been enqueued, all or none; no later one was"
-    console = Terminal(stderr=True)
-    console.print(f"{added.jobs:,} jobs were enqueued before this failed; {said}", highlight=False, soft_wrap=True)
+        resume = f"lines {first:,} to {last:,} may have been enqueued, all or none; no later one was"
+    say(f"{added.jobs:,} jobs were enqueued before this failed; {resume}", err=True)
 
 
 async def _portions(source: int) -> AsyncIterator[list[bytes]]:
-    """Lines without their ends, as many as have arrived, at most so many as belong into one commit."""
+    """Lines without their ends: as many as have arrived, at most one commit's worth."""
     rest = b""
     async for chunk in _chunks(source):
         *lines, rest = (rest + chunk).split(b"\n")
-        for start in range(0, len(lines), AT_ONCE):
-            yield [line.removesuffix(b"\r") for line in lines[start : start + AT_ONCE]]
+        for start in range(0, len(lines), COMMIT_JOBS):
+            yield [line.removesuffix(b"\r") for line in lines[start : start + COMMIT_JOBS]]
     if rest:
         yield [rest.removesuffix(b"\r")]
 
 
 async def _chunks(source: int) -> AsyncIterator[bytes]:
-    """Read in a thread that nobody waits for: it may hang in a read for ever, and Ctrl-C must end the command."""
+    """Read in a daemon thread: a read may block for ever, and Ctrl-C must still end the command."""
     loop = asyncio.get_running_loop()
     read: asyncio.Queue[bytes | OSError] = asyncio.Queue(maxsize=2)
 
@@ -296,7 +235,7 @@ async def _chunks(source: int) -> AsyncIterator[bytes]:
         chunk: bytes | OSError = b"?"
         while chunk and not isinstance(chunk, OSError):
             try:
-                chunk = os.read(source, BYTES_AT_ONCE)
+                chunk = os.read(source, COMMIT_BYTES)
             except OSError as error:
                 chunk = error
             try:

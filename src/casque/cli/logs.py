@@ -1,4 +1,4 @@
-"""What a long-running command writes about itself: for people, or one JSON object per line for programs."""
+"""Logging of long-running commands to standard error: text for people, or one JSON object per line for programs."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ import msgspec
 from casque.printable import printable, printable_json, printable_lines
 
 LEVELS = (logging.WARNING, logging.INFO, logging.DEBUG)
-ABOUT_A_JOB = ("job_id", "entrypoint", "attempt", "elapsed_ms")
-"""What a line about a job says besides its message."""
+JOB_FIELDS = ("job_id", "entrypoint", "attempt", "elapsed_ms")
+"""Fields of a record about a job, besides its message."""
 
 
 class LogFormat(StrEnum):
@@ -25,47 +25,47 @@ class LogFormat(StrEnum):
 
 
 @contextmanager
-def telling(form: LogFormat, verbosity: int) -> Iterator[None]:
-    """Send what casque's parts say to standard error meanwhile; warnings only, unless asked for more."""
+def log_to_stderr(form: LogFormat, verbosity: int) -> Iterator[None]:
+    """Log to standard error meanwhile; only warnings unless verbosity is 1 or 2."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_JsonLine() if form is LogFormat.JSON else TextLine())
-    parts = logging.getLogger("casque")
-    level = parts.level
-    parts.addHandler(handler)
-    parts.setLevel(LEVELS[min(verbosity, len(LEVELS) - 1)])
-    logging.getLogger("casque.audit").setLevel(logging.INFO)  # who changed what is no detail
+    handler.setFormatter(JsonFormatter() if form is LogFormat.JSON else TextFormatter())
+    root = logging.getLogger("casque")
+    level = root.level
+    root.addHandler(handler)
+    root.setLevel(LEVELS[min(verbosity, len(LEVELS) - 1)])
+    logging.getLogger("casque.audit").setLevel(logging.INFO)  # an audit entry is never a detail
     try:
         yield
     finally:
-        parts.removeHandler(handler)
-        parts.setLevel(level)
+        root.removeHandler(handler)
+        root.setLevel(level)
 
 
-def said(record: logging.LogRecord) -> dict[str, Any]:
-    """A line for programs."""
+def log_fields(record: logging.LogRecord) -> dict[str, Any]:
+    """A log record as JSON fields."""
     line: dict[str, Any] = {
         "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
         "level": record.levelname.lower(),
         "logger": record.name,
         "message": record.getMessage(),
     }
-    line |= {name: value for name in ABOUT_A_JOB if (value := getattr(record, name, None)) is not None}
+    line |= {name: value for name in JOB_FIELDS if (value := getattr(record, name, None)) is not None}
     if record.exc_info:
         line["error"] = logging.Formatter().formatException(record.exc_info)
     return line
 
 
-class _JsonLine(logging.Formatter):
+class JsonFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        return printable_json(msgspec.json.encode(said(record)))
+        return printable_json(msgspec.json.encode(log_fields(record)))
 
 
-class TextLine(logging.Formatter):
+class TextFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        line = said(record)
+        line = log_fields(record)
         text = f"{line['time'][11:23]} {line['level']:<7} {line['logger'].removeprefix('casque.')}: {line['message']}"
         if "error" not in line:
             return printable(text)
-        # Indented: a text in an exception must not look like a line of the log.
+        # Indented, so that text in an exception cannot look like a log line.
         trace = printable_lines(line["error"]).replace("\n", "\n    ")
         return f"{printable(text)}\n    {trace}"

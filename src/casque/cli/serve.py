@@ -1,14 +1,12 @@
-"""`casque serve URL`: a broker in front of a queue."""
+"""`casque serve`: run a broker in front of a queue."""
 
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,30 +14,23 @@ import msgspec
 import typer
 
 from casque import __version__
-from casque.cli.logs import LogFormat, telling
-from casque.cli.place import QueueName, find_place
-from casque.cli.running import (
-    EXIT_CANNOT_TELL,
-    EXIT_FAILED,
-    OptionalBucket,
-    StoreOptions,
-    collect_rarely,
-    fast_loop,
-)
-from casque.cli.terminal import Terminal
+from casque.cli.command import command
+from casque.cli.exits import EXIT_CANNOT_TELL, EXIT_FAILED, print_error
+from casque.cli.head import find_head
+from casque.cli.logs import LogFormat, log_to_stderr
+from casque.cli.options import Layout, LogFormatOption, Settings
+from casque.cli.process import collect_rarely, fast_loop, on_stop_signal
+from casque.cli.target import BucketTarget
 from casque.client.changes import changes_from
 from casque.client.queue import DEFAULTS
 from casque.client.reaching import peer_token
 from casque.clock import SystemClock
-from casque.codec.head import KEY, read_layout
 from casque.errors import CasqueError, CorruptQueueError, InvalidInputError
 from casque.printable import printable, printable_json
 from casque.service import Role, Standing
 from casque.settings import BrokerSettings, QueueSettings, SettingsChanges
-from casque.storage.port import Stored
 from casque.storage.url import open_store
 from casque.transport.access import TokenBook
-from casque.transport.border import Limits
 from casque.transport.limits import changed, split
 from casque.transport.listening import Address
 from casque.transport.tls import Tls, TlsFiles
@@ -47,27 +38,24 @@ from casque.transport.tls import Tls, TlsFiles
 if TYPE_CHECKING:
     # Servers need packages that the other commands do without.
     from casque.app import BrokerServer, Peers, ServeOptions
+    from casque.transport.border import Limits
     from casque.transport.grpc.server import GrpcLimits
 
-EXAMPLES = """
-[bold]Examples[/]
-
-  casque serve file:///var/lib/orders
-
-  casque serve s3://bucket/orders --listen 10.0.0.7:7700 --tls-cert cert.pem --tls-key key.pem --tokens tokens.json
-"""
-LONGEST_S = 86_400.0
+SECONDS_MAX = 86_400.0
 
 
-class Layout(StrEnum):
-    """What a queue that is not there yet can be."""
-
-    LOG = "log"
-    DOCUMENT = "document"
-
-
+@command(
+    "serve",
+    examples=[
+        "casque serve file:///var/lib/orders",
+        (
+            "casque serve s3://bucket/orders --listen 10.0.0.7:7700 --tls-cert cert.pem --tls-key key.pem "
+            "--tokens tokens.json"
+        ),
+    ],
+)
 def serve(
-    url: OptionalBucket = None,
+    target: BucketTarget,
     listen: Annotated[
         str, typer.Option("--listen", metavar="HOST:PORT", help="Where gRPC listens; port 0 takes a free one.")
     ] = "127.0.0.1:7700",
@@ -92,7 +80,11 @@ def serve(
     ] = None,
     peer_ca: Annotated[
         Path | None,
-        typer.Option("--peer-ca", metavar="FILE", help="Of a ring: who vouches for the other brokers, PEM."),
+        typer.Option(
+            "--peer-ca",
+            metavar="FILE",
+            help="For a ring: the authority that signs the other brokers' certificates, PEM.",
+        ),
     ] = None,
     guarded: Annotated[bool, typer.Option("--guarded", help="Ask for a token for /metrics and /readyz too.")] = False,
     allow_host: Annotated[
@@ -130,40 +122,33 @@ def serve(
         float, typer.Option("--lease", metavar="SECONDS", help="How long it may be silent before another takes over.")
     ] = 8,
     drain: Annotated[float, typer.Option("--drain", metavar="SECONDS", help="How long a clean stop may take.")] = 30,
-    setting: Annotated[
-        list[str] | None,
-        typer.Option("--setting", "-s", metavar="NAME=VALUE", help="A setting of the queue; may be repeated."),
-    ] = None,
+    setting: Settings = None,
     limit: Annotated[
         list[str] | None,
-        typer.Option("--limit", metavar="NAME=VALUE", help="A limit of what callers may have; may be repeated."),
+        typer.Option("--limit", metavar="NAME=VALUE", help="A limit for callers; may be repeated."),
     ] = None,
-    queue: QueueName = None,
-    option: StoreOptions = None,
-    log_format: Annotated[
-        LogFormat, typer.Option("--log-format", help="For people, or for programs.")
-    ] = LogFormat.TEXT,
-    verbose: Annotated[int, typer.Option("--verbose", "-v", count=True, help="Say more; twice for everything.")] = 0,
+    log_format: LogFormatOption = LogFormat.TEXT,
+    verbose: Annotated[int, typer.Option("--verbose", "-v", count=True, help="Log more; twice for everything.")] = 0,
 ) -> None:
-    """Run a broker: it leads the queue, or stands by and takes over when the leader is gone. Of a ring it leads its
+    """Run a broker: it leads the queue, or stands by and takes over when the leader is gone. On a ring it leads its
     share of the shards, and answers for all of them.
 
     Any number may run on one queue, on any machines; only the bucket connects them. Clients find the leader by
     themselves. The brokers of a ring also call each other, with the token in CASQUE_PEER_TOKEN where tokens are
     asked for.
 
-    SIGTERM and Ctrl-C stop it cleanly: it takes no more calls, finishes what it has, and resigns, so that another takes
-    over at once. A second one stops it on the spot.
+    SIGTERM and Ctrl-C stop it cleanly: it takes no more calls, finishes those it has, and resigns, so that another
+    takes over at once. A second signal stops it on the spot.
 
     Exit code 0: stopped cleanly. 1: it failed while it ran, or the queue is damaged. 2: it could not start.
     """
-    voice = Voice(log_format)
+    status = StatusLines(log_format)
 
     def options() -> ServeOptions:
         from casque.app import ServeOptions
         from casque.transport.http.limits import HttpLimits
 
-        place = find_place(url, queue, option)
+        place = target.resolve()
         limits, grpc_limits = _limits(limit or [])
         if guarded and tokens is None:
             raise InvalidInputError("--guarded asks for tokens, and there are none: add --tokens FILE")
@@ -190,24 +175,24 @@ def serve(
         )
 
     try:
-        with telling(log_format, verbose), asyncio.Runner(loop_factory=fast_loop()) as runner:
+        with log_to_stderr(log_format, verbose), asyncio.Runner(loop_factory=fast_loop()) as runner:
             collect_rarely()
-            runner.run(_run(options, voice))
+            runner.run(_run(options, status))
     except CorruptQueueError as error:
-        voice.failed(f"the queue is damaged: {error}")
+        status.failed(f"the queue is damaged: {error}")
         raise typer.Exit(EXIT_FAILED) from None
     except CasqueError as error:
-        voice.failed(str(error))
-        raise typer.Exit(EXIT_FAILED if voice.started else EXIT_CANNOT_TELL) from None
+        status.failed(str(error))
+        raise typer.Exit(EXIT_FAILED if status.started else EXIT_CANNOT_TELL) from None
     except ImportError as error:
-        if voice.started:
+        if status.started:
             raise
-        voice.failed(str(error))  # which package is missing, and how to get it
+        status.failed(str(error))  # which package is missing, and how to get it
         raise typer.Exit(EXIT_CANNOT_TELL) from None
 
 
-class Voice:
-    """What a broker says about itself on standard output: where it is, and each change of its role."""
+class StatusLines:
+    """What a broker writes to standard output: where it listens, and each change of its role."""
 
     def __init__(self, form: LogFormat) -> None:
         self._json = form is LogFormat.JSON
@@ -218,7 +203,7 @@ class Voice:
     def banner(self, server: BrokerServer, options: ServeOptions, layout: str) -> None:
         self.started = True
         standing = server.standing()
-        self._last = _essence(standing)
+        self._last = _significant(standing)
         facts: dict[str, Any] = {
             "url": options.url,
             "grpc": str(options.listen.at(server.grpc_port)),
@@ -230,34 +215,34 @@ class Voice:
             "security": _security(options),
         }
         if self._json:
-            self._say("serving", **facts, **_told(standing))
+            self._write("serving", **facts, **_fields(standing))
             return
         print(printable(f"casque {__version__} serves {options.url}"))
         for name, value in facts.items():
             if name != "url":
                 print(printable(f"  {name:<10} {value if value is not None else 'off'}"))
-        print(printable(f"  {'role':<10} {_words(standing)}"), flush=True)
+        print(printable(f"  {'role':<10} {_describe(standing)}"), flush=True)
 
     def changed(self, standing: Standing) -> None:
-        """One line, if there is anything new in it."""
-        if _essence(standing) == self._last:
+        """Write a line if the role changed."""
+        if _significant(standing) == self._last:
             return
-        self._last = _essence(standing)
-        self._say(_words(standing), **_told(standing))
+        self._last = _significant(standing)
+        self._write(_describe(standing), **_fields(standing))
 
     def stopping(self, by: str, drain: timedelta) -> None:
-        self._say(f"{by}: stopping, within {drain.total_seconds():g} s; again to stop at once")
+        self._write(f"{by}: stopping, within {drain.total_seconds():g} s; again to stop at once")
 
     def stopped(self) -> None:
-        self._say("stopped")
+        self._write("stopped")
 
     def failed(self, why: str) -> None:
         if self._json:
-            self._say(why, to=sys.stderr, level="error")
+            self._write(why, to=sys.stderr, level="error")
         else:
-            Terminal(stderr=True).print(why, markup=False, style="red", highlight=False, soft_wrap=True)
+            print_error(why)
 
-    def _say(self, message: str, *, to: Any = None, level: str = "info", **facts: Any) -> None:
+    def _write(self, message: str, *, to: Any = None, level: str = "info", **facts: Any) -> None:
         moment = datetime.fromtimestamp(self._clock.wall_ms() / 1000, UTC).isoformat(timespec="milliseconds")
         if self._json:
             line: dict[str, Any] = {"time": moment, "level": level, "logger": "casque.serve", "message": message}
@@ -266,47 +251,54 @@ class Voice:
             print(printable(f"{moment[11:19]} {message}"), flush=True)
 
 
-async def _run(make: Callable[[], ServeOptions], voice: Voice) -> None:
+async def _run(make: Callable[[], ServeOptions], status: StatusLines) -> None:
     from casque.app import BrokerServer
 
-    signals = _Signals()
+    stop = asyncio.Event()
+    received: list[signal.Signals] = []
+
+    def stopping(number: signal.Signals) -> None:
+        received.append(number)
+        stop.set()
+
+    on_stop_signal(stopping)
     options = make()
     server = BrokerServer(options)
-    if not await _unless(signals.stop, server.start()):
-        voice.stopped()
+    if not await _unless(stop, server.start()):
+        status.stopped()
         return
-    voice.banner(server, options, await _layout(options))
-    watching = asyncio.create_task(_watch(server, voice))
+    status.banner(server, options, await _layout(options))
+    watching = asyncio.create_task(_watch(server, status))
     try:
-        await _unless(signals.stop, server.wait())
+        await _unless(stop, server.wait())
     finally:
         watching.cancel()
         await asyncio.gather(watching, return_exceptions=True)
-        if signals.stop.is_set():
-            voice.stopping(signals.name, options.drain)
+        if received:
+            status.stopping(received[0].name, options.drain)
         await server.stop()
-    voice.stopped()
+    status.stopped()
 
 
 async def _layout(options: ServeOptions) -> str:
-    """That of the queue, which may have been there before and have another than was asked for."""
+    """The layout of the queue; an existing one may have another than --layout."""
     store = open_store(options.url, options=options.store_options)
     try:
-        read = await store.get(KEY)
-        return read_layout(KEY, read.body).layout if isinstance(read, Stored) else str(options.layout)
+        head = await find_head(store)
+        return str(options.layout) if head is None else head.layout
     except CasqueError:
         return "unknown"
     finally:
         await store.close()
 
 
-async def _watch(server: BrokerServer, voice: Voice) -> None:
+async def _watch(server: BrokerServer, status: StatusLines) -> None:
     while True:
-        voice.changed(await server.changed())
+        status.changed(await server.changed())
 
 
 async def _unless(stop: asyncio.Event, work: Awaitable[None]) -> bool:
-    """Do it, unless told to stop first; True if it was done."""
+    """Await the work, unless `stop` is set first. Returns whether it was done."""
     working, stopping = asyncio.ensure_future(work), asyncio.create_task(stop.wait())
     try:
         await asyncio.wait({working, stopping}, return_when=asyncio.FIRST_COMPLETED)
@@ -320,23 +312,6 @@ async def _unless(stop: asyncio.Event, work: Awaitable[None]) -> bool:
         await asyncio.gather(working, stopping, return_exceptions=True)
 
 
-class _Signals:
-    """The first one asks for a clean stop; the second does not ask."""
-
-    def __init__(self) -> None:
-        self.stop = asyncio.Event()
-        self.name = ""
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._received, number)
-
-    def _received(self, number: signal.Signals) -> None:
-        if self.stop.is_set():
-            os._exit(EXIT_FAILED)
-        self.name = number.name
-        self.stop.set()
-
-
 def _tls(cert: Path | None, key: Path | None, client_ca: Path | None) -> Tls | None:
     if cert is None and key is None and client_ca is None:
         return None
@@ -347,6 +322,7 @@ def _tls(cert: Path | None, key: Path | None, client_ca: Path | None) -> Tls | N
 
 
 def _limits(pairs: list[str]) -> tuple[Limits, GrpcLimits]:
+    from casque.transport.border import Limits
     from casque.transport.grpc.server import GrpcLimits
 
     of_calls, of_server = changed(split(pairs), Limits(), GrpcLimits())
@@ -356,7 +332,7 @@ def _limits(pairs: list[str]) -> tuple[Limits, GrpcLimits]:
 
 
 def _peers(cert: Path | None, key: Path | None, ca: Path | None) -> Peers:
-    """How other brokers of a ring are called: as they call this one, with its own certificate."""
+    """How this broker calls others of its ring: as they call this one, with its own certificate."""
     from casque.app import Peers
     from casque.transport.grpc.credentials import ClientTls
 
@@ -376,8 +352,8 @@ def settings_from(pairs: list[str], others: SettingsChanges | None = None) -> Qu
 
 
 def _span(option: str, seconds: float) -> timedelta:
-    if not 0 < seconds <= LONGEST_S:
-        raise InvalidInputError(f"{option} must be more than 0 and at most {LONGEST_S:g} seconds, not {seconds:g}")
+    if not 0 < seconds <= SECONDS_MAX:
+        raise InvalidInputError(f"{option} must be more than 0 and at most {SECONDS_MAX:g} seconds, not {seconds:g}")
     return timedelta(seconds=seconds)
 
 
@@ -386,14 +362,14 @@ def _security(options: ServeOptions) -> str:
     return f"{tls}, {'no tokens' if options.tokens is None else 'tokens'}"
 
 
-def _essence(standing: Standing) -> tuple[Any, ...]:
-    """What makes a change worth a line; commits do not."""
+def _significant(standing: Standing) -> tuple[Any, ...]:
+    """The parts of the status whose change is worth a line; commits are not."""
     ring = (standing.shards, standing.led, standing.members)
     return standing.role, standing.epoch, standing.leader, standing.problem, ring
 
 
-def _told(standing: Standing) -> dict[str, Any]:
-    told = {
+def _fields(standing: Standing) -> dict[str, Any]:
+    fields = {
         "role": standing.role.value,
         "epoch": standing.epoch,
         "leader": standing.leader,
@@ -401,21 +377,21 @@ def _told(standing: Standing) -> dict[str, Any]:
         "problem": standing.problem,
     }
     if standing.shards:
-        told |= {"shards": standing.shards, "led": standing.led, "brokers": standing.members}
-    return told
+        fields |= {"shards": standing.shards, "led": standing.led, "brokers": standing.members}
+    return fields
 
 
-def _words(standing: Standing) -> str:
+def _describe(standing: Standing) -> str:
     match standing.role:
         case Role.LEADER if standing.shards:
             others = "alone" if standing.members == 1 else f"one of {standing.members} brokers"
-            said = f"leads {standing.led} of {standing.shards} shards, {others}"
+            role = f"leads {standing.led} of {standing.shards} shards, {others}"
         case Role.LEADER:
-            said = f"leader, epoch {standing.epoch}"
+            role = f"leader, epoch {standing.epoch}"
         case Role.STANDBY if standing.leader is not None:
-            said = f"standby: {standing.leader} leads, epoch {standing.epoch}"
+            role = f"standby: {standing.leader} leads, epoch {standing.epoch}"
         case Role.STANDBY:
-            said = "standby: nobody leads yet"
+            role = "standby: nobody leads yet"
         case _:
-            said = standing.role.value
-    return f"{said} (trouble: {standing.problem})" if standing.problem else said
+            role = standing.role.value
+    return f"{role} (trouble: {standing.problem})" if standing.problem else role

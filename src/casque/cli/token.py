@@ -2,37 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated
 
 import msgspec
 import typer
-from rich.table import Table
 
 from casque import times
-from casque.cli.auditing import audited
-from casque.cli.running import EXIT_CANNOT_TELL, Json
-from casque.cli.terminal import Terminal, print_json
+from casque.cli.command import command
+from casque.cli.options import Json
+from casque.cli.output import Columns, answer, print_table, say
 from casque.clock import SystemClock
-from casque.errors import CasqueError, InvalidInputError
-from casque.printable import printable
+from casque.errors import InvalidInputError
 from casque.transport import tokenfile
 from casque.transport.scopes import Scope
 from casque.transport.tokenfile import StoredToken
 
-R = TypeVar("R")
-
-EXAMPLES_NEW = """
-[bold]Examples[/]
-
-  casque token new --file tokens.json --name billing --scope produce --entrypoint 'mail.*'
-
-  casque token new --file tokens.json --name mailer --scope work --scope read --expires 90d
-
-  casque token new --file tokens.json --name acme --scope produce --scope work --zone acme
-"""
 FOREVER_DAYS = 365 * 100
 
 File = Annotated[
@@ -40,8 +26,8 @@ File = Annotated[
 ]
 
 
-class Shown(msgspec.Struct, frozen=True):
-    """A token as it is listed: everything but what nobody needs to see."""
+class TokenView(msgspec.Struct, frozen=True):
+    """A token as it is listed: everything but its hash."""
 
     id: str
     name: str
@@ -53,7 +39,30 @@ class Shown(msgspec.Struct, frozen=True):
     expired: bool
 
 
-@audited("token new")
+def _expiry(token: TokenView) -> str:
+    return "never" if token.expires is None else f"{token.expires:%Y-%m-%d %H:%M}{' (over)' * token.expired}"
+
+
+COLUMNS: Columns = (
+    ("name", lambda token: token.name),
+    ("id", lambda token: token.id),
+    ("scopes", lambda token: " ".join(token.scopes)),
+    ("entrypoints", lambda token: " ".join(token.entrypoints or ["all"])),
+    ("zones", lambda token: " ".join(token.zones or ["all"])),
+    ("created", lambda token: f"{token.created:%Y-%m-%d %H:%M}"),
+    ("expires", _expiry),
+)
+
+
+@command(
+    "token new",
+    examples=[
+        "casque token new --file tokens.json --name billing --scope produce --entrypoint 'mail.*'",
+        "casque token new --file tokens.json --name mailer --scope work --scope read --expires 90d",
+        "casque token new --file tokens.json --name acme --scope produce --scope work --zone acme",
+    ],
+    audited=True,
+)
 def new(
     file: File,
     name: Annotated[str, typer.Option("--name", "-n", help="Whose it is; for lists and logs.", show_default=False)],
@@ -79,86 +88,51 @@ def new(
 
     Exit code 0: made. 2: nothing was changed.
     """
-
-    def make() -> str:
-        now = _now()
-        return tokenfile.add(
-            file,
-            name=name,
-            scopes=scope,
-            entrypoints=entrypoint or None,
-            zones=zone or None,
-            created=now,
-            expires=None if expires is None else _moment(expires, now),
-        )
-
-    token = _or_exit(make)
-    if json:
-        print_json({"name": name, "token": token})
-        return
-    Terminal(stderr=True).print(
-        f"The token {name!r}. Keep it now: it is not shown again.", markup=False, highlight=False, soft_wrap=True
+    now = _now()
+    token = tokenfile.add(
+        file,
+        name=name,
+        scopes=scope,
+        entrypoints=entrypoint or None,
+        zones=zone or None,
+        created=now,
+        expires=None if expires is None else _moment(expires, now),
     )
-    print(token)
+    if not json:
+        say(f"The token {name!r}. Keep it now: it is not shown again.", err=True)
+    answer({"name": name, "token": token}, token, json=json)
 
 
+@command("token list")
 def list_(file: File, json: Json = False) -> None:
     """Show every token in a file: name, id, what it is for and when it ends. Never a secret; the file has none.
 
     Exit code 0: shown. 2: there is no such file, or it is broken.
     """
     now = _now()
-    shown = [_shown(token, now) for token in _or_exit(lambda: tokenfile.read(file))]
-    if json:
-        print_json(shown)
-        return
-    console = Terminal(highlight=False)
-    if not console.is_terminal:
-        console.width = 10_000  # a pipe has no edge at which a line would have to be cut
-    table = Table(box=None)
-    for heading in ("name", "id", "scopes", "entrypoints", "zones", "created", "expires"):
-        table.add_column(heading, no_wrap=True)
-    for token in shown:
-        table.add_row(
-            printable(token.name),
-            token.id,
-            " ".join(token.scopes),
-            printable(" ".join(token.entrypoints or ["all"])),
-            printable(" ".join(token.zones or ["all"])),
-            f"{token.created:%Y-%m-%d %H:%M}",
-            "never" if token.expires is None else f"{token.expires:%Y-%m-%d %H:%M}{' (over)' * token.expired}",
-        )
-    console.print(table)
+    tokens = [_view(token, now) for token in tokenfile.read(file)]
+    answer(tokens, lambda: print_table(COLUMNS, tokens), json=json)
 
 
-@audited("token revoke")
+@command("token revoke", audited=True)
 def revoke(
     file: File,
     name: Annotated[str, typer.Option("--name", "-n", help="The name of the token, or its id.", show_default=False)],
     json: Json = False,
 ) -> None:
-    """Take a token back. A running broker refuses it within a second, and ends what it is watching.
+    """Revoke a token. A running broker refuses it within a second, and ends what it is watching.
 
     Exit code 0: revoked. 2: there is no such token, nothing was changed.
     """
-    gone = _or_exit(lambda: tokenfile.revoke(file, name))
-    if json:
-        print_json({"name": gone.name, "id": gone.id})
-        return
-    Terminal().print(f"revoked {gone.name!r} ({gone.id})", markup=False, highlight=False, soft_wrap=True)
+    gone = tokenfile.revoke(file, name)
+    answer({"name": gone.name, "id": gone.id}, f"revoked {gone.name!r} ({gone.id})", json=json)
 
 
-def _or_exit(work: Callable[[], R]) -> R:
-    try:
-        return work()
-    except CasqueError as error:
-        Terminal(stderr=True).print(str(error), markup=False, style="red", highlight=False, soft_wrap=True)
-        raise typer.Exit(EXIT_CANNOT_TELL) from None
-
-
-def _shown(token: StoredToken, now: datetime) -> Shown:
-    over = token.expires is not None and token.expires <= now
-    return Shown(token.id, token.name, token.scopes, token.entrypoints, token.zones, token.created, token.expires, over)
+def _view(token: StoredToken, now: datetime) -> TokenView:
+    expired = token.expires is not None and token.expires <= now
+    return TokenView(
+        token.id, token.name, token.scopes, token.entrypoints, token.zones, token.created, token.expires, expired
+    )
 
 
 def _moment(text: str, now: datetime) -> datetime:

@@ -6,9 +6,9 @@ import pytest
 from rich.console import Console
 
 from casque import Outcome, Queue
-from casque.cli.queue_info import depths
+from casque.cli.queue.info import depths
 from casque.cli.top.board import OTHERS, WINDOW_MS, Board, Contents, Picture, Rates
-from casque.cli.top.view import drawn
+from casque.cli.top.view import draw
 from casque.client.opening import Parts, as_store
 from casque.client.queue import DEFAULTS
 from casque.clock import Random
@@ -159,7 +159,7 @@ async def test_what_is_paused_or_draining_is_shown() -> None:
         assert picture.gates == (await q.stats()).gates
         console = Console(width=80, color_system=None)
         with console.capture() as shown:
-            console.print(drawn(picture, width=80))
+            console.print(draw(picture, width=80))
         assert "the queue is paused; send is draining" in shown.get()
         await q.resume()
         await q.resume("send")
@@ -198,7 +198,7 @@ async def test_a_picture_fits_into_any_terminal(width: int, height: int) -> None
         picture = await followed(board, url, clock)
     console = Console(width=width, height=height, force_terminal=True, color_system=None)
     with console.capture() as shown:
-        console.print(drawn(picture, [1, 5, 3, 0], width=width, height=height))
+        console.print(draw(picture, [1, 5, 3, 0], width=width, height=height))
     lines = shown.get().splitlines()
     assert max(map(len, lines)) <= width
     if height >= 24:

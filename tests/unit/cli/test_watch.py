@@ -79,7 +79,7 @@ async def test_a_queue_without_events_is_read_at_every_look() -> None:
     clock = ManualClock()
     async with Queue.open("memory://watch-document", layout="document", clock=clock) as q:
         source = Troubled(q, *(NoHistoryError() for _ in range(3)))
-        async with Watch(source, "memory://watch-document", again_s=1, clock=clock) as watch:
+        async with Watch(source, "memory://watch-document", retry_s=1, clock=clock) as watch:
             await until(lambda: len(source.troubles) == 2)
             await q.enqueue_many([("send", b"")] * 5)
             await clock.advance(1)

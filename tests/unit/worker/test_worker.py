@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from casque import InvalidInputError, InvalidPayloadError, Job, JobState, Queue
-from casque.cli.logs import said
+from casque.cli.logs import log_fields
 from casque.cli.main import app as commands
 from casque.clock import SystemClock, new_nonce, system_random
 from casque.errors import CASConflictError
@@ -403,7 +403,7 @@ async def test_lines_about_a_job_say_which(url: str, caplog: pytest.LogCaptureFi
     with caplog.at_level(logging.INFO, "casque"):
         await worked(url, handler(tell))
 
-    lines = [said(record) for record in caplog.records if hasattr(record, "job_id")]
+    lines = [log_fields(record) for record in caplog.records if hasattr(record, "job_id")]
     assert [(line["logger"], line["entrypoint"], line["attempt"]) for line in lines] == [
         ("casque.job", "do", 1),
         ("casque.worker", "do", 1),

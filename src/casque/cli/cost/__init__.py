@@ -1,5 +1,5 @@
-"""What a queue will cost: a small model of the requests that it makes, and `casque cost`, which asks it.
+"""A small model of the requests that a queue makes and what they cost, and `casque cost`, which evaluates it.
 
-The model is the one that benchmarks/cost.py measures and docs/explanation/what-it-costs.md explains. It never looks at
-a queue.
+The model is the one that benchmarks/cost.py measures and docs/explanation/what-it-costs.md explains. It never reads a
+queue.
 """

@@ -1,4 +1,4 @@
-"""`casque cost`: what a queue will cost at a store."""
+"""`casque cost`: estimate what a queue costs at a store."""
 
 from __future__ import annotations
 
@@ -6,29 +6,18 @@ from typing import Annotated
 
 import msgspec
 import typer
-from rich.console import Console
 from rich.table import Table
 
+from casque.cli.command import command
 from casque.cli.cost.model import Estimate, Load, embedded, through_brokers
-from casque.cli.enqueue import span
-from casque.cli.running import Json, clear_ends
-from casque.cli.terminal import Terminal, print_json
+from casque.cli.options import Json, parse_span
+from casque.cli.output import Terminal, answer
 from casque.errors import InvalidInputError
 from casque.prices import PRICES, Prices, StoreKind
 
-EXAMPLES = """
-[bold]Examples[/]
-
-  casque cost --rate 10
-
-  casque cost --rate 200 --batch 20 --workers 8 --store s3-express
-
-  casque cost --rate 0.1 --put-price 0.0055 --get-price 0.00044 --json
-"""
-
 
 class Costs(msgspec.Struct, frozen=True):
-    """The answer as JSON."""
+    """Estimates for both ways to run a queue."""
 
     store: StoreKind
     load: Load
@@ -37,6 +26,14 @@ class Costs(msgspec.Struct, frozen=True):
     embedded: Estimate
 
 
+@command(
+    "cost",
+    examples=[
+        "casque cost --rate 10",
+        "casque cost --rate 200 --batch 20 --workers 8 --store s3-express",
+        "casque cost --rate 0.1 --put-price 0.0055 --get-price 0.00044 --json",
+    ],
+)
 def cost(
     rate: Annotated[float, typer.Option("--rate", "-r", min=0, max=1e6, help="Jobs per second, on average.")] = 1.0,
     batch: Annotated[
@@ -63,22 +60,21 @@ def cost(
     bucket themselves.
 
     Estimates lie on the high side: jobs come at random, and each takes three calls, to be enqueued, claimed and
-    settled. Workers batch those by themselves when they are busy, and --batch tells how well. Storage and transfer are
-    left out: finished jobs leave little behind, and within a region transfer is free. Nothing is asked of any store;
-    `casque bench` measures.
+    settled. Workers batch those by themselves when they are busy, and --batch says how well. Storage and transfer are
+    left out: finished jobs leave little behind, and within a region transfer is free. No store is asked; `casque bench`
+    measures.
 
-    Exit code 0: told. 2: the question makes no sense.
+    Exit code 0: shown. 2: the question makes no sense.
     """
-    with clear_ends():
-        load = Load(
-            jobs_per_s=rate,
-            batch=batch,
-            workers=workers,
-            run_s=span("--run", run).total_seconds(),
-            lease_s=span("--lease", lease).total_seconds(),
-        )
-        if load.lease_s <= 0 or load.run_s < 0:
-            raise InvalidInputError("--lease and --run are spans of time, for example 60s, and a lease is not empty")
+    load = Load(
+        jobs_per_s=rate,
+        batch=batch,
+        workers=workers,
+        run_s=parse_span("--run", run).total_seconds(),
+        lease_s=parse_span("--lease", lease).total_seconds(),
+    )
+    if load.lease_s <= 0 or load.run_s < 0:
+        raise InvalidInputError("--lease and --run are spans of time, for example 60s, and a lease is not empty")
     prices = _prices(store, put_price, get_price)
     trip_ms = latency if latency is not None else prices.round_trip_ms
     costs = Costs(
@@ -88,10 +84,7 @@ def cost(
         through_brokers(load, prices, round_trip_ms=trip_ms, brokers=brokers),
         embedded(load, prices, round_trip_ms=trip_ms),
     )
-    if json:
-        print_json(costs)
-    else:
-        _show(costs, prices, brokers, Terminal(highlight=False))
+    answer(costs, lambda: _print_costs(costs, prices, brokers), json=json)
 
 
 def _prices(store: StoreKind, put: float | None, get: float | None) -> Prices:
@@ -101,7 +94,8 @@ def _prices(store: StoreKind, put: float | None, get: float | None) -> Prices:
     )
 
 
-def _show(costs: Costs, prices: Prices, brokers: int, console: Console) -> None:
+def _print_costs(costs: Costs, prices: Prices, brokers: int) -> None:
+    console = Terminal(highlight=False)
     load = costs.load
     console.print(
         f"{load.jobs_per_s:g} jobs per second, {load.workers} {'worker' if load.workers == 1 else 'workers'}, "
@@ -114,8 +108,8 @@ def _show(costs: Costs, prices: Prices, brokers: int, console: Console) -> None:
     table.add_column("", no_wrap=True)
     for name in ("calls/s", "commits/s", "writes/s", "reads/s", "$/month", "$/million jobs"):
         table.add_column(name, justify="right", no_wrap=True)
-    said = f"{brokers} brokers" if brokers > 1 else "1 broker"
-    for name, one in ((said, costs.brokers), ("embedded", costs.embedded)):
+    led = f"{brokers} brokers" if brokers > 1 else "1 broker"
+    for name, one in ((led, costs.brokers), ("embedded", costs.embedded)):
         table.add_row(
             name,
             *map(_rate, (one.calls_per_s, one.commits_per_s, one.puts_per_s, one.gets_per_s)),

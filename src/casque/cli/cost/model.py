@@ -1,7 +1,7 @@
-"""How many requests a queue makes of its store, and what they cost.
+"""How many requests a queue makes, and what they cost.
 
-Everything here is an estimate from above: calls that could share a commit by good luck are counted as if they came at
-random. Figures that were counted and not derived say so.
+Everything here is an upper estimate: calls are counted as if they came at random, though some would share a commit.
+Figures that were measured and not derived say so.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ MONTH_S = 30 * 86_400
 CALLS_PER_JOB = 3
 """Enqueue, dequeue and ack, each for one job."""
 BEATS_PER_LEASE = 3
-COMMITS_TOLD_MAX = 12.0
-"""Commits in a second up to which whoever reads along meets them one by one; beyond, several at a look."""
+COMMITS_SEEN_MAX = 12.0
+"""Commits per second up to which a follower reads them one by one; beyond, several at once."""
 
-# Counted at a store, in open mode with 2 to 4 processes and 6 to 60 commits per second; see what-it-costs.md.
+# Measured at a store, in open mode with 2 to 4 processes and 6 to 60 commits per second; see what-it-costs.md.
 IDLE_GETS = 4.2
-"""Of an embedded process that waits for jobs, per second."""
+"""Per second, by an embedded process that waits for jobs."""
 SHARED_PUTS = 1.4
-"""For a commit, if several embedded processes write: some are tried in vain, some change who may write."""
+"""Per commit, if several embedded processes write: some fail, some change who may write."""
 SHARED_GETS = 2.3
-"""For a commit and each embedded process."""
+"""Per commit and embedded process."""
 STANDBY_GETS = 5.2
-"""Of a broker that stands by, per second."""
+"""Per second, by a standby broker."""
 STANDBY_GETS_PER_COMMIT = 1.3
 
 
 class Load(msgspec.Struct, frozen=True, kw_only=True):
-    """What is asked of a queue."""
+    """The load on a queue."""
 
     jobs_per_s: float
     batch: float = 1
@@ -47,7 +47,7 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Estimate(msgspec.Struct, frozen=True):
-    """What comes of it."""
+    """Requests and dollars."""
 
     calls_per_s: float
     commits_per_s: float
@@ -59,26 +59,26 @@ class Estimate(msgspec.Struct, frozen=True):
 
 
 def through_brokers(load: Load, prices: Prices, *, round_trip_ms: float, brokers: int) -> Estimate:
-    """One of them leads and is the only one that writes; the others read along."""
+    """One broker leads and is the only writer; the others follow its log."""
     calls = calls_per_s(load)
     commits = commits_per_s(calls, round_trip_ms)
     every_s = BrokerSettings().heartbeat.total_seconds()
-    beats = exp(-commits * every_s) / every_s  # only where nothing else is a sign of life
+    beats = exp(-commits * every_s) / every_s  # a commit is as good as a heartbeat
     puts = commits + beats + upkeep_per_s(load, commits)
-    followed = min(commits, COMMITS_TOLD_MAX) * (STANDBY_GETS_PER_COMMIT - 1) + commits
+    followed = min(commits, COMMITS_SEEN_MAX) * (STANDBY_GETS_PER_COMMIT - 1) + commits
     gets = beats + (brokers - 1) * (STANDBY_GETS + followed)
     return _priced(load, prices, calls, commits, puts, gets)
 
 
 def embedded(load: Load, prices: Prices, *, round_trip_ms: float) -> Estimate:
-    """Every worker writes for itself, and so does one process that enqueues; a single worker enqueues as well."""
+    """Every worker writes, and so does one process that enqueues; a single worker enqueues as well."""
     calls = calls_per_s(load)
     commits = commits_per_s(calls, round_trip_ms)
     processes = 1 if load.workers == 1 else load.workers + 1
     upkeep = upkeep_per_s(load, commits)
     if processes == 1:
         return _priced(load, prices, calls, commits, commits + upkeep, IDLE_GETS)
-    # Whoever loses a race reads the winner's commit and tries again: twice the round trips.
+    # The loser of a race reads the winner's commit and tries again: twice the round trips.
     commits = commits_per_s(calls, 2 * round_trip_ms)
     gets = processes * (IDLE_GETS + SHARED_GETS * commits)
     return _priced(load, prices, calls, commits, commits * SHARED_PUTS + upkeep, gets)
@@ -93,8 +93,7 @@ def calls_per_s(load: Load) -> float:
 
 
 def commits_per_s(calls: float, round_trip_ms: float) -> float:
-    """Commits follow each other without a pause as long as calls have come in meanwhile; otherwise the next call begins
-    one."""
+    """A commit starts when the one before it ends, if calls have come in meanwhile; otherwise with the next call."""
     if not calls:
         return 0.0
     trip_s = round_trip_ms / 1000
@@ -102,13 +101,13 @@ def commits_per_s(calls: float, round_trip_ms: float) -> float:
 
 
 def upkeep_per_s(load: Load, commits: float) -> float:
-    """Snapshots and the archive: an object and what the head has to say about it."""
+    """Snapshots and the archive: an object each, and the head that names it."""
     interval_s = QueueSettings().archive_interval.total_seconds()
     return 2 * commits / SNAPSHOT_SEGMENTS + 3 * min(load.jobs_per_s, 1 / interval_s)
 
 
 def snapshot_bytes_per_commit(queue_bytes: float, commit_bytes: float) -> float:
-    """The share of snapshots in the long run, by the rule that makes them due."""
+    """Bytes of snapshots per commit in the long run, by the rule that makes them due."""
     by_segments = max(SNAPSHOT_SEGMENTS, queue_bytes / BYTES_PER_SEGMENT)
     by_bytes = max(SNAPSHOT_BYTES, queue_bytes) / commit_bytes
     return queue_bytes / min(by_segments, by_bytes)

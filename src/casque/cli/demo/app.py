@@ -40,7 +40,7 @@ def make_thumbnail(image: str, width: int = 128) -> str:
 
 @app.job(max_attempts=3, backoff=[0.2, 0.5])
 async def import_file(name: str) -> int:
-    """What is broken stays broken: after three attempts such a job is kept as dead, with its error."""
+    """A broken file fails every time: after three attempts the job is kept as dead, with its error."""
     await clock.sleep(0.03)
     if name.endswith(".broken"):
         raise ValueError(f"{name}: line 7 has no price")
@@ -49,7 +49,7 @@ async def import_file(name: str) -> int:
 
 @app.job(timeout=30)
 async def write_report(day: int) -> str:
-    """Takes its time, so that whoever is killed is in the middle of one."""
+    """Slow, so that the worker that is killed is in the middle of one."""
     await clock.sleep(0.8 + 0.1 * (day % 5))
     return f"report of day {day}"
 
@@ -63,7 +63,7 @@ async def send_newsletter(customer: int) -> casque.Cancel | None:
 @app.cron("* * * * *", arguments={"shelf": "all of them"})
 @app.job()
 async def count_stock(shelf: str) -> int:
-    """Every minute: the broker sees to it that each tick becomes one job, whoever leads."""
+    """Every minute: the broker that leads turns each tick into one job."""
     await clock.sleep(0.05)
     return len(shelf)
 

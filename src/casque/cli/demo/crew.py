@@ -1,4 +1,4 @@
-"""The processes of the demo: a broker and workers, each the command that anybody would type."""
+"""The processes of the demo: a broker and workers, each an ordinary command."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from casque.clock import Clock
 APP = "casque.cli.demo.app:app"
 CONCURRENCY = 6
 LEASE_S = 2.0
-"""Of workers and of brokers: short, so that it does not take long until somebody is missed."""
+"""The lease of workers and brokers: short, so that a dead one is soon noticed."""
 START_S = 30.0
 END_S = 8.0
 LINES_KEPT = 20
@@ -25,14 +25,14 @@ class CrewError(Exception):
 
 
 class Member:
-    """One process, and what it has said last."""
+    """One process, and its last lines of output."""
 
     def __init__(self, title: str, process: asyncio.subprocess.Process) -> None:
         self.title = title
         self.process = process
         self.name = title
         """What the queue calls it."""
-        self._said: deque[str] = deque(maxlen=LINES_KEPT)
+        self._output: deque[str] = deque(maxlen=LINES_KEPT)
         self._lines: asyncio.Queue[str | None] = asyncio.Queue()
         self._reading = [
             asyncio.create_task(self._read(stream)) for stream in (process.stdout, process.stderr) if stream is not None
@@ -42,16 +42,16 @@ class Member:
     def runs(self) -> bool:
         return self.process.returncode is None
 
-    async def heard(self, what: Callable[[str], Any]) -> Any:
-        """The first line of which `what` makes something.
+    async def wait_for(self, parse: Callable[[str], Any]) -> Any:
+        """The first result of `parse` that is not None, line by line.
 
         Raises:
             CrewError: it ended instead.
         """
         while (line := await self._lines.get()) is not None:
-            if (found := what(line)) is not None:
+            if (found := parse(line)) is not None:
                 return found
-        raise CrewError(f"the {self.title} did not start: {' / '.join(self._said) or 'it said nothing'}")
+        raise CrewError(f"the {self.title} did not start: {' / '.join(self._output) or 'it said nothing'}")
 
     async def ended(self) -> int:
         code = await self.process.wait()
@@ -61,43 +61,41 @@ class Member:
     async def _read(self, stream: asyncio.StreamReader) -> None:
         async for line in stream:
             text = line.decode(errors="replace").rstrip()
-            self._said.append(text)
-            if self._lines.qsize() < LINES_KEPT:  # nobody listens any more, once it has started
+            self._output.append(text)
+            if self._lines.qsize() < LINES_KEPT:  # once it has started, they are not read any more
                 self._lines.put_nowait(text)
         self._lines.put_nowait(None)
 
 
 class Crew:
-    """All of them. Whatever happens, `end` leaves none running."""
+    """All processes. `end` leaves none running, whatever happens."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._members: list[Member] = []
 
     async def start_broker(self, url: str) -> tuple[Member, str]:
-        """Also its address. When this returns, it leads."""
+        """Start a broker, wait until it leads, and return its address too."""
         timing = ("--heartbeat", f"{LEASE_S / 4}", "--lease", f"{LEASE_S}", "--drain", f"{END_S}")
         listening = ("--listen", "127.0.0.1:0", "--no-http", "--log-format", "json")
         broker = await self._start("broker", "serve", url, *listening, *timing)
         addresses: list[str] = []
 
         def leads(line: str) -> str | None:
-            told = _json(line)
-            addresses.extend([told["advertise"]] if "advertise" in told else [])
-            return addresses[0] if told.get("role") == "leader" and addresses else None
+            fields = _json(line)
+            addresses.extend([fields["advertise"]] if "advertise" in fields else [])
+            return addresses[0] if fields.get("role") == "leader" and addresses else None
 
         return broker, await self._in_time(broker, leads)
 
     async def start_worker(self, number: int, address: str) -> Member:
         leases = ("--concurrency", str(CONCURRENCY), "--lease", str(LEASE_S), "--drain", str(END_S))
         worker = await self._start(f"worker {number}", "worker", APP, "--url", f"grpc://{address}", *leases)
-        worker.name = await self._in_time(
-            worker, lambda line: line.partition(" works on ")[0] if " works on " in line else None
-        )
+        worker.name = await self._in_time(worker, _worker_name)
         return worker
 
     async def stop(self, *members: Member) -> None:
-        """Politely, and with patience; then not."""
+        """Terminate them, and kill those that do not end in time."""
         there = [member for member in members if member.runs]
         for member in there:
             member.process.terminate()
@@ -125,10 +123,10 @@ class Crew:
         self._members.append(member)
         return member
 
-    async def _in_time(self, member: Member, what: Callable[[str], Any]) -> Any:
+    async def _in_time(self, member: Member, parse: Callable[[str], Any]) -> Any:
         try:
             async with asyncio.timeout(START_S):
-                return await member.heard(what)
+                return await member.wait_for(parse)
         except TimeoutError:
             raise CrewError(f"the {member.title} did not start within {START_S:.0f} s") from None
 
@@ -139,14 +137,14 @@ def _kill(members: list[Member]) -> None:
             member.process.kill()
 
 
-def _name(line: str) -> str | None:
+def _worker_name(line: str) -> str | None:
     name, works, _ = line.partition(" works on ")
     return name if works else None
 
 
 def _json(line: str) -> dict[str, Any]:
     try:
-        told = json.loads(line)
+        fields = json.loads(line)
     except ValueError:
         return {}
-    return told if isinstance(told, dict) else {}
+    return fields if isinstance(fields, dict) else {}

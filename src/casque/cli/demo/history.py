@@ -1,20 +1,20 @@
-"""The end of `casque demo`: what has just happened, as tables and as a page, made by Spark on this machine."""
+"""The end of `casque demo`: its history as tables and as a page, made by Spark on this machine."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from casque.cli.output import spinner
 from casque.errors import CasqueError, NotInstalledError
 
 
-def tell_history(queue: Path, console: Console) -> bool:
-    """Runs the pipeline over the queue into a directory beside it, and writes the report there. False if it failed.
+def report_history(queue: Path, console: Console) -> bool:
+    """Run the pipeline over the queue into a directory beside it, and write the report there. False if it failed.
 
-    Without Spark or Java there is a word about what is missing, and that is all: the queue needs neither.
+    Without Spark or Java it only says what is missing: the queue needs neither.
     """
     warehouse = queue.with_name(f"{queue.name}-warehouse")
     try:
@@ -32,31 +32,27 @@ def tell_history(queue: Path, console: Console) -> bool:
 def _tables_and_page(queue: Path, warehouse: Path, console: Console) -> Path:
     from casque.spark.session import local_session
 
-    columns = (SpinnerColumn(), TextColumn("{task.description:<34}"), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task("starting Spark")
+    with spinner("starting Spark") as progress:
         spark = local_session("casque demo", settings={"spark.log.level": "ERROR"})
         try:
             from casque.spark.pipeline import run
             from casque.spark.report import build
 
-            told = run(
+            summary = run(
                 spark,
                 queue.as_uri(),
                 warehouse.as_uri(),
-                progress=lambda what, *_: bar.update(task, description=f"pipeline: {what}"),
+                progress=lambda what, *_: progress(f"pipeline: {what}"),
             )
-            made = build(
-                spark, warehouse.as_uri(), progress=lambda what: bar.update(task, description=f"report: {what}")
-            )
+            made = build(spark, warehouse.as_uri(), progress=lambda what: progress(f"report: {what}"))
         finally:
             spark.stop()
     page = warehouse / "report.html"
     page.write_text(made.html(), encoding="utf-8")
     table = Table(title=f"Tables in {warehouse}", show_header=False, title_justify="left")
-    table.add_row("bronze/events", f"{told.events:,} new")
-    table.add_row("silver/jobs", f"{told.jobs:,} new")
-    table.add_row("silver/attempts", f"{told.attempts:,} new")
-    table.add_row("gold, partitions written", f"{told.partitions:,}")
+    table.add_row("bronze/events", f"{summary.events:,} new")
+    table.add_row("silver/jobs", f"{summary.jobs:,} new")
+    table.add_row("silver/attempts", f"{summary.attempts:,} new")
+    table.add_row("gold, partitions written", f"{summary.partitions:,}")
     console.print(table)
     return page

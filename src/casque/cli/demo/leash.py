@@ -1,4 +1,4 @@
-"""`casque ...` for as long as whoever started it lives: when standard input ends, so does this, as if told by SIGTERM.
+"""`casque ...` that ends with its parent: when standard input is closed, it stops as if by SIGTERM.
 
 A demo that is killed must not leave brokers and workers behind.
 """

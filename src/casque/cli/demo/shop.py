@@ -1,4 +1,4 @@
-"""The demo itself: starts everybody, enqueues, watches, kills a worker, and has the rest told."""
+"""The demo itself: starts the processes, enqueues, watches, kills a worker, and reports."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from rich.text import Text
 
 from casque.cli.demo.app import app, call, count_stock, write_report
 from casque.cli.demo.crew import LEASE_S, Crew, CrewError, Member
-from casque.cli.demo.summary import tell_summary
-from casque.cli.place import Place
-from casque.cli.shown import now
-from casque.cli.top.board import Picture, Running
-from casque.cli.top.source import Watch, source_of
-from casque.cli.top.view import drawn
+from casque.cli.demo.summary import report_summary
+from casque.cli.formats import now
+from casque.cli.top.board import Picture, RunningJob
+from casque.cli.top.source import Watch, open_source
+from casque.cli.top.view import draw
+from casque.client.place import Place
 from casque.client.queue import Queue
 from casque.clock import SystemClock
 
 LOOK_S = 0.25
 LINE_S = 2.0
-"""Without a terminal, how often a line says how far it is."""
+"""How often a line of progress is printed without a terminal."""
 PORTIONS = 10
 PAUSE_S = 0.3
 """Between two portions, so that there is something to see."""
 LONGEST_S = 120.0
 KILL_AFTER = 0.25
-"""Of all jobs, so many are done when a worker is killed."""
+"""A worker is killed when this share of all jobs is done."""
 VIEW_LINES = 28
 
 
@@ -47,8 +47,8 @@ class Demo:
         self._began_ms = self._clock.monotonic_ms()
         self._depths: deque[int] = deque(maxlen=300)
         self._victim: Member | None = None
-        self._held: tuple[Running, ...] = ()
-        """What the victim had when it was killed, as far as anybody knew."""
+        self._held: tuple[RunningJob, ...] = ()
+        """The jobs of the victim when it was killed, as the queue knew them."""
         self._last: Picture | None = None
 
     async def run(self) -> bool:
@@ -65,7 +65,7 @@ class Demo:
     async def _shop(self, begun: datetime) -> bool:
         broker, address = await self._crew.start_broker(self._data.as_uri())
         self._say(f"a broker leads the queue in {self._data}, at {address}")
-        async with Watch(await source_of(Place(f"grpc://{address}")), f"grpc://{address}") as watch:
+        async with Watch(await open_source(Place(f"grpc://{address}")), f"grpc://{address}") as watch:
             with Live(console=self._console, auto_refresh=False, transient=True) as live:
                 team = await self._hire(address)
                 async with Queue.open(f"grpc://{address}", worker="demo") as queue:
@@ -81,7 +81,7 @@ class Demo:
         await self._crew.stop(broker)
         self._say("workers and broker have stopped")
         names = {member.name: member.title for member in team}
-        return await tell_summary(
+        return await report_summary(
             self._console,
             self._data,
             since=begun,
@@ -99,7 +99,7 @@ class Demo:
         return list(team)
 
     async def _schedule(self, queue: Queue[bytes]) -> None:
-        """The first worker has told the queue of it, or is about to. A minute is long: once it happens right away."""
+        """Wait until a worker has set the schedule, and trigger it once: a minute is long."""
         name = count_stock.entrypoint
         while not (found := [one for one in await queue.schedules() if one.name == name]):
             self._refuse_if_late()
@@ -122,7 +122,7 @@ class Demo:
         self, watch: Watch, live: Live, team: list[Member], burst: asyncio.Task[None], queue: Queue[bytes]
     ) -> None:
         first: Picture | None = None
-        told_ms = self._clock.monotonic_ms()
+        printed_ms = self._clock.monotonic_ms()
         while True:
             picture = await watch.look()
             first = first or picture
@@ -133,7 +133,7 @@ class Demo:
             if burst.done() and not _waiting(picture):
                 if self._victim is not None:
                     return
-                with app.through(queue):  # so few jobs, or so quick, that nobody was caught at one
+                with app.through(queue):  # there were too few jobs to catch a worker with one
                     await write_report.enqueue(day=0)
             if self._victim is None and done >= KILL_AFTER * self._jobs:
                 self._kill(team, picture)
@@ -142,13 +142,13 @@ class Demo:
             self._refuse_if_stuck(team)
             if self._console.is_terminal:
                 self._draw(live, picture)
-            elif self._clock.monotonic_ms() - told_ms >= LINE_S * 1000:
-                told_ms = self._clock.monotonic_ms()
+            elif self._clock.monotonic_ms() - printed_ms >= LINE_S * 1000:
+                printed_ms = self._clock.monotonic_ms()
                 self._say(_line(picture))
             await self._clock.sleep(LOOK_S)
 
     def _kill(self, team: list[Member], picture: Picture) -> None:
-        """Whoever has been at a job longest."""
+        """Kill the worker that has run a job longest."""
         names = {member.name: member for member in team}
         member = next((names[job.worker] for job in picture.running if job.worker in names), None)
         if member is None:
@@ -157,11 +157,11 @@ class Demo:
         member.process.kill()
         self._say(f"{member.title} is killed (SIGKILL) while it works; its leases run out in {LEASE_S:g} s")
         if not self._console.is_terminal:
-            self._console.print(drawn(picture, width=self._console.width, height=VIEW_LINES))
+            self._console.print(draw(picture, width=self._console.width, height=VIEW_LINES))
 
     def _draw(self, live: Live, picture: Picture) -> None:
-        height = max(self._console.height - 8, 16)  # what was said stays in sight
-        live.update(drawn(picture, list(self._depths), width=self._console.width, height=height), refresh=True)
+        height = max(self._console.height - 8, 16)  # leave room for the lines above
+        live.update(draw(picture, list(self._depths), width=self._console.width, height=height), refresh=True)
 
     def _refuse_if_late(self) -> None:
         if self._clock.monotonic_ms() - self._began_ms > LONGEST_S * 1000:
@@ -178,7 +178,7 @@ class Demo:
 
 
 def _waiting(picture: Picture) -> int:
-    """Jobs of the shop that are not over; whatever else is in the queue is none of its business."""
+    """Unfinished jobs of the shop; other jobs in the queue do not count."""
     return sum(one.ready + one.delayed + one.running for one in picture.entrypoints if one.entrypoint in app.handlers)
 
 

@@ -1,4 +1,4 @@
-"""What became of the jobs, by the archive, and what lies on the disk."""
+"""How the jobs ended, by the archive, and the objects on the disk."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from casque.cli.top.board import Running
+from casque.cli.top.board import RunningJob
 from casque.client.queue import Queue
 from casque.service import ArchivedJob
 from casque.types import JobState, Totals
 
 
-async def tell_summary(
+async def report_summary(
     console: Console,
     data: Path,
     *,
@@ -26,10 +26,10 @@ async def tell_summary(
     names: Mapping[str, str],
     seconds: float,
     victim: str | None,
-    held: tuple[Running, ...],
+    held: tuple[RunningJob, ...],
     lease_s: float,
 ) -> bool:
-    """False if something is not over that should be."""
+    """Print it. False if a job is left that should have finished."""
     finished = [job async for job in Queue.open(data.as_uri()).archive(since=since)]
     async with Queue.open(data.as_uri()) as queue:
         stats = await queue.stats()
@@ -44,7 +44,7 @@ async def tell_summary(
     console.print(
         f"{len(finished):,} jobs were finished in {seconds:.1f} s; commits in the queue's life: {stats.position:,}."
     )
-    console.print(f"enqueued = done + dead + cancelled + waiting: {_law(stats.totals)}")
+    console.print(f"enqueued = done + dead + cancelled + waiting: {_totals(stats.totals)}")
     console.print()
     console.print(_objects(data))
     url = data.as_uri()
@@ -84,9 +84,9 @@ def _workers(finished: list[ArchivedJob], names: Mapping[str, str]) -> Table:
 
 
 def _rescue(
-    victim: str, held: tuple[Running, ...], finished: list[ArchivedJob], names: Mapping[str, str], lease_s: float
+    victim: str, held: tuple[RunningJob, ...], finished: list[ArchivedJob], names: Mapping[str, str], lease_s: float
 ) -> Text:
-    """Who finished what the killed worker had."""
+    """Which workers finished the jobs of the killed one."""
     by_id = {job.id: job for job in finished}
     rescued = [by_id[job.id] for job in held if job.id in by_id]
     if not rescued:
@@ -102,7 +102,7 @@ def _rescue(
 
 
 def _objects(data: Path) -> Table:
-    """The files of a directory together, because there is one for each commit."""
+    """Objects by directory, because there is one for each commit."""
     sizes: dict[str, list[int]] = {}
     for path in sorted(data.rglob("*")):
         inside = path.relative_to(data)
@@ -131,6 +131,6 @@ def _median(times: list[float | None]) -> str:
     return f"{statistics.median(there):,.0f}" if there else ""
 
 
-def _law(totals: Totals) -> str:
+def _totals(totals: Totals) -> str:
     waiting = totals.ready + totals.delayed + totals.running
     return f"{totals.enqueued:,} = {totals.done:,} + {totals.dead:,} + {totals.cancelled:,} + {waiting:,}"

@@ -1,4 +1,4 @@
-"""What is known about a queue just now: filled once, then kept up to date by its events."""
+"""The state of a queue for display: filled once, then kept up to date by events."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from casque.service import EventKind, QueueEvent
 from casque.types import ALL_OPEN, Gate, Gates, JobRecord, JobState, Progress, Schedule, Totals, from_ms
 
 WINDOW_MS = 10_000
-"""Rates are those of so long."""
+"""Rates are averages over this time."""
 GRAIN_MS = 200
 WORKER_MS = 60_000
-"""A worker that has done nothing for so long is not shown any more."""
+"""An idle worker is shown for this long."""
 COMMITS_MAX = 50
 OTHERS = "(others)"
-"""The entrypoint of jobs that were not looked at, because there were too many."""
+"""The entrypoint of jobs that were not read, because there were too many."""
 IN_QUEUE = (JobState.READY, JobState.DELAYED, JobState.RUNNING, JobState.DEAD)
 RATES = ("enqueued", "done", "failed")
 
 
 class Rates(msgspec.Struct, frozen=True):
-    """Jobs per second, of late. None if nobody can tell: only a log says what has happened."""
+    """Recent jobs per second. None if they are unknown: only a log has events."""
 
     enqueued: float | None = None
     done: float | None = None
     failed: float | None = None
-    """Attempts that came to nothing."""
+    """Attempts that failed."""
 
 
 class Depth(msgspec.Struct, frozen=True):
@@ -43,12 +43,12 @@ class Depth(msgspec.Struct, frozen=True):
     running: int
     dead: int
     oldest_due_at: datetime | None
-    """Since when the one that has waited longest is due."""
+    """When the job that has waited longest became due."""
     rates: Rates
 
 
-class Running(msgspec.Struct, frozen=True):
-    """A job that somebody is at."""
+class RunningJob(msgspec.Struct, frozen=True):
+    """A job that a worker runs."""
 
     id: str
     entrypoint: str
@@ -57,22 +57,22 @@ class Running(msgspec.Struct, frozen=True):
     claimed_at: datetime | None
     heartbeat_at: datetime | None
     progress: str | None = None
-    """How far it has come, if its handler says so."""
+    """How far it has come, if its handler reports progress."""
 
 
-class AtWork(msgspec.Struct, frozen=True):
-    """A worker that has a job, or had one a moment ago."""
+class WorkerActivity(msgspec.Struct, frozen=True):
+    """A worker that runs a job, or did recently."""
 
     name: str
     running: int
     done: int
-    """Since this began to look."""
+    """Since the board was opened."""
     failed: int
     seen_at: datetime
 
 
-class Due(msgspec.Struct, frozen=True):
-    """A schedule."""
+class NextTick(msgspec.Struct, frozen=True):
+    """A schedule, and when it ticks next."""
 
     name: str
     cron: str
@@ -99,13 +99,13 @@ class Picture(msgspec.Struct, frozen=True):
     totals: Totals
     rates: Rates
     entrypoints: tuple[Depth, ...]
-    running: tuple[Running, ...]
-    """Those that have been at it longest come first."""
-    workers: tuple[AtWork, ...]
+    running: tuple[RunningJob, ...]
+    """Those that have run longest come first."""
+    workers: tuple[WorkerActivity, ...]
     commits: tuple[Commit, ...]
     """The latest comes first."""
-    schedules: tuple[Due, ...] = ()
-    """Those that are due next come first, and paused ones last."""
+    schedules: tuple[NextTick, ...] = ()
+    """Those that tick next come first, and paused ones last."""
     gates: Gates = ALL_OPEN
     """What is paused or draining."""
     problem: str | None = None
@@ -113,7 +113,7 @@ class Picture(msgspec.Struct, frozen=True):
 
 
 class Contents(msgspec.Struct, frozen=True):
-    """A whole queue, or as much of it as was looked at, as of a position or a little later."""
+    """A whole queue, or as much of it as was read, as of a position or a little later."""
 
     position: int
     totals: Totals
@@ -122,8 +122,8 @@ class Contents(msgspec.Struct, frozen=True):
     gates: Gates = ALL_OPEN
 
 
-class _Seen(msgspec.Struct):
-    """What has to be known about one job."""
+class _TrackedJob(msgspec.Struct):
+    """What the board keeps of one job."""
 
     entrypoint: str
     state: JobState
@@ -135,15 +135,15 @@ class _Seen(msgspec.Struct):
     progress: str | None = None
 
 
-class _Lane(msgspec.Struct):
-    """The jobs of one entrypoint, counted; and the dates of those that are due, some of them no longer true."""
+class _EntrypointJobs(msgspec.Struct):
+    """The jobs of one entrypoint: counts by state, and the due times of ready ones, some of them stale."""
 
     counts: Counter[JobState] = msgspec.field(default_factory=Counter)
     due: list[tuple[int, str]] = []
 
 
-class _Hand(msgspec.Struct):
-    """One worker."""
+class _WorkerCounts(msgspec.Struct):
+    """What one worker did."""
 
     done: int = 0
     failed: int = 0
@@ -153,45 +153,47 @@ class _Hand(msgspec.Struct):
 class Board:
     """Jobs by entrypoint and state, who runs what, and how fast.
 
-    Events may come twice or tell what is known already: a queue that is read while it changes is read a little ahead
-    of the events that follow. Once they have caught up, the board is right.
+    Events may repeat what the board knows: a queue that is read while it changes is read a little ahead of the events
+    that follow. Once they have caught up, the board is right.
     """
 
     def __init__(self, read: Contents, *, now_ms: int) -> None:
         self.position = read.position
         self._totals = msgspec.structs.asdict(read.totals)
         self._since_ms = now_ms
-        self._jobs: dict[str, _Seen] = {}
-        self._lanes: dict[str, _Lane] = {}
+        self._jobs: dict[str, _TrackedJob] = {}
+        self._entrypoints: dict[str, _EntrypointJobs] = {}
         self._delayed: list[tuple[int, str]] = []
         self._running: dict[str, None] = {}
-        self._hands: dict[str, _Hand] = {}
-        self._lately: deque[tuple[int, Counter[tuple[str, str]]]] = deque()
-        """How often what has happened to jobs of which entrypoint, by when it was heard of."""
+        self._seen_workers: dict[str, _WorkerCounts] = {}
+        self._recent: deque[tuple[int, Counter[tuple[str, str]]]] = deque()
+        """Counts by kind and entrypoint, with the time they were received."""
         self._commits: deque[Commit] = deque(maxlen=COMMITS_MAX)
-        self._told = True
-        """Whether events come, so that rates can be told."""
+        self._has_events = True
+        """Without events the rates by entrypoint are unknown."""
         self._fill(read)
 
     def refill(self, read: Contents, *, now_ms: int) -> None:
-        """The queue was read anew, for want of events or because they were missed."""
+        """Fill it again, because there are no events or some were missed."""
         for what in ("enqueued", "done"):
             self._count(what, "", now_ms, max(getattr(read.totals, what) - self._totals[what], 0))
         self._totals, self.position = msgspec.structs.asdict(read.totals), read.position
-        for kept in (self._jobs, self._lanes, self._running):
+        for kept in (self._jobs, self._entrypoints, self._running):
             kept.clear()
         self._delayed.clear()
         self._fill(read)
 
     def without_events(self) -> None:
-        """This queue tells no events: how many attempts fail cannot be known."""
-        self._told = False
+        """This queue has no events: the number of failed attempts is unknown."""
+        self._has_events = False
 
     def _fill(self, read: Contents) -> None:
-        self._schedules = {one.name: Due(one.name, one.spec.cron, one.next_at, one.paused) for one in read.schedules}
+        self._schedules = {
+            one.name: NextTick(one.name, one.spec.cron, one.next_at, one.paused) for one in read.schedules
+        }
         self._gates = read.gates
         for record in read.jobs:
-            seen = _Seen(
+            seen = _TrackedJob(
                 record.spec.entrypoint,
                 record.state,
                 record.due_ms,
@@ -204,14 +206,14 @@ class Board:
             self._jobs[record.spec.id] = seen
             self._enter(record.spec.id, seen)
         waiting = sum(self._totals[state] for state in ("ready", "delayed", "running"))
-        known = sum(lane.counts.total() - lane.counts[JobState.DEAD] for lane in self._lanes.values())
+        known = sum(entry.counts.total() - entry.counts[JobState.DEAD] for entry in self._entrypoints.values())
         if waiting > known:
-            self._lane(OTHERS).counts[JobState.READY] += waiting - known
+            self._entrypoint(OTHERS).counts[JobState.READY] += waiting - known
 
-    # --- What happens ---
+    # --- Events ---
 
     def take(self, event: QueueEvent, *, now_ms: int) -> None:
-        """One event; of a kind that is not known, only that it happened."""
+        """Apply one event. One of an unknown kind is only counted in its commit."""
         self._note(event)
         at_ms = to_ms(event.at)
         fields = event.fields
@@ -225,16 +227,16 @@ class Board:
                 job.claimed_ms = job.beat_ms = at_ms
                 job.progress = None
                 self._move(event, job, JobState.RUNNING)
-                self._hand(job, at_ms)
+                self._worker(job, at_ms)
             case EventKind.BEATEN | EventKind.ADVANCED:
                 job = self._known(event)
                 job.beat_ms = at_ms
                 if (far := fields.get("progress")) is not None:
                     job.progress = str(Progress(**far))
-                self._hand(job, at_ms)
+                self._worker(job, at_ms)
             case EventKind.ACKED:
                 job = self._known(event)
-                self._hand(job, at_ms).done += 1
+                self._worker(job, at_ms).done += 1
                 self._count("done", job.entrypoint, now_ms)
                 self._totals["done"] += 1
                 self._leave(event)
@@ -258,7 +260,7 @@ class Board:
             case EventKind.PURGED:
                 self._leave(event)
             case EventKind.SCHEDULED:
-                due = Due(fields["name"], fields["cron"], from_ms(fields["next_ms"]), fields["paused"])
+                due = NextTick(fields["name"], fields["cron"], from_ms(fields["next_ms"]), fields["paused"])
                 self._schedules[due.name] = due
             case EventKind.TICKED:
                 if (due_ := self._schedules.get(fields["name"])) is not None:
@@ -285,33 +287,33 @@ class Board:
         self._count("enqueued", fields["entrypoint"], now_ms)
         if job_id not in self._jobs:
             state = JobState.DELAYED if fields["delayed"] else JobState.READY
-            self._jobs[job_id] = job = _Seen(fields["entrypoint"], state, fields["due_ms"])
+            self._jobs[job_id] = job = _TrackedJob(fields["entrypoint"], state, fields["due_ms"])
             self._enter(job_id, job)
 
-    def _known(self, event: QueueEvent) -> _Seen:
+    def _known(self, event: QueueEvent) -> _TrackedJob:
         job_id = str(event.job_id)
         if (job := self._jobs.get(job_id)) is None:
-            # One of those that were too many to be looked at: they count as ready until they are met.
-            self._jobs[job_id] = job = _Seen(OTHERS, JobState.READY, to_ms(event.at))
-            if self._lane(OTHERS).counts[JobState.READY] <= 0:
+            # A job that was not read: those count as ready until an event names them.
+            self._jobs[job_id] = job = _TrackedJob(OTHERS, JobState.READY, to_ms(event.at))
+            if self._entrypoint(OTHERS).counts[JobState.READY] <= 0:
                 self._enter(job_id, job)
         return job
 
-    def _failed(self, event: QueueEvent, at_ms: int, now_ms: int) -> _Seen:
+    def _failed(self, event: QueueEvent, at_ms: int, now_ms: int) -> _TrackedJob:
         job = self._known(event)
         if job.state is JobState.RUNNING:
-            told = event.kind in (EventKind.NACKED, EventKind.DIED)  # by the worker itself, which is alive
-            self._hand(job, at_ms, sign=told).failed += 1
+            by_worker = event.kind in (EventKind.NACKED, EventKind.DIED)
+            self._worker(job, at_ms, is_alive=by_worker).failed += 1
             self._count("failed", job.entrypoint, now_ms)
         if event.kind in (EventKind.CRASHED, EventKind.QUARANTINED):
-            job.attempts -= 1  # crashes are counted apart
+            job.attempts -= 1  # crashes are counted separately
         return job
 
-    def _waits(self, event: QueueEvent, job: _Seen) -> None:
+    def _waits(self, event: QueueEvent, job: _TrackedJob) -> None:
         job.due_ms = event.fields.get("due_ms", job.due_ms)
         self._move(event, job, JobState.DELAYED if event.fields.get("delayed") else JobState.READY)
 
-    def _move(self, event: QueueEvent, job: _Seen, state: JobState) -> None:
+    def _move(self, event: QueueEvent, job: _TrackedJob, state: JobState) -> None:
         job_id = str(event.job_id)
         self._exit(job_id, job)
         job.state = state
@@ -322,52 +324,52 @@ class Board:
         self._exit(job_id, self._known(event))
         del self._jobs[job_id]
 
-    def _enter(self, job_id: str, job: _Seen) -> None:
-        lane = self._lane(job.entrypoint)
-        lane.counts[job.state] += 1
+    def _enter(self, job_id: str, job: _TrackedJob) -> None:
+        entry = self._entrypoint(job.entrypoint)
+        entry.counts[job.state] += 1
         if job.state is JobState.RUNNING:
             self._running[job_id] = None
         elif job.state is JobState.READY:
-            heappush(lane.due, (job.due_ms, job_id))
+            heappush(entry.due, (job.due_ms, job_id))
         elif job.state is JobState.DELAYED:
             heappush(self._delayed, (job.due_ms, job_id))
 
-    def _exit(self, job_id: str, job: _Seen) -> None:
-        self._lane(job.entrypoint).counts[job.state] -= 1
+    def _exit(self, job_id: str, job: _TrackedJob) -> None:
+        self._entrypoint(job.entrypoint).counts[job.state] -= 1
         self._running.pop(job_id, None)
 
-    def _lane(self, entrypoint: str) -> _Lane:
-        if (lane := self._lanes.get(entrypoint)) is None:
-            lane = self._lanes[entrypoint] = _Lane()
-        return lane
+    def _entrypoint(self, entrypoint: str) -> _EntrypointJobs:
+        if (entry := self._entrypoints.get(entrypoint)) is None:
+            entry = self._entrypoints[entrypoint] = _EntrypointJobs()
+        return entry
 
-    def _hand(self, job: _Seen, at_ms: int, *, sign: bool = True) -> _Hand:
-        """Whoever is at it. An expired lease is no sign of life."""
+    def _worker(self, job: _TrackedJob, at_ms: int, *, is_alive: bool = True) -> _WorkerCounts:
+        """The worker that runs the job. An expired lease does not show that it is alive."""
         name = job.worker or "?"
-        if (hand := self._hands.get(name)) is None:
-            hand = self._hands[name] = _Hand(seen_ms=at_ms)
-        if sign:
-            hand.seen_ms = max(hand.seen_ms, at_ms)
-        return hand
+        if (worker := self._seen_workers.get(name)) is None:
+            worker = self._seen_workers[name] = _WorkerCounts(seen_ms=at_ms)
+        if is_alive:
+            worker.seen_ms = max(worker.seen_ms, at_ms)
+        return worker
 
-    def _count(self, what: str, entrypoint: str, now_ms: int, many: int = 1) -> None:
-        if not self._lately or self._lately[-1][0] < now_ms - GRAIN_MS:
-            self._lately.append((now_ms, Counter()))
-        self._lately[-1][1][what, entrypoint] += many
+    def _count(self, what: str, entrypoint: str, now_ms: int, count: int = 1) -> None:
+        if not self._recent or self._recent[-1][0] < now_ms - GRAIN_MS:
+            self._recent.append((now_ms, Counter()))
+        self._recent[-1][1][what, entrypoint] += count
 
-    # --- How it looks ---
+    # --- Picture ---
 
     def picture(
         self, url: str, *, now_ms: int, layout: str | None, leader: str | None, problem: str | None = None
     ) -> Picture:
         self._promote(now_ms)
-        while self._lately and self._lately[0][0] < now_ms - WINDOW_MS:
-            self._lately.popleft()
-        lately: Counter[tuple[str, str]] = Counter()
-        for _, counted in self._lately:
-            for (what, entrypoint), many in counted.items():
-                lately[what, entrypoint] += many
-                lately[what, ""] += many if entrypoint else 0
+        while self._recent and self._recent[0][0] < now_ms - WINDOW_MS:
+            self._recent.popleft()
+        recent: Counter[tuple[str, str]] = Counter()
+        for _, counted in self._recent:
+            for (what, entrypoint), count in counted.items():
+                recent[what, entrypoint] += count
+                recent[what, ""] += count if entrypoint else 0
         seconds = max(min(now_ms - self._since_ms, WINDOW_MS), 1) / 1000
         return Picture(
             url,
@@ -376,13 +378,13 @@ class Board:
             leader,
             self.position,
             self._sums(),
-            self._rates(lately, "", seconds),
+            self._rates(recent, "", seconds),
             tuple(
-                self._depth(name, self._rates(lately, name, seconds))
-                for name in sorted(self._lanes)
-                if self._lanes[name].counts.total() or any(lately[what, name] for what in RATES)
+                self._depth(name, self._rates(recent, name, seconds))
+                for name in sorted(self._entrypoints)
+                if self._entrypoints[name].counts.total() or any(recent[what, name] for what in RATES)
             ),
-            self._at_work(),
+            self._running_jobs(),
             self._workers(now_ms),
             tuple(reversed(self._commits)),
             tuple(sorted(self._schedules.values(), key=lambda due: (due.paused, due.next_at, due.name))),
@@ -391,7 +393,7 @@ class Board:
         )
 
     def _promote(self, now_ms: int) -> None:
-        """Jobs whose time has come are ready, though nothing is written about it."""
+        """Delayed jobs that are due become ready; there is no event for it."""
         while self._delayed and self._delayed[0][0] <= now_ms:
             due_ms, job_id = heappop(self._delayed)
             job = self._jobs.get(job_id)
@@ -402,34 +404,34 @@ class Board:
 
     def _sums(self) -> Totals:
         counts: Counter[JobState] = Counter()
-        for lane in self._lanes.values():
-            counts.update(lane.counts)
+        for entry in self._entrypoints.values():
+            counts.update(entry.counts)
         here = {state.value: counts[state] for state in (JobState.READY, JobState.DELAYED, JobState.RUNNING)}
         return Totals(**{**self._totals, **here})
 
-    def _rates(self, lately: Counter[tuple[str, str]], entrypoint: str, seconds: float) -> Rates:
-        if not self._told and entrypoint:
+    def _rates(self, recent: Counter[tuple[str, str]], entrypoint: str, seconds: float) -> Rates:
+        if not self._has_events and entrypoint:
             return Rates()
-        found = {what: round(lately[what, entrypoint] / seconds, 2) for what in RATES}
-        return Rates(**found) if self._told else Rates(found["enqueued"], found["done"])
+        found = {what: round(recent[what, entrypoint] / seconds, 2) for what in RATES}
+        return Rates(**found) if self._has_events else Rates(found["enqueued"], found["done"])
 
     def _depth(self, name: str, rates: Rates) -> Depth:
-        lane = self._lanes[name]
-        while lane.due and not self._is_due(*lane.due[0]):
-            heappop(lane.due)
-        oldest = from_ms(lane.due[0][0]) if lane.due else None
-        ready, delayed, running, dead = (lane.counts[state] for state in IN_QUEUE)
+        entry = self._entrypoints[name]
+        while entry.due and not self._is_due(*entry.due[0]):
+            heappop(entry.due)
+        oldest = from_ms(entry.due[0][0]) if entry.due else None
+        ready, delayed, running, dead = (entry.counts[state] for state in IN_QUEUE)
         return Depth(name, ready, delayed, running, dead, oldest, rates)
 
     def _is_due(self, due_ms: int, job_id: str) -> bool:
         job = self._jobs.get(job_id)
         return job is not None and job.state is JobState.READY and job.due_ms == due_ms
 
-    def _at_work(self) -> tuple[Running, ...]:
+    def _running_jobs(self) -> tuple[RunningJob, ...]:
         found = [(job_id, self._jobs[job_id]) for job_id in self._running]
         found.sort(key=lambda one: (one[1].claimed_ms or 0, one[0]))
         return tuple(
-            Running(
+            RunningJob(
                 job_id,
                 job.entrypoint,
                 job.attempts,
@@ -441,18 +443,18 @@ class Board:
             for job_id, job in found
         )
 
-    def _workers(self, now_ms: int) -> tuple[AtWork, ...]:
+    def _workers(self, now_ms: int) -> tuple[WorkerActivity, ...]:
         holding: Counter[str] = Counter()
         for job_id in self._running:
             job = self._jobs[job_id]
             holding[job.worker or "?"] += 1
-            self._hand(job, job.beat_ms or job.claimed_ms or 0)
-        for name, hand in list(self._hands.items()):
-            if not holding[name] and hand.seen_ms < now_ms - WORKER_MS:
-                del self._hands[name]
+            self._worker(job, job.beat_ms or job.claimed_ms or 0)
+        for name, worker in list(self._seen_workers.items()):
+            if not holding[name] and worker.seen_ms < now_ms - WORKER_MS:
+                del self._seen_workers[name]
         return tuple(
-            AtWork(name, holding[name], hand.done, hand.failed, from_ms(hand.seen_ms))
-            for name, hand in sorted(self._hands.items())
+            WorkerActivity(name, holding[name], worker.done, worker.failed, from_ms(worker.seen_ms))
+            for name, worker in sorted(self._seen_workers.items())
         )
 
 

@@ -1,4 +1,4 @@
-"""Single keys from a terminal, without waiting for Enter; the terminal is afterwards as it was before."""
+"""Single keys from a terminal, without Enter. The terminal's mode is restored afterwards."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def listening(heard: Callable[[str], object]) -> Iterator[None]:
-    """Call `heard` with every key. Where nobody can type, nothing is heard, and that is all."""
+def on_key(call: Callable[[str], object]) -> Iterator[None]:
+    """Call this with every key. Does nothing if standard input is not a terminal."""
     if not sys.stdin.isatty():
         yield
         return
@@ -26,7 +26,7 @@ def listening(heard: Callable[[str], object]) -> Iterator[None]:
         if not typed:
             loop.remove_reader(terminal)
         for key in typed.decode(errors="ignore"):
-            heard(key)
+            call(key)
 
     try:
         tty.setcbreak(terminal)

@@ -1,4 +1,4 @@
-"""Where a board gets its queue from: read from the bucket, beside whoever writes it, or asked of a broker."""
+"""Where a board reads its queue: from the bucket, beside those who write it, or from a broker."""
 
 from __future__ import annotations
 
@@ -9,29 +9,30 @@ from typing import Protocol, Self
 
 import msgspec
 
-from casque.cli.place import Place
+from casque.cli.head import RING, require_head
+from casque.cli.target import refuse_store_options
 from casque.cli.top.board import Board, Contents, Picture
 from casque.client.opening import Parts, as_store
+from casque.client.place import Place
 from casque.client.queue import DEFAULTS, Queue
 from casque.client.reaching import is_address
 from casque.clock import Clock, SystemClock
-from casque.codec.head import KEY, RING, read_layout
-from casque.errors import CasqueError, CorruptQueueError, HistoryGoneError, InvalidInputError, NoHistoryError
+from casque.errors import CasqueError, CorruptQueueError, HistoryGoneError, NoHistoryError
 from casque.journal.discovery import leader_here
 from casque.ring.numbers import record_of
 from casque.ring.service import SCHEDULES_AT, strictest, total
 from casque.service import QueueEvent
-from casque.storage.port import Store, Stored, locate
+from casque.storage.port import Store
 from casque.types import JobRecord
 
-PORTION = 5_000
-LOOKED_AT_MAX = 200_000
-"""So many jobs are asked of a broker; the rest is counted, and known by what happens to it."""
-AGAIN_S = 1.0
+PAGE = 5_000
+JOBS_MAX = 200_000
+"""Jobs that are read from a broker. Others are only counted, until an event names them."""
+RETRY_S = 1.0
 
 
 class Source(Protocol):
-    """A queue to look at."""
+    """A queue to watch."""
 
     layout: str | None
 
@@ -44,24 +45,19 @@ class Source(Protocol):
     async def close(self) -> None: ...
 
 
-async def source_of(place: Place) -> Source:
+async def open_source(place: Place) -> Source:
     """
     Raises:
         InvalidInputError: there is no queue.
     """
     if is_address(place.url):
-        if place.options:
-            raise InvalidInputError("store options are for a bucket, and the URL is that of a broker: leave them out")
+        refuse_store_options(place)
         queue = Queue.open(place.url, tls=place.tls, worker="casque top", **place.changes())
         return BrokerSource(await queue.__aenter__())
     store = as_store(place.url, place.options)
     try:
-        read = await store.get(KEY)
-        if not isinstance(read, Stored):
-            raise InvalidInputError(
-                f"there is no queue here: {KEY} is missing. Is {place.url} right? `casque queue create` makes one"
-            )
-        layout = read_layout(KEY, read.body, locate(store, KEY)).layout
+        hint = f". Is {place.url} right? `casque queue create` makes one"
+        layout = (await require_head(store, hint)).layout
     except BaseException:
         await store.close()
         raise
@@ -70,7 +66,7 @@ async def source_of(place: Place) -> Source:
 
 
 class BucketSource:
-    """Reads a bucket. Never writes: whoever watches expires no lease and keeps nobody from being alone."""
+    """Reads a bucket. Never writes: it expires no lease, and does not count as another process."""
 
     def __init__(self, store: Store, parts: Parts, layout: str) -> None:
         self._store = store
@@ -132,7 +128,7 @@ class RingSource:
 
 
 class BrokerSource:
-    """Asks whoever leads."""
+    """Asks the broker that leads."""
 
     layout: str | None = None
 
@@ -142,11 +138,11 @@ class BrokerSource:
     async def read(self) -> Contents:
         stats = await self._queue.stats()
         jobs: list[JobRecord] = []
-        while len(jobs) < LOOKED_AT_MAX:
+        while len(jobs) < JOBS_MAX:
             after = jobs[-1].sequence if jobs else 0
-            portion = [job.record for job in await self._queue.jobs(limit=PORTION, after=after)]
-            jobs += portion
-            if len(portion) < PORTION:
+            page = [job.record for job in await self._queue.jobs(limit=PAGE, after=after)]
+            jobs += page
+            if len(page) < PAGE:
                 break
         return Contents(stats.position, stats.totals, jobs, await self._queue.schedules(), stats.gates)
 
@@ -161,15 +157,15 @@ class BrokerSource:
 
 
 class Watch:
-    """A board and whatever keeps it up to date. To be entered with `async with`.
+    """A board that is kept up to date. To be entered with `async with`.
 
-    Once it is open, a source that fails is asked again; what it said last is shown meanwhile, with the reason.
+    Once it is open, a source that fails is asked again; meanwhile its last answer is shown, with the error.
     """
 
-    def __init__(self, source: Source, url: str, *, again_s: float = AGAIN_S, clock: Clock | None = None) -> None:
+    def __init__(self, source: Source, url: str, *, retry_s: float = RETRY_S, clock: Clock | None = None) -> None:
         self._source = source
         self._url = url
-        self._again_s = again_s
+        self._retry_s = retry_s
         self._clock: Clock = clock or SystemClock()
         self._board: Board | None = None
         self._following: asyncio.Task[None] | None = None
@@ -193,7 +189,7 @@ class Watch:
         await self._source.close()
 
     async def look(self) -> Picture:
-        """How the queue stands.
+        """The queue as it is now.
 
         Raises:
             CorruptQueueError: it is damaged.
@@ -201,7 +197,7 @@ class Watch:
         assert self._board is not None
         assert self._following is not None
         if self._following.done():
-            self._following.result()  # it never ends but by an error that waiting does not mend
+            self._following.result()  # it only ends by an error that cannot be retried
         problem = self._problem
         try:
             self._leader = await self._source.leader()
@@ -222,14 +218,14 @@ class Watch:
             except NoHistoryError:
                 assert self._board is not None
                 self._board.without_events()
-                await self._clock.sleep(self._again_s)
+                await self._clock.sleep(self._retry_s)
             except HistoryGoneError:
                 pass
             except CorruptQueueError:
                 raise
             except CasqueError as error:
                 self._problem = str(error)
-                await self._clock.sleep(self._again_s)
+                await self._clock.sleep(self._retry_s)
             await self._read_again()
 
     async def _listen(self) -> None:
@@ -239,7 +235,7 @@ class Watch:
                 self._board.take(event, now_ms=self._clock.wall_ms())
 
     async def _read_again(self) -> None:
-        """What was missed cannot be had back, and may have been half a commit."""
+        """Missed events cannot be read again, and may have been half a commit."""
         try:
             await self._read()
             self._problem = None
@@ -247,7 +243,7 @@ class Watch:
             raise
         except CasqueError as error:
             self._problem = str(error)
-            await self._clock.sleep(self._again_s)
+            await self._clock.sleep(self._retry_s)
 
     async def _read(self) -> None:
         read = await self._source.read()

@@ -1,21 +1,21 @@
-"""A picture of a queue, drawn: on a terminal of any size, or as plain lines."""
+"""Draws a picture of a queue, on a terminal of any size or as plain lines."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from casque.cli.queue_info import gates_told
-from casque.cli.shown import clock_time, length
+from casque.cli.formats import clock_time, duration
+from casque.cli.queue.gates import describe_gates
 from casque.cli.top.board import Picture
 from casque.printable import printable
 
 WIDE = 120
-"""From so many columns on, tables stand side by side."""
+"""From this width on, tables stand side by side."""
 BARS = " ▁▂▃▄▅▆▇█"
 STATES = {"ready": "green", "delayed": "yellow", "running": "cyan", "dead": "bold red", "done": "", "cancelled": "dim"}
 HEADING_LINES = 7
@@ -27,8 +27,8 @@ NAME_MIN = 12
 ROWS_MIN = 2
 
 
-def drawn(picture: Picture, depths: Sequence[int] = (), *, width: int, height: int | None = None) -> RenderableType:
-    """All of it, or what fits into so many lines. `depths` is how many jobs were ready at earlier looks."""
+def draw(picture: Picture, depths: Sequence[int] = (), *, width: int, height: int | None = None) -> RenderableType:
+    """Draw all of it, or what fits into this height. `depths` is how many jobs were ready at earlier looks."""
     heading = _heading(picture, depths, width)
     tables = (_entrypoints, _workers, _running, _commits)
     running, commits = len(picture.running), len(picture.commits)
@@ -53,20 +53,20 @@ def drawn(picture: Picture, depths: Sequence[int] = (), *, width: int, height: i
 
 
 def _shares(height: int | None, wants: list[int]) -> list[int]:
-    """How many rows each table gets: evenly, and what one does not need goes to those that do."""
+    """Split the rows evenly between tables; rows that one does not need go to the others."""
     if height is None:
         return wants
     left = max(height - HEADING_LINES - 3 * len(wants), ROWS_MIN * len(wants))
     shares = [0] * len(wants)
-    for place, at in enumerate(sorted(range(len(wants)), key=wants.__getitem__)):
-        shares[at] = min(wants[at], left // (len(wants) - place))
+    for done, at in enumerate(sorted(range(len(wants)), key=wants.__getitem__)):
+        shares[at] = min(wants[at], left // (len(wants) - done))
         left -= shares[at]
     return shares
 
 
 def _heading(picture: Picture, depths: Sequence[int], width: int) -> RenderableType:
     leader = picture.leader or ("" if picture.layout is None else "none, whoever opens it writes it")
-    place = Text(printable(picture.url), "bold", no_wrap=True, overflow="ellipsis")
+    title = Text(printable(picture.url), "bold", no_wrap=True, overflow="ellipsis")
     facts = Text(no_wrap=True, overflow="ellipsis")
     for what, value in (("position", f"{picture.position:,}"), ("layout", picture.layout or ""), ("leader", leader)):
         if value:
@@ -81,17 +81,17 @@ def _heading(picture: Picture, depths: Sequence[int], width: int) -> RenderableT
     for name in ("enqueued", "done", "failed"):
         speeds.append(f"{name}/s ", "dim")
         speeds.append(f"{_speed(getattr(picture.rates, name))}   ")
-    lines: list[RenderableType] = [place, facts, counts, speeds]
+    lines: list[RenderableType] = [title, facts, counts, speeds]
     if depths:
         lines.append(Text(f"ready {_bars(depths, max(width - 20, 10))} {depths[-1]:,}", "green", no_wrap=True))
     if picture.schedules:
         soon = Text("cron ", "dim", no_wrap=True, overflow="ellipsis")
         for due in picture.schedules[:SCHEDULES_SHOWN]:
-            when = "paused" if due.paused else f"in {length(max(due.next_at - picture.at, timedelta(0)))}"
+            when = "paused" if due.paused else f"in {duration(due.next_at - picture.at)}"
             soon.append(f"{printable(due.name)} ", "default").append(f"{when}   ", "dim")
         lines.append(soon)
     if picture.gates:
-        lines.append(Text(printable(gates_told(picture.gates)), "yellow", no_wrap=True, overflow="ellipsis"))
+        lines.append(Text(printable(describe_gates(picture.gates)), "yellow", no_wrap=True, overflow="ellipsis"))
     if picture.problem is not None:
         lines.append(Text(printable(f"not up to date: {picture.problem}"), "yellow", no_wrap=True, overflow="ellipsis"))
     return Group(*lines)
@@ -104,7 +104,7 @@ def _bars(depths: Sequence[int], width: int) -> str:
 
 
 def _table(title: str, columns: Sequence[tuple[str, str]]) -> Table:
-    """Columns by name and what they are: numbers stand `right`, and `wide` ones share what is left."""
+    """Columns by name and kind: `right` for numbers; `wide` ones share the width that is left."""
     table = Table(box=None, pad_edge=False, header_style="bold", expand=True)
     for at, (name, justify) in enumerate(columns):
         table.add_column(
@@ -154,8 +154,8 @@ def _running(picture: Picture, most: int) -> Table:
         ("beat", "right"),
         ("worker", "wide"),
     ]
-    tells = any(job.progress for job in picture.running[:most])
-    table = _table("RUNNING", [*columns, ("progress", "wide")] if tells else columns)
+    has_progress = any(job.progress for job in picture.running[:most])
+    table = _table("RUNNING", [*columns, ("progress", "wide")] if has_progress else columns)
     for job in picture.running[:most]:
         table.add_row(
             job.id[:8],
@@ -164,7 +164,7 @@ def _running(picture: Picture, most: int) -> Table:
             _ago(picture.at, job.claimed_at),
             _ago(picture.at, job.heartbeat_at),
             Text(printable(job.worker or "")),
-            *([Text(printable(job.progress or ""))] if tells else []),
+            *([Text(printable(job.progress or ""))] if has_progress else []),
         )
     return _with_rest(table, len(picture.running), most)
 
@@ -185,10 +185,6 @@ def _with_rest(table: Table, there: int, most: int) -> Table:
     return table
 
 
-def _counted(state: str, count: int) -> Text:
-    return Text(f"{count:,}", STATES[state] if count else "dim")
-
-
 def _speed(rate: float | None) -> str:
     if rate is None:
         return "-"
@@ -196,4 +192,4 @@ def _speed(rate: float | None) -> str:
 
 
 def _ago(at: datetime, then: datetime | None) -> str:
-    return "" if then is None else length(max(at - then, timedelta(0))).replace(" ", "")
+    return "" if then is None else duration(at - then).replace(" ", "")

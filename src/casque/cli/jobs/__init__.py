@@ -1,0 +1,1 @@
+"""`casque jobs`: list, explain and change the jobs that are in a queue."""

@@ -1,0 +1,104 @@
+"""`casque queue backup|restore|clone`: copy a queue to another place, also while it is in use."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from casque.cli.command import Options, command
+from casque.cli.options import Json, parse_options
+from casque.cli.output import answer, counted_steps
+
+if TYPE_CHECKING:
+    from casque.journal.copying import Copied
+
+Source = Annotated[str, typer.Argument(metavar="SOURCE", help="URL of the queue to read; it is never written.")]
+Backup = Annotated[str, typer.Argument(metavar="BACKUP", help="URL of the backup; it is never written.")]
+Target = Annotated[str, typer.Argument(metavar="TARGET", help="URL of an empty place.")]
+
+
+class CopyOptions(Options, frozen=True, kw_only=True):
+    """Options of every copy."""
+
+    option: Annotated[
+        list[str] | None,
+        typer.Option("--option", "-o", metavar="NAME=VALUE", help="Option for the first store; may be repeated."),
+    ] = None
+    target_option: Annotated[
+        list[str] | None,
+        typer.Option("--target-option", metavar="NAME=VALUE", help="Option for the target's store; may be repeated."),
+    ] = None
+    json: Json = False
+
+
+@command(
+    "queue backup",
+    examples=[
+        "casque queue backup s3://bucket/orders s3://backups/orders-2026-11-17",
+        "casque queue backup file:///var/lib/orders file:///mnt/backups/orders --json",
+    ],
+    audited=True,
+)
+def backup(source: Source, target: Target, options: CopyOptions) -> None:
+    """Back up a queue to another place, also while it is in use, and check the backup.
+
+    The backup is a queue as it was at one moment, with payloads and archive; of a ring, all shards. Nothing is written
+    at the source. A backup that was interrupted is no queue.
+
+    Exit code 0: done. 1: the queue is damaged. 2: it cannot be read, or the target is not empty.
+    """
+    from casque.client.copying import backup_queue
+
+    _copy(backup_queue, source, target, options)
+
+
+@command(
+    "queue restore",
+    examples=["casque queue restore s3://backups/orders-2026-11-17 s3://bucket/orders-restored"],
+    audited=True,
+)
+def restore(backup: Backup, target: Target, options: CopyOptions) -> None:
+    """Check a backup and make a queue of it in another place. The backup stays as it is.
+
+    Exit code 0: done. 1: the backup is damaged. 2: it cannot be read, or the target is not empty.
+    """
+    from casque.client.copying import restore_queue
+
+    _copy(restore_queue, backup, target, options)
+
+
+@command(
+    "queue clone",
+    examples=["casque queue clone s3://bucket/orders file:///tmp/orders-to-try-things"],
+    audited=True,
+)
+def clone(source: Source, target: Target, options: CopyOptions) -> None:
+    """Copy a queue to another place, also while it is in use. The copy is a queue of its own.
+
+    Exit code 0: done. 1: the queue is damaged. 2: it cannot be read, or the target is not empty.
+    """
+    from casque.client.copying import clone_queue
+
+    _copy(clone_queue, source, target, options)
+
+
+def _copy(copy: Callable[..., Coroutine[Any, Any, Copied]], source: str, target: str, options: CopyOptions) -> None:
+    with counted_steps(wanted=not options.json) as progress:
+        copied = asyncio.run(
+            copy(
+                source,
+                target,
+                progress=progress,
+                options=parse_options(options.option) or None,
+                target_options=parse_options(options.target_option) or None,
+            )
+        )
+    shards = f", {copied.shards} shards" if copied.shards else ""
+    text = (
+        f"{copied.jobs:,} jobs and {copied.objects:,} objects beside them are at {target}, as of position "
+        f"{copied.position:,}{shards}"
+    )
+    answer(copied, text, json=options.json)

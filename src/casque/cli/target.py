@@ -1,0 +1,183 @@
+"""Which queue a command works on, and how it is opened.
+
+The URL argument, `--queue`, CASQUE_URL or a file names it; see `casque.client.place`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable
+from typing import Annotated, ClassVar, Self, TypeVar
+
+import msgspec
+import typer
+
+from casque.cli.command import Options
+from casque.cli.head import MISSING, find_head
+from casque.cli.options import StoreOptions, parse_options
+from casque.cli.output import say
+from casque.client.opening import as_store
+from casque.client.place import Place, how_to_tell, known_names, known_place, place_named
+from casque.client.queue import Queue
+from casque.client.reaching import is_address
+from casque.codec.ring import shard_prefix
+from casque.errors import InvalidInputError
+from casque.journal.discovery import find_leader
+from casque.settings import SettingsChanges
+from casque.storage.below import StoreBelow
+from casque.storage.port import Store
+from casque.storage.url import open_store
+
+R = TypeVar("R")
+
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+
+
+def complete_queue_names(incomplete: str) -> list[str]:
+    """For shells that complete `--queue`. A broken file has no names; the command itself reports it."""
+    try:
+        return [name for name in known_names() if name.startswith(incomplete)]
+    except InvalidInputError:
+        return []
+
+
+QueueUrl = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="URL",
+        help="The queue's bucket (s3://bucket/prefix, file:///path) or brokers (grpc://host:port). May be left out if "
+        "--queue, CASQUE_URL or casque.toml names it.",
+        show_default=False,
+    ),
+]
+
+
+class QueueTarget(Options, frozen=True, kw_only=True):
+    """A queue: its bucket, or its brokers."""
+
+    options_last: ClassVar[bool] = True
+    url: QueueUrl = None
+    queue: Annotated[
+        str | None,
+        typer.Option(
+            "--queue",
+            "-q",
+            metavar="NAME",
+            help="A queue that casque.toml names, instead of a URL.",
+            autocompletion=complete_queue_names,
+        ),
+    ] = None
+    option: StoreOptions = None
+
+    def separate(self, *others: str | None, count: int | None = None, usage: str = "") -> tuple[Self, list[str]]:
+        """Separate the URL from the arguments after it. It may be left out, and then the first one is in its place.
+
+        Raises:
+            InvalidInputError: there are not `count` others; the message is `usage`.
+        """
+        given = [one for one in (self.url, *others) if one is not None]
+        url = given.pop(0) if given and _SCHEME.match(given[0]) else None
+        if count is not None and len(given) != count:
+            raise InvalidInputError(usage)
+        return msgspec.structs.replace(self, url=url), given
+
+    def resolve(self) -> Place:
+        """Find the queue. Store options of the command line win over those of a file.
+
+        Raises:
+            InvalidInputError: no queue was named, or a file is invalid.
+        """
+        place = self._named()
+        return msgspec.structs.replace(place, options=place.options | parse_options(self.option))
+
+    def run(
+        self,
+        work: Callable[[Queue[bytes]], Awaitable[R]],
+        *,
+        worker: str | None = None,
+        creates: bool = False,
+    ) -> R:
+        """Open the queue, through the broker that leads it if there is one, and work on it.
+
+        `creates`: make a queue if there is none. Otherwise that is an error: a wrong URL must not look like an empty
+        queue.
+        """
+        place = self.resolve()
+
+        async def run() -> R:
+            async with await _open(place, worker, creates=creates) as queue:
+                return await work(queue)
+
+        return asyncio.run(run())
+
+    def _named(self) -> Place:
+        if self.url is not None and self.queue is not None:
+            raise InvalidInputError("give a URL or --queue, not both")
+        if self.url is not None:
+            return Place(self.url)
+        if self.queue is not None:
+            return place_named(self.queue)
+        if (known := known_place()) is not None:
+            return known
+        raise InvalidInputError(f"which queue? Give its URL as the first argument, {how_to_tell()}")
+
+
+class BucketTarget(QueueTarget, frozen=True, kw_only=True):
+    """A queue whose bucket the command reads or writes itself."""
+
+    url: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="URL",
+            help="Where the queue is: s3://bucket/prefix, gs://, az:// or file:///path. May be left out if --queue, "
+            "CASQUE_URL or casque.toml names it.",
+            show_default=False,
+        ),
+    ] = None
+
+    def run_on_store(self, work: Callable[[Store], Awaitable[R]]) -> R:
+        """Open the store, and work on it."""
+
+        async def run() -> R:
+            place = self.resolve()
+            store = open_store(place.url, options=place.options)
+            try:
+                return await work(store)
+            finally:
+                await store.close()
+
+        return asyncio.run(run())
+
+
+def refuse_store_options(place: Place) -> None:
+    if place.options:
+        raise InvalidInputError("store options are for a bucket, and the URL is that of a broker: leave them out")
+
+
+def short_lived(place: Place) -> SettingsChanges:
+    """The settings of a command that has a queue open for a moment: it must not add the jobs of schedules."""
+    return {"ticks": False, **place.changes()}
+
+
+async def _open(place: Place, worker: str | None, *, creates: bool) -> Queue[bytes]:
+    settings = short_lived(place)
+    if is_address(place.url):
+        refuse_store_options(place)
+        return Queue.open(place.url, tls=place.tls, worker=worker, **settings)
+    store = as_store(place.url, place.options)
+    try:
+        if (leader := await find_leader(store)) is None:
+            head = await find_head(store)
+            if head is None and not creates:
+                raise InvalidInputError(f"{MISSING}. Is {place.url} right? `casque queue create` makes one")
+            if head is None:
+                say(f"there was no queue at {place.url}: making one", err=True)
+            elif head.shards is not None:
+                # Brokers lead all shards of a ring, or none.
+                leader = await find_leader(StoreBelow(store, shard_prefix(0)))
+    finally:
+        await store.close()
+    if leader is None:
+        return Queue.open(place.url, options=place.options, worker=worker, **settings)
+    return Queue.open(place.url, via="broker", options=place.options, tls=place.tls, worker=worker, **settings)
