@@ -84,7 +84,7 @@ async def _run(orders: Orders, lane: Lane) -> None:
     stopping = stop_asked()
     queue = open_queue(orders.url, orders.via, orders.options, worker=orders.name, settings=orders.settings)
     place = Place(orders.store, orders.options, whole=not orders.shards_max)
-    caller = Caller(queue, Recorder(Path(orders.record)), place)
+    caller = Caller(queue, Recorder(Path(orders.record)), place, stopping)
     async with queue:
         if orders.earlier is not None:
             await _ask_again(caller, Path(orders.earlier))

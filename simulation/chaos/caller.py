@@ -65,18 +65,22 @@ class Ended(Generic[A]):
 class Caller:
     """The calls of one process. The record says what came of each."""
 
-    def __init__(self, queue: Queue[bytes], recorder: Recorder, place: Place) -> None:
+    def __init__(self, queue: Queue[bytes], recorder: Recorder, place: Place, stopping: asyncio.Event) -> None:
         self._queue = queue
         self._recorder = recorder
         self._place = place
+        self._stopping = stopping
         self.known: list[str] = []
         """Jobs that this process has enqueued."""
 
     async def insist(self, call: Callable[[], Awaitable[Outcome]]) -> Outcome:
-        """Make the same call, with a request id, until there is an answer."""
+        """Make the same call, with a request id, until there is an answer. A process that is to leave does not wait for
+        what is refused for now: an entrypoint may be drained for as long as nobody opens it."""
         outcome = await call()
         for _ in range(ASKED_AGAIN_MAX):
             if outcome in (Outcome.OK, Outcome.REFUSED):
+                break
+            if outcome is Outcome.FAILED and self._stopping.is_set():
                 break
             await _CLOCK.sleep(PAUSE_S)
             outcome = await call()

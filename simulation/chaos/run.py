@@ -258,7 +258,7 @@ class Chaos:
     async def _open_the_gate(self, queue: Queue[bytes]) -> None:
         """As whoever closed it left it. Recorded, because what is claimed afterwards is claimed rightly."""
         place = Place(self.plan.url, self.plan.options, whole=False)
-        caller = Caller(queue, Recorder(self.plan.folder / f"run{SUFFIX}"), place)
+        caller = Caller(queue, Recorder(self.plan.folder / f"run{SUFFIX}"), place, asyncio.Event())
         if await caller.insist(lambda: caller.set_gate("open", request="the end")) is not Outcome.OK:
             self.report.problems.append("the gate could not be opened in the end")
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache, wraps
+from types import ModuleType
 from typing import Any, ClassVar, get_args, get_type_hints
 
 import msgspec
@@ -75,6 +76,12 @@ def command(
         return Command(tuple(path.split()), _help(function), epilog, callback, interrupt_is_success)
 
     return declared
+
+
+def commands_of(module: ModuleType) -> list[Command]:
+    """Those that a module declares, in its order."""
+    things = vars(module).values()
+    return [one for one in things if isinstance(one, Command) and one.callback.__module__ == module.__name__]
 
 
 def build(commands: Iterable[Command], groups: Iterable[typer.Typer], app: typer.Typer) -> None:

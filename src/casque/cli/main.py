@@ -22,7 +22,7 @@ from casque.cli import (
     worker,
 )
 from casque.cli.bench import command as bench
-from casque.cli.command import HELP, build, group
+from casque.cli.command import HELP, build, commands_of, group
 from casque.cli.cost import command as cost
 from casque.cli.demo import command as demo
 from casque.cli.jobs import change as change_jobs
@@ -46,20 +46,13 @@ GROUPS = (
     group("pipeline", "A queue's history as tables."),
     group("spark", "Queues and Spark."),
 )
-COMMANDS = (
-    *(demo.demo, doctor.doctor, enqueue.enqueue, dequeue.dequeue, ack.ack, ack.nack, tail.tail, top.top),
-    *(bench.bench, cost.cost, convert.ALIAS, serve.serve, worker.worker, report.report),
-    *(list_jobs.list_, show_job.show),
-    *(change_jobs.cancel, change_jobs.retry, change_jobs.purge, change_jobs.requeue),
-    *(info.info, create.create, resize.resize, gates.pause, gates.resume, gates.drain, convert.convert, verify.verify),
-    *(copy.backup, copy.restore, copy.clone, release.release),
-    *(archive.cat, archive.ls),
-    *(cron.list_, cron.set_, cron.pause, cron.resume, cron.trigger, cron.drop),
-    *(list_zones.ls, show_zone.show, peek.peek, consume.consume),
-    *(rules.set_, rules.pause, rules.resume, purge.purge, export.export),
-    *(token.new, token.list_, token.revoke),
-    *(pipeline.run,),
-    *(spark_doctor.doctor, replay.replay, work.work),
+MODULES = (
+    *(demo, doctor, enqueue, dequeue, ack, tail, top, bench, cost, serve, worker, report),
+    *(list_jobs, show_job, change_jobs),
+    *(info, create, resize, gates, convert, verify, copy, release),
+    *(archive, cron),
+    *(list_zones, show_zone, peek, consume, rules, purge, export),
+    *(token, pipeline, spark_doctor, replay, work),
 )
 """In the order in which help lists them."""
 
@@ -70,6 +63,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings=HELP,
 )
+COMMANDS = [command for module in MODULES for command in commands_of(module)]
 build(COMMANDS, GROUPS, app)
 
 

@@ -14,18 +14,16 @@ import msgspec
 import typer
 
 from casque.cli.command import Options
-from casque.cli.head import MISSING, find_head
+from casque.cli.head import MISSING
 from casque.cli.options import StoreOptions, parse_options
 from casque.cli.output import say
+from casque.client.leading import is_led, look_up
 from casque.client.opening import as_store
 from casque.client.place import Place, how_to_tell, known_names, known_place, place_named
 from casque.client.queue import Queue
 from casque.client.reaching import is_address
-from casque.codec.ring import shard_prefix
 from casque.errors import InvalidInputError
-from casque.journal.discovery import find_leader
 from casque.settings import SettingsChanges
-from casque.storage.below import StoreBelow
 from casque.storage.port import Store
 from casque.storage.url import open_store
 
@@ -167,17 +165,14 @@ async def _open(place: Place, worker: str | None, *, creates: bool) -> Queue[byt
         return Queue.open(place.url, tls=place.tls, worker=worker, **settings)
     store = as_store(place.url, place.options)
     try:
-        if (leader := await find_leader(store)) is None:
-            head = await find_head(store)
-            if head is None and not creates:
+        found = await look_up(store)
+        if not found.exists:
+            if not creates:
                 raise InvalidInputError(f"{MISSING}. Is {place.url} right? `casque queue create` makes one")
-            if head is None:
-                say(f"there was no queue at {place.url}: making one", err=True)
-            elif head.shards is not None:
-                # Brokers lead all shards of a ring, or none.
-                leader = await find_leader(StoreBelow(store, shard_prefix(0)))
+            say(f"there was no queue at {place.url}: making one", err=True)
+        led = await is_led(store, found)
     finally:
         await store.close()
-    if leader is None:
+    if not led:
         return Queue.open(place.url, options=place.options, worker=worker, **settings)
     return Queue.open(place.url, via="broker", options=place.options, tls=place.tls, worker=worker, **settings)

@@ -37,9 +37,9 @@ async def look_up(store: Store) -> Leading:
     return Leading(ring=read_layout(KEY, read.body, locate(store, KEY)).layout == RING)
 
 
-async def is_led(store: Store) -> bool:
+async def is_led(store: Store, found: Leading | None = None) -> bool:
     """Whether brokers lead it, so that others ask them. Brokers lead all shards of a ring, or none. Raises as above."""
-    found = await look_up(store)
+    found = found or await look_up(store)
     if found.ring:
         return await find_leader(StoreBelow(store, shard_prefix(0))) is not None
     return found.leader is not None
