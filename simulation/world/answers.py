@@ -46,6 +46,8 @@ class Answers:
                 self._beaten(call)
             case Verb.RETRY:
                 self._revived(call)
+            case Verb.RESCHEDULE:
+                self._rescheduled(call.request)
             case Verb.PURGE:
                 self._purged(call, answer)
             case Verb.GATE:
@@ -342,6 +344,13 @@ class Answers:
             fate is not None and (fate.revived_at >= first or request.may_have_acted),
             Invariant.DURABLE,
             lambda: f"{request} was answered, and the job is as dead as before",
+        )
+
+    def _rescheduled(self, request: Request) -> None:
+        self._h.demand(
+            bool(request.effects) or request.may_have_acted,
+            Invariant.DURABLE,
+            lambda: f"{request} was answered, and the job waits as before",
         )
 
     def _purged(self, call: Call, count: int) -> None:

@@ -52,6 +52,7 @@ class Verb(StrEnum):
     HEARTBEAT = "heartbeat"
     CANCEL = "cancel"
     RETRY = "retry"
+    RESCHEDULE = "reschedule"
     PURGE = "purge"
     GATE = "gate"
     ZONE = "zone"
@@ -102,8 +103,10 @@ class Request:
         "may_have_acted",
         "number",
         "parts",
+        "priority",
         "request_id",
         "rules",
+        "run_at_ms",
         "scope",
         "send",
         "source",
@@ -137,6 +140,8 @@ class Request:
         zone_token: int | None = None,
         by_hand: bool = False,
         kept: bool = False,
+        run_at_ms: int | None = None,
+        priority: int | None = None,
     ) -> None:
         self.number = number
         self.verb = verb
@@ -166,6 +171,9 @@ class Request:
         """Of the lease on a zone that it shows, as it is stored."""
         self.by_hand = by_hand
         """Whether an age is judged by the clock of whichever process carries it out, and not by the caller's."""
+        self.run_at_ms = run_at_ms
+        """When a job is to run that is rescheduled; no two requests say the same."""
+        self.priority = priority
         self.kept = kept
         """Whether it is a worker that claims: it keeps its leases for as long as it lives."""
         self.calls: list[Call] = []

@@ -37,6 +37,7 @@ from simulation.world.foreign import Foreigners
 from simulation.world.guarded import Guarded
 from simulation.world.history import History
 from simulation.world.invariants import Invariant, Violation
+from simulation.world.movers import Movers
 from simulation.world.profile import PAYLOAD_MAX, Fault
 from simulation.world.readers import Readers
 from simulation.world.stalled import Stalled
@@ -112,7 +113,8 @@ class Crew:
         foreigners = Foreigners(life, self) if layout.foreign else None
         guarded = Guarded(life, self) if layout.guarded else None
         stalled = Stalled(life, self, readers) if readers is not None and layout.stalled else None
-        others = (self._fleet, copies, converters, readers, foreigners, guarded, stalled)
+        movers = Movers(life, self) if layout.moved else None
+        others = (self._fleet, copies, converters, readers, foreigners, guarded, stalled, movers)
         self._others = [some for some in others if some is not None]
 
     def begin(self) -> None:

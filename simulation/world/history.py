@@ -100,6 +100,8 @@ class History:
         self.state = State()
         """What a fresh reader finds."""
         self.states: dict[int, State] = {}
+        self.moments: set[int] = set()
+        """Times that somebody has asked for, of jobs that are rescheduled."""
         """The last versions, by position."""
         self.restored: set[int] = set()
         """Positions at which a state that was just restored was asked what can be claimed."""

@@ -90,6 +90,8 @@ class Layout:
     """Whether brokers want tokens, and tenants have some that are limited."""
     foreign: bool = False
     """Whether there are programs of other languages, and many who use the small API beside brokers."""
+    moved: bool = False
+    """Whether operators reschedule jobs."""
     duration_s: float = 8.0
     """How long the faults go on, if nobody says otherwise."""
 
@@ -313,6 +315,11 @@ FOREIGN = replace(SERVED, name="foreign", foreign=True)
 """Clients of osqueue and clients made from the proto file, which call brokers without a session; and others who open
 the store beside the brokers."""
 
+MOVED = replace(SERVED, name="moved", moved=True)
+MOVED_DOCUMENT = replace(DOCUMENT, name="moved-document", moved=True)
+MOVED_RING = replace(LED_RING, name="moved-ring", moved=True)
+"""Jobs that wait are rescheduled all the time."""
+
 GUARDED = replace(SERVED, name="guarded", guarded=True, settings={"retention": timedelta(seconds=4)})
 """Tenants come through the door of a broker, with tokens that are limited, revoked, or none."""
 
@@ -407,6 +414,9 @@ LAYOUTS = {
         STALLED,
         FOREIGN,
         GUARDED,
+        MOVED,
+        MOVED_DOCUMENT,
+        MOVED_RING,
     )
 }
 

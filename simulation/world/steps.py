@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from casque.codec.stored import to_ms
 from casque.engine.ticker import SCHEDULE_HEADER, TICK_HEADER
 from casque.errors import CorruptQueueError
@@ -14,7 +16,7 @@ from casque.state import State
 from casque.state.machine import LEASE_RAN_OUT
 from casque.state.request_ids import scope_of
 from casque.storage.port import Stored
-from casque.types import PLAIN_RULES, Ending, Gate, JobRecord, JobState, Schedule, ZoneRules
+from casque.types import PLAIN_RULES, Ending, Gate, JobRecord, JobSpec, JobState, Schedule, ZoneRules
 from simulation.world.asked import IN_A_COPY, NOT_THEIRS, Request, Told, Verb
 from simulation.world.broker import ANYBODY
 from simulation.world.calendar import STEADY, ticks_between
@@ -469,7 +471,7 @@ class _Step:
         h.checked[Invariant.CAUSED] += 1
         fate.endings = endings
         fate.hidden = range(a.tokens + 1, b.tokens + 1)
-        for verb in (Verb.NACK, Verb.SNOOZE, Verb.DECLINE, Verb.RETRY, Verb.HEARTBEAT):
+        for verb in (Verb.NACK, Verb.SNOOZE, Verb.DECLINE, Verb.RETRY, Verb.RESCHEDULE, Verb.HEARTBEAT):
             for request in h.concerning(record.id, verb):
                 request.may_have_acted = True
 
@@ -481,7 +483,9 @@ class _Step:
 
     def _check_changed(self, old: JobRecord, new: JobRecord) -> None:
         h = self._h
-        fixed = (old.spec, old.sequence, old.created_ms) == (new.spec, new.sequence, new.created_ms)
+        moved = old.spec.run_at_ms != new.spec.run_at_ms
+        spec = self._check_moved(old, new) if moved else old.spec
+        fixed = (spec, old.sequence, old.created_ms) == (new.spec, new.sequence, new.created_ms)
         h.demand(fixed, Invariant.CONSERVED, lambda: f"job {old.id[:8]} is another one now")
         h.demand(new.token >= old.token, Invariant.TOKENS, lambda: f"the token of job {old.id[:8]} fell")
         h.demand(
@@ -498,17 +502,52 @@ class _Step:
             if new.state is JobState.RUNNING and new.token == old.token:
                 self._check_beaten(old)
                 return
-            self._check_lease_ended(old, new)
+            if moved:
+                self._excuse(old)
+            else:
+                self._check_lease_ended(old, new)
         elif old.state is JobState.DEAD:
             self._check_revived(old)
         else:
             h.demand(
-                new.state is JobState.RUNNING,
+                new.state is JobState.RUNNING or moved,
                 Invariant.CAUSED,
                 lambda: f"job {old.id[:8]} was {old.state} and is {new.state}, and nobody held it",
             )
         if new.state is JobState.RUNNING:
             self._note_claim(new, old)
+
+    def _check_moved(self, old: JobRecord, new: JobRecord) -> JobSpec:
+        """It was rescheduled, as somebody asked for. Gives the spec that it has to have now."""
+        h, spec = self._h, new.spec
+        asked = h.concerning(old.id, Verb.RESCHEDULE)
+        acted = next((request for request in asked if request.run_at_ms == spec.run_at_ms), None)
+        if acted is None:
+            h.broken(Invariant.CAUSED, f"job {old.id[:8]} was rescheduled to {spec.run_at_ms}, and nobody asked for it")
+        priorities = {old.spec.priority, *(request.priority for request in asked)}
+        h.demand(
+            spec.priority in priorities and acted.priority in (None, spec.priority),
+            Invariant.CAUSED,
+            lambda: f"{acted} gave job {old.id[:8]} the priority {spec.priority}",
+        )
+        h.demand(
+            new.state is not JobState.DELAYED or new.due_ms == spec.run_at_ms or new.token > old.token,
+            Invariant.CAUSED,
+            lambda: f"{acted} asked for {spec.run_at_ms}, and job {old.id[:8]} waits for {new.due_ms}",
+        )
+        stays = old.state is JobState.RUNNING and new.state is JobState.RUNNING and old.token == new.token
+        h.demand(not stays, Invariant.CAUSED, lambda: f"{acted} rescheduled job {old.id[:8]}, which is running")
+        h.demand(not acted.effects or not h.must_remember(acted), Invariant.ONE_EFFECT, lambda: f"{acted} acted twice")
+        acted.effects[0] = old.id
+        for request in asked:
+            request.may_have_acted = True  # one after the other in one commit
+        return msgspec.structs.replace(old.spec, run_at_ms=spec.run_at_ms, priority=spec.priority)
+
+    def _excuse(self, old: JobRecord) -> None:
+        """Its lease ended and it was rescheduled in one commit: how it ended can no longer be seen."""
+        for verb in (Verb.NACK, Verb.SNOOZE, Verb.DECLINE, Verb.RETRY):
+            for request in self._h.concerning(old.id, verb):
+                request.may_have_acted = True
 
     def _check_beaten(self, old: JobRecord) -> None:
         h = self._h

@@ -138,6 +138,7 @@ async def test_one_who_is_refused_without_end_does_not_fill_the_log(
 ACTS: dict[str, dict[str, Any]] = {
     "cancel": {"job_id": "x"},
     "retry": {"job_id": "x"},
+    "reschedule": {"job_id": "x", "priority": 1},
     "purge": {},
     "requeue_stale": {"older_ms": 1000},
     "set_gate": {"gate": Gate.OPEN},
@@ -150,6 +151,7 @@ ACTS: dict[str, dict[str, Any]] = {
     "copy_gate": {"gate": Gate.OPEN, "entrypoint": "send", "expected": Gate.OPEN},
     "copy_zone": {"zone": "acme", "rules": ZoneRules(2.0), "expected": ZoneRules()},
 }
+KINDS: dict[str, Any] = {verb_of(kind): kind for kind in EVERY}
 NOT_ADMINISTRATIVE = {
     "enqueue", "admit", "dequeue", "ack", "nack", "settle", "heartbeat", "heartbeats", "give_back", "peek_zones",
     "lease_zone", "heartbeat_zone",  # these work
@@ -180,7 +182,7 @@ async def test_every_administrative_verb_leaves_a_line(
         for verb in sorted(verb_of(kind) for kind in EVERY if kind.audited and kind.scope is not Scope.PEER):
             caplog.clear()
             with suppress(CasqueError):
-                await getattr(queue._service, verb)(**ACTS[verb])
+                await queue._service.call(KINDS[verb](**ACTS[verb]))
 
             [line] = written(caplog)
             assert line.startswith(f"{verb}(")
@@ -207,11 +209,11 @@ async def test_every_administrative_verb_of_another_broker_leaves_a_line(
         while not server.standing().led:
             await server.changed()
         asked = shard.within(Reach(zones=frozenset({"acme"}))) if limited else shard
-        named = {"cancel", "retry", "set_schedule", "pause_schedule", "drop_schedule"}
+        named = {"cancel", "retry", "reschedule", "set_schedule", "pause_schedule", "drop_schedule"}
         for verb in sorted(named if limited else ACTS):
             caplog.clear()
             with suppress(CasqueError):
-                await getattr(asked, verb)(**ACTS[verb])
+                await asked.call(KINDS[verb](**ACTS[verb]))
 
             [line] = [line for line in written(caplog) if line.startswith(f"{verb}(")]
             assert "by 'the brokers' (token " in line

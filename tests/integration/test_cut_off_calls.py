@@ -80,6 +80,7 @@ REQUESTS: dict[str, dict[str, Any]] = {
     **{name: {"zone": "zone"} for name in ("LeaseZone", "SetZone")},
     **{name: {"job_id": "job"} for name in ("Ack", "Nack", "Cancel", "Retry", "Find")},
     "GiveBack": {"job_id": "job", "token": 1},
+    "Reschedule": {"job_id": "job", "priority": 1},
 }
 """Fields that a request needs to reach the queue."""
 

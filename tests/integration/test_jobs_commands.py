@@ -165,6 +165,26 @@ def test_dead_jobs_are_given_fresh_attempts(url: str) -> None:
     assert (story["job"]["state"], story["job"]["attempts"], len(story["job"]["tries"])) == ("ready", 0, 2)
 
 
+def test_waiting_jobs_are_rescheduled(url: str) -> None:
+    ready = id_of(url, "ready")
+    assert "1 job rescheduled" in casque("jobs", "reschedule", url, ready, "--delay", "2h", "--priority", "3").stdout
+    [story] = lines_of(casque("jobs", "show", url, ready, "--json"))
+    assert (story["job"]["state"], story["job"]["priority"]) == ("delayed", 3)
+    assert "1 job rescheduled" in casque("jobs", "reschedule", url, ready, "--at", "2026-01-01").stdout
+    [story] = lines_of(casque("jobs", "show", url, ready, "--json"))
+    assert (story["job"]["state"], story["job"]["priority"]) == ("ready", 3)
+    assert (
+        "needs it to be waiting"
+        in casque("jobs", "reschedule", url, id_of(url, "dead"), "--delay", "1s", ends=1).stderr
+    )
+    casque("jobs", "reschedule", url, "--all", "--priority", "1", ends=2)  # there is nobody to ask
+    done = lines_of(casque("jobs", "reschedule", url, "--all", "--priority", "1", "--yes", "--json"))
+    assert len(done) > 1
+    assert all(one["done"] for one in done)
+    for wrong in ([], ["--at", "2026-01-01", "--delay", "1s"], ["--at", "soon"], ["--delay", "-1s"]):
+        casque("jobs", "reschedule", url, ready, *wrong, ends=2)
+
+
 def test_purging_asks_first_and_removes_what_is_dead(url: str) -> None:
     assert "Remove 1 dead job for good?" in casque("jobs", "purge", url, told="n\n", ends=1).output
     assert "dead" in keys(url)

@@ -30,6 +30,7 @@ from casque.clock import SystemClock
 from casque.errors import RingError
 from casque.ring.broker import RingBroker
 from casque.service import EventKind, Lease, Outcome
+from casque.service.requests import Reschedule
 from casque.state.ring import home
 from casque.transport import tokenfile
 from casque.transport.access import TokenBook
@@ -159,6 +160,7 @@ async def test_a_limited_token_acts_on_its_own_jobs_in_every_shard_and_on_no_oth
                 tenant.heartbeat(job_id, token=token),
                 tenant.cancel(job_id),
                 tenant.retry(job_id),
+                tenant.call(Reschedule(job_id, priority=1)),
             ):
                 with pytest.raises(JobNotFoundError):
                     await refused

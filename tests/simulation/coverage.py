@@ -30,6 +30,9 @@ from simulation.world.layout import (
     LED_DOCUMENT,
     LED_RING,
     LOG,
+    MOVED,
+    MOVED_DOCUMENT,
+    MOVED_RING,
     RING,
     SERVED,
     STALLED,
@@ -40,12 +43,12 @@ from simulation.world.layout import (
 from tests.simulation.mistakes import LED_RING_TIGHT, MISTAKES
 from tests.simulation.search_mistakes import first_seeds
 
-RING_BROKERS = (LED_RING, LED_RING_TIGHT, FLEET_RING, WATCHED_RING, COPIED_RING)
+RING_BROKERS = (LED_RING, LED_RING_TIGHT, FLEET_RING, WATCHED_RING, COPIED_RING, MOVED_RING)
 WAYS: dict[str, tuple[Layout, ...]] = {
-    "document": (DOCUMENT, FLEET_DOCUMENT, CONVERTING),
+    "document": (DOCUMENT, FLEET_DOCUMENT, MOVED_DOCUMENT, CONVERTING),
     "log": (LOG, FLEET, CONVERTING),
     "brokers": (LED, LED_DOCUMENT, COPIED, COPIED_DOCUMENT),
-    "gRPC": (SERVED, FLEET_SERVED, WATCHED, STALLED, FOREIGN, GUARDED, COPIED, COPIED_DOCUMENT, *RING_BROKERS),
+    "gRPC": (SERVED, FLEET_SERVED, WATCHED, STALLED, FOREIGN, GUARDED, MOVED, COPIED, COPIED_DOCUMENT, *RING_BROKERS),
     "ring": (RING,),
     "ring brokers": RING_BROKERS,
 }

@@ -31,6 +31,9 @@ from simulation.world.layout import (
     LED_DOCUMENT,
     LED_RING,
     LOG,
+    MOVED,
+    MOVED_DOCUMENT,
+    MOVED_RING,
     RING,
     SERVED,
     STALLED,
@@ -46,6 +49,7 @@ from tests.simulation import (
     fleet_mutations,
     foreign_mutations,
     log_mutations,
+    move_mutations,
     mutations,
     reader_mutations,
     ring_mutations,
@@ -402,6 +406,16 @@ _FOREIGNERS: list[_Row] = [
 ]
 """Programs of other languages, whose calls need no session."""
 
+_MOVERS: list[_Row] = [
+    (move_mutations.rescheduled_jobs_not_listed_again, MOVED_DOCUMENT, CALM, Invariant.CLAIMABLE),
+    (move_mutations.running_jobs_rescheduled, MOVED, CALM, Invariant.CAUSED),
+    (move_mutations.repeated_reschedules_carried_out_again, MOVED, STORMY, Invariant.ONE_EFFECT),
+    (move_mutations.repeated_reschedules_carried_out_again, MOVED_RING, STORMY, Invariant.ONE_EFFECT),
+    (move_mutations.priorities_of_reschedules_not_looked_at, MOVED_RING, CALM, Invariant.CAUSED),
+    (move_mutations.reschedules_answered_and_not_carried_out, MOVED_DOCUMENT, CALM, Invariant.DURABLE),
+]
+"""Operators who change the time and the priority of jobs."""
+
 _AT_THE_DOOR: list[_Row] = [
     (tenant_mutations.sessions_outlive_their_tokens, GUARDED, CALM, Invariant.TENANTS),
     (tenant_mutations.streams_outlive_their_tokens, GUARDED, CALM, Invariant.TENANTS),
@@ -496,6 +510,7 @@ _ALL = (
     *_READERS,
     *_RING_READERS,
     *_FOREIGNERS,
+    *_MOVERS,
     *_AT_THE_DOOR,
     *_EVERYWHERE,
     *_FLEETS,

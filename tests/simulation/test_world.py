@@ -105,6 +105,9 @@ SEEDS = {
     "stalled": 3,
     "foreign": 4,
     "guarded": 4,
+    "moved": 4,
+    "moved-document": 6,
+    "moved-ring": 3,
 }
 
 

@@ -393,6 +393,37 @@ class Queue(LeaseVerbs, Generic[T]):
         """Give a dead job a fresh set of attempts."""
         await self._service.call(requests.Retry(checks.job_id(job_id), request_id=checks.request_id(request_id)))
 
+    async def reschedule(
+        self,
+        job_id: str,
+        *,
+        run_at: datetime | None = None,
+        delay: float | timedelta | None = None,
+        priority: int | None = None,
+        request_id: str | None = None,
+    ) -> None:
+        """Have a waiting job run at another time (`run_at`, or `delay` from now), with another priority, or both. What
+        is not given stays as it is; a time in the past is now.
+
+        Raises:
+            JobNotFoundError: it is not in the queue (any more).
+            JobStateError: it does not wait: it is running, or dead.
+
+        >>> import asyncio
+        >>> from casque import Queue
+        >>> async def main():
+        ...     async with Queue.open("memory://reschedule-example") as q:
+        ...         job = await q.enqueue("send", b"hello", delay=3600)
+        ...         await q.reschedule(job.id, delay=0)
+        ...         print(len(await q.dequeue("send")))
+        >>> asyncio.run(main())
+        1
+        """
+        run_at_ms = self._run_at_ms(delay, run_at)
+        asked = requests.Reschedule(checks.job_id(job_id), run_at_ms, priority, checks.request_id(request_id))
+        asked.check()
+        await self._service.call(asked)
+
     async def purge(
         self, entrypoint: str | None = None, *, zone: str | None = None, request_id: str | None = None
     ) -> int:
@@ -874,22 +905,22 @@ class Queue(LeaseVerbs, Generic[T]):
                     raise InvalidInputError(f"enqueue_many takes (entrypoint, payload) pairs or NewJob, not {job!r}")
         return tuple(specs)
 
+    def _run_at_ms(self, delay: float | timedelta | None, run_at: datetime | None) -> int | None:
+        if delay is None:
+            return None if run_at is None else checks.moment_ms("run_at", run_at)
+        if run_at is not None:
+            raise InvalidInputError("give either delay or run_at, not both")
+        return self._parts.clock.wall_ms() + checks.span_ms("delay", delay)
+
     def _spec(self, job_id: str, new: NewJob[T], checked: str | None = None) -> JobSpec:
         """`checked`: an entrypoint that has been."""
-        if new.delay is not None and new.run_at is not None:
-            raise InvalidInputError("give either delay or run_at, not both")
-        run_at_ms = None
-        if new.delay is not None:
-            run_at_ms = self._parts.clock.wall_ms() + checks.span_ms("delay", new.delay)
-        elif new.run_at is not None:
-            run_at_ms = checks.moment_ms("run_at", new.run_at)
         attempts = new.max_attempts
         return JobSpec(
             job_id,
             checked if checked is not None and new.entrypoint is checked else checks.entrypoint(new.entrypoint),
             self._codec.encode(new.payload),
             checks.priority(new.priority),
-            run_at_ms,
+            None if new.delay is None and new.run_at is None else self._run_at_ms(new.delay, new.run_at),
             self._parts.settings.max_attempts if attempts is None else checks.max_attempts(attempts),
             None if new.key is None else checks.name("key", new.key, checks.KEY_MAX),
             None if new.headers is None else checks.headers(new.headers),

@@ -121,6 +121,19 @@ class SyncVerbs(Blocking[T], Generic[T]):
         """Give a dead job a fresh set of attempts."""
         self._wait(self._queue.retry(job_id, request_id=request_id))
 
+    def reschedule(
+        self,
+        job_id: str,
+        *,
+        run_at: datetime | None = None,
+        delay: float | timedelta | None = None,
+        priority: int | None = None,
+        request_id: str | None = None,
+    ) -> None:
+        """Have a waiting job run at another time (`run_at`, or `delay` from now), with another priority, or both. What
+        is not given stays as it is; a time in the past is now."""
+        self._wait(self._queue.reschedule(job_id, run_at=run_at, delay=delay, priority=priority, request_id=request_id))
+
     def purge(self, entrypoint: str | None = None, *, zone: str | None = None, request_id: str | None = None) -> int:
         """Remove dead jobs for good, of one entrypoint, of one zone, or all; answers how many."""
         return self._wait(self._queue.purge(entrypoint, zone=zone, request_id=request_id))

@@ -32,6 +32,7 @@ class EventKind(StrEnum):
     CANCELLED = "cancelled"
     WITHDRAWN = "withdrawn"
     REVIVED = "revived"
+    RESCHEDULED = "rescheduled"
     PURGED = "purged"
     GATED = "gated"
     ZONED = "zoned"

@@ -15,7 +15,8 @@ from typing import Any, ClassVar, Generic, TypeVar, get_args
 
 import msgspec
 
-from casque.errors import CasqueError, JobNotFoundError, LeaseLostError, ScheduleNotFoundError
+from casque import checks
+from casque.errors import CasqueError, InvalidInputError, JobNotFoundError, LeaseLostError, ScheduleNotFoundError
 from casque.service.answers import Known, Place, Stats
 from casque.service.outcomes import Lease, Outcome
 from casque.types import (
@@ -305,6 +306,28 @@ class Retry(Request[JobRecord | None], frozen=True, tag="retry"):
 
     def asked(self) -> object:
         return self.job_id
+
+
+class Reschedule(Request[JobRecord | None], frozen=True, tag="reschedule"):
+    """Have a waiting job run at another time, with another priority, or both. None: as it is."""
+
+    scope = Scope.ADMIN
+    naming = True
+    audited = True
+
+    job_id: str
+    run_at_ms: int | None = None
+    """In the past: now."""
+    priority: int | None = None
+    request_id: str | None = None
+
+    def check(self) -> None:
+        if self.run_at_ms is None and self.priority is None:
+            raise InvalidInputError("say what to change: run_at, priority, or both")
+        if self.run_at_ms is not None:
+            checks.whole("run_at_ms", self.run_at_ms, *checks.MOMENTS_MS)
+        if self.priority is not None:
+            checks.priority(self.priority)
 
 
 class Purge(Request[int], frozen=True, tag="purge"):

@@ -137,6 +137,16 @@ class Revived(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="reviv
     due_ms: int
 
 
+class Rescheduled(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="rescheduled"):
+    """It waits still, for another time or with another priority."""
+
+    job_id: str
+    due_ms: int
+    delayed: bool
+    run_at_ms: int | None
+    priority: int
+
+
 class Purged(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="purged"):
     job_id: str
 
@@ -254,6 +264,7 @@ Event: TypeAlias = (
     | Cancelled
     | Withdrawn
     | Revived
+    | Rescheduled
     | Purged
     | Gated
     | Zoned

@@ -41,6 +41,7 @@ from casque.service.requests import (
     Purge,
     ReleaseZone,
     RequeueStale,
+    Reschedule,
     Retry,
     SetGate,
     Settle,
@@ -78,6 +79,7 @@ from casque.state.events import (
     Purged,
     Quarantined,
     Remembered,
+    Rescheduled,
     Returned,
     Revived,
     Ringed,
@@ -209,6 +211,7 @@ _HANDLERS: dict[type, str] = {
     Cancel: "_cancel",
     Retry: "_retry",
     Purge: "_purge",
+    Reschedule: "_reschedule",
     SetGate: "_set_gate",
     SetZone: "_set_zone",
     CopyGate: "_copy_gate",
@@ -243,6 +246,7 @@ _APPLIERS: dict[type, str] = {
     Cancelled: "_apply_cancelled",
     Withdrawn: "_apply_withdrawn",
     Revived: "_apply_revived",
+    Rescheduled: "_apply_rescheduled",
     Purged: "_apply_purged",
     Gated: "_apply_gated",
     Zoned: "_apply_zoned",
@@ -748,10 +752,7 @@ class State:
                     raise InvalidInputError("fifo=True is about the order within a zone: say which zone")
                 continue
             if spec.fifo and spec.run_at_ms is not None:
-                raise InvalidInputError(
-                    f"the zone {zone!r} is FIFO: its jobs come one after the other, so none of them can be delayed. "
-                    "Leave delay and run_at out, or use another zone"
-                )
+                raise _fifo_has_no_delay(zone)
             fifo = self.is_fifo(zone) if zone in self.zone_jobs else asked.setdefault(zone, spec.fifo)
             if fifo is not spec.fifo:
                 now, wanted = ("FIFO", "fifo=True") if fifo else ("not FIFO", "fifo left out")
@@ -1091,6 +1092,25 @@ class State:
         self._happen(Revived(c.job_id, now_ms), now_ms)
         if c.request_id is not None:
             self._remember(c, "retry", now_ms)
+        return self.jobs[c.job_id]
+
+    def _reschedule(self, c: Reschedule, now_ms: int) -> JobRecord | None:
+        if self._answered(c, "reschedule") is not None:
+            return self.jobs.get(c.job_id)
+        job = self._there(c.job_id, self._reach)
+        spec = job.spec
+        if job.state is not READY and job.state is not DELAYED:
+            raise JobStateError(c.job_id, job.state.value, "waiting")
+        if spec.fifo and c.run_at_ms is not None and c.run_at_ms > now_ms:
+            raise _fifo_has_no_delay(spec.zone)
+        due_ms, delayed, run_at_ms = job.due_ms, job.state is DELAYED, spec.run_at_ms
+        if c.run_at_ms is not None:
+            due_ms, delayed, run_at_ms = max(c.run_at_ms, now_ms), c.run_at_ms > now_ms, c.run_at_ms
+        priority = spec.priority if c.priority is None else c.priority
+        if (due_ms, delayed, run_at_ms, priority) != (job.due_ms, job.state is DELAYED, spec.run_at_ms, spec.priority):
+            self._happen(Rescheduled(c.job_id, due_ms, delayed, run_at_ms, priority), now_ms)
+        if c.request_id is not None:
+            self._remember(c, "reschedule", now_ms)
         return self.jobs[c.job_id]
 
     def _purge(self, c: Purge, now_ms: int) -> int:
@@ -1605,6 +1625,17 @@ class State:
             self.keys[job.spec.key] = job.spec.id
         self._wait_again(event.job_id, event.due_ms, attempts=0, crashes=0, declined=0)
 
+    def _apply_rescheduled(self, event: Rescheduled, at_ms: int) -> None:  # noqa: ARG002
+        old = self.jobs[event.job_id]
+        spec = msgspec.structs.replace(old.spec, run_at_ms=event.run_at_ms, priority=event.priority)
+        state = DELAYED if event.delayed else READY
+        new = self._replace(event.job_id, spec=spec, state=state, due_ms=event.due_ms)
+        self._forget_waiting(old)
+        if event.delayed:
+            self._ready.push_delayed(new)
+        else:
+            self._ready.push(new)
+
     def _apply_purged(self, event: Purged, at_ms: int) -> None:  # noqa: ARG002
         job = self.jobs.pop(event.job_id)
         self._undo.append(job)
@@ -1872,6 +1903,13 @@ def kept_forgotten(forgotten: int, writers: dict[str, int], limits: Limits) -> i
 def _is_ahead(schedule: Schedule, next_ms: int) -> bool:
     """Whether a schedule that goes on there would not come by a tick that has become a job."""
     return schedule.last_ms is None or next_ms > schedule.last_ms
+
+
+def _fifo_has_no_delay(zone: str | None) -> InvalidInputError:
+    return InvalidInputError(
+        f"the zone {zone!r} is FIFO: its jobs come one after the other, so none of them can be delayed. "
+        "Leave delay and run_at out, or use another zone"
+    )
 
 
 def _alike(specs: tuple[JobSpec, ...]) -> bool:

@@ -17,6 +17,7 @@ from casque.service.requests import (
     Nack,
     Purge,
     ReleaseZone,
+    Reschedule,
     Retry,
     SetGate,
     SetZone,
@@ -72,7 +73,7 @@ class Life:
 
     def command(self) -> Command:
         rng, jobs = self.rng, list(self.state.jobs.values())
-        kind = rng.choices(range(11), (34, 14, 26, 8, 5, 5, 4, 12, 2, 6, 1))[0]
+        kind = rng.choices(range(12), (34, 14, 26, 8, 5, 5, 4, 12, 2, 6, 8, 1))[0]
         job = rng.choice(jobs) if jobs else JobRecord(JobSpec("none", "x", b""), 0, 0, JobState.READY, 0)
         running = [one for one in jobs if one.state is JobState.RUNNING] or [job]
         zone = rng.choice(ZONES)
@@ -107,6 +108,9 @@ class Life:
             case 9:
                 held = rng.choice(list(self.state.zone_leases.values()) or [None])
                 return ReleaseZone(zone, 0) if held is None else ReleaseZone(held.zone, held.token)
+            case 10:
+                at_ms = rng.choice((None, self.now_ms - 3, self.now_ms, self.now_ms + 4))
+                return Reschedule(job.spec.id, at_ms, rng.choice((None, 0, rng.randrange(40))))
             case _:
                 gate = rng.choice((Gate.PAUSED, Gate.OPEN, Gate.OPEN))
                 return rng.choice((Purge(), SetGate(gate, rng.choice(ENTRYPOINTS))))

@@ -39,6 +39,7 @@ from casque.service.requests import (
     Nack,
     Purge,
     ReleaseZone,
+    Reschedule,
     Retry,
     SetGate,
     Settle,
@@ -328,6 +329,18 @@ class Model:
                 if self.holder_of(job.spec.key) is not None:
                     raise DuplicateKeyError("", "")
                 job.state, job.due, job.attempts, job.crashes = "ready", now, 0, 0
+                return None, True
+            case Reschedule(job_id=job_id, run_at_ms=run_at, priority=priority):
+                job = self.there(job_id)
+                if job.state not in WAITING:
+                    raise JobStateError(job_id, "", "")
+                if run_at is not None and run_at > now and job.spec.fifo:
+                    raise InvalidInputError("fifo")
+                if run_at is not None:
+                    job.state, job.due = ("delayed" if run_at > now else "ready"), max(run_at, now)
+                    job.spec = msgspec.structs.replace(job.spec, run_at_ms=run_at)
+                if priority is not None:
+                    job.spec = msgspec.structs.replace(job.spec, priority=priority)
                 return None, True
             case Purge(entrypoint=entrypoint):
                 gone = [
@@ -684,6 +697,17 @@ class StateAgainstModel(RuleBasedStateMachine):
     def manage(self, data: st.DataObject, verb: str, request: str | None) -> None:
         job_id = data.draw(st.sampled_from([*self.known, "never"]))
         self.both(Cancel(job_id) if verb == "cancel" else Retry(job_id), request)
+
+    @precondition(lambda self: self.known)
+    @rule(
+        data=st.data(),
+        ahead=st.sampled_from([None, -5, 0, 10, 30]),
+        priority=st.sampled_from([None, -1, 0, 2]),
+        request=REQUEST,
+    )
+    def reschedule(self, data: st.DataObject, ahead: int | None, priority: int | None, request: str | None) -> None:
+        job_id = data.draw(st.sampled_from([*self.known, "never"]))
+        self.both(Reschedule(job_id, None if ahead is None else self.now + ahead, priority), request)
 
     @rule(entrypoint=st.sampled_from([None, "a"]), request=REQUEST)
     def purge(self, entrypoint: str | None, request: str | None) -> None:

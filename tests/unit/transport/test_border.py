@@ -67,6 +67,7 @@ CALLS: dict[str, dict[str, Any]] = {
     "give_back": {"job_id": "j", "token": 1},
     "cancel": {"job_id": "j"},
     "retry": {"job_id": "j"},
+    "reschedule": {"job_id": "j", "priority": 1},
     "purge": {},
     "requeue_stale": {"older_ms": 1000},
     "set_gate": {"gate": Gate.PAUSED},
@@ -93,7 +94,7 @@ NEEDS = {
     **dict.fromkeys(["find", "jobs", "stats", "events", "archive", "schedules"], Scope.READ),
     **dict.fromkeys(["cancel", "retry", "purge", "pause_schedule", "drop_schedule"], Scope.ADMIN),
     **dict.fromkeys(["find", "jobs", "stats", "events", "archive", "zones"], Scope.READ),
-    **dict.fromkeys(["cancel", "retry", "purge", "requeue_stale", "set_gate", "set_zone"], Scope.ADMIN),
+    **dict.fromkeys(["cancel", "retry", "reschedule", "purge", "requeue_stale", "set_gate", "set_zone"], Scope.ADMIN),
 }
 KINDS = {verb_of(kind): kind for kind in EVERY if kind.scope is not Scope.PEER}
 VERBS = [*KINDS, "events", "archive"]
@@ -331,6 +332,8 @@ ACCEPTABLE: dict[str, Callable[[Any], bool]] = {
     "zones": lambda v: v is None or (isinstance(v, tuple) and bool(v) and all(map(is_name, v))),
     "zone_lease": lambda v: v is None or (isinstance(v, tuple) and len(v) == 2 and is_name(v[0]) and is_whole(v[1], 0)),
     "progress": lambda v: v is None or is_progress(v),
+    "run_at_ms": lambda v: v is None or is_whole(v, *checks.MOMENTS_MS),
+    "priority": lambda v: v is None or is_whole(v, -(2**63), 2**63 - 1),
     "names": lambda v: v is None or (isinstance(v, frozenset) and all(map(is_name, v))),
     "since": lambda v: v is None or is_moment(v),
     "until": lambda v: v is None or is_moment(v),
@@ -360,6 +363,8 @@ def acceptable(verb: str, argument: str, value: Any) -> bool:
         return is_whole(value, 1, checks.ZONES_SHOWN_MAX)
     if argument == "limit":
         return is_whole(value, 1, checks.BATCH_MAX) if verb == "dequeue" else value is None or is_whole(value, 1)
+    if (verb, argument, value) == ("reschedule", "priority", None):
+        return False  # then there is nothing to change
     if argument == "token":
         return is_whole(value, 0) or (value is None and verb in ("ack", "nack", "heartbeat"))
     if argument == "zone" and verb in ("purge", "requeue_stale") and value is None:

@@ -86,7 +86,9 @@ def test_no_field_of_a_job_is_forgotten() -> None:
 
 
 def test_every_verb_is_a_route() -> None:
+    from casque.transport.http.plain import BY_VERB
     from casque.transport.http.routes import ROUTES
 
     verbs = {name for name in vars(Verbs) if not name.startswith("_")}
-    assert {route.verb for route in ROUTES} == (verbs - {"unclaim"}) | {"events", "archive"}
+    assert {route.verb for route in ROUTES} == (verbs - {"unclaim"}) | {"events", "archive"} | set(BY_VERB)
+    assert not verbs & set(BY_VERB), "said in one place"

@@ -14,7 +14,7 @@ from casque.client.opening import Parts
 from casque.clock import Random
 from casque.errors import CasqueError
 from casque.service import Lease, Outcome, QueueService, ScopedService
-from casque.service.requests import Find, ListSchedules, Request
+from casque.service.requests import Find, ListSchedules, Request, Reschedule
 from casque.settings import QueueSettings
 from casque.storage.memory import MemoryStore
 from casque.testing.clock import ManualClock
@@ -73,6 +73,7 @@ VERBS: dict[str, Callable[[Border, JobRecord], Awaitable[Any]]] = {
     "heartbeat without a token": lambda border, _: border.heartbeat("order-17"),
     "cancel": lambda border, _: border.cancel("order-17"),
     "retry": lambda border, _: border.retry("order-17"),
+    "reschedule": lambda border, _: border.call(Reschedule("order-17", priority=1)),
     "settle": lambda border, theirs: only(border.settle([Outcome("order-17", theirs.token)])),
     "settle as failed": lambda border, theirs: only(border.settle([Outcome("order-17", theirs.token, error="no")])),
     "heartbeats": lambda border, theirs: only(border.heartbeats([Lease("order-17", theirs.token)])),

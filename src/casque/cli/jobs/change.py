@@ -1,4 +1,4 @@
-"""`casque jobs cancel|retry|purge|requeue`."""
+"""`casque jobs cancel|retry|reschedule|purge|requeue`."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from typing import Annotated
 
 import typer
 
+from casque import times
 from casque.cli.command import command
 from casque.cli.exits import EXIT_FAILED, confirm, print_error
 from casque.cli.formats import jobs_noun
 from casque.cli.jobs.list import States, Zone, job_states
-from casque.cli.jobs.select import DEAD, UNFINISHED, JobFilter
-from casque.cli.options import Entrypoint, Json, Yes
+from casque.cli.jobs.select import DEAD, UNFINISHED, WAITING, JobFilter
+from casque.cli.options import Entrypoint, Json, Yes, parse_span
 from casque.cli.output import answer, print_json, progress, say
 from casque.cli.target import QueueTarget
 from casque.client.queue import Queue
@@ -83,6 +84,57 @@ def retry(
     """
     wanted = JobFilter(DEAD, entrypoint, zone)
     _change_jobs(target, "retry", job_id, all_, wanted, lambda q: q.retry, "retried", json)
+
+
+@command(
+    "jobs reschedule",
+    examples=[
+        "casque jobs reschedule 05789eba-9c3a-4b4b-967a-84db93d181bf --at 2030-01-01T06:00",
+        "casque jobs reschedule s3://bucket/orders --all --entrypoint send --delay 2h --yes",
+        "casque jobs reschedule --all --zone acme --priority -5",
+    ],
+    audited=True,
+)
+def reschedule(
+    target: QueueTarget,
+    job_id: Ids = None,
+    at: Annotated[
+        str | None, typer.Option("--at", metavar="TIME", help="When they are to run; in the past: now.")
+    ] = None,
+    delay: Annotated[
+        str | None, typer.Option("--delay", metavar="SPAN", help="The same, from now: 0s, 30s, 10m, 2h, 1d.")
+    ] = None,
+    priority: Annotated[int | None, typer.Option("--priority", help="Lower runs first.", show_default=False)] = None,
+    all_: Annotated[bool, typer.Option("--all", help="All jobs that wait and fit the options.")] = False,
+    state: States = None,
+    entrypoint: Entrypoint = None,
+    zone: Zone = None,
+    yes: Yes = False,
+    json: Json = False,
+) -> None:
+    """Have waiting jobs run at another time, with another priority, or both. With --all it asks first.
+
+    What is not given stays as it is. Jobs of a FIFO zone come one after the other and cannot be put off.
+
+    Exit code 0: all of them are rescheduled. 1: at least one is not, because it is not there or does not wait, or the
+    question was answered with no. 2: it cannot be done. 4: the outcome is unknown.
+    """
+    if at is None and delay is None and priority is None:
+        raise InvalidInputError("say what to change: --at, --delay, --priority")
+    if at is not None and delay is not None:
+        raise InvalidInputError("give either --delay or --at, not both")
+    run_at = None if at is None else times.moment("--at", at)
+    span = None if delay is None else parse_span("--delay", delay)
+    wanted = JobFilter(job_states(state) or WAITING, entrypoint, zone)
+
+    def confirm_all(ids: list[str]) -> None:
+        if all_ and ids:
+            confirm(f"Reschedule {len(ids):,} {jobs_noun(len(ids))}?", yes=yes)
+
+    def change(q: Queue[bytes]) -> Change:
+        return lambda job_id: q.reschedule(job_id, run_at=run_at, delay=span, priority=priority)
+
+    _change_jobs(target, "reschedule", job_id, all_, wanted, change, "rescheduled", json, confirm_all)
 
 
 @command(
@@ -199,6 +251,10 @@ async def change_each(ids: list[str], change: Change) -> AsyncIterator[tuple[str
             await change(job_id)
         except (JobNotFoundError, JobStateError) as error:
             return error
+        except InvalidInputError as error:
+            if len(ids) == 1:
+                raise
+            return error  # of this job: the others may be in other zones
         return None
 
     with progress(len(ids), "jobs", wanted=len(ids) > CALLS_MAX) as (bar, task):

@@ -34,6 +34,7 @@ from casque.testing.service_suite.history import HistoryTests
 from casque.testing.service_suite.leases import LeaseTests
 from casque.testing.service_suite.manage import ManageTests
 from casque.testing.service_suite.request_ids import RequestIdTests
+from casque.testing.service_suite.reschedule import RescheduleTests
 from casque.testing.service_suite.schedules import ScheduleTests
 from casque.testing.service_suite.settle import SettleTests
 from casque.testing.service_suite.zones import ZoneTests
@@ -44,6 +45,7 @@ Reach: TypeAlias = Callable[[Host], AbstractAsyncContextManager[QueueService]]
 class ServiceSuite(
     EnqueueTests,
     RequestIdTests,
+    RescheduleTests,
     AdmitTests,
     DequeueTests,
     SettleTests,

@@ -429,6 +429,24 @@ class RetryResponse(_message.Message):
     job: Job
     def __init__(self, job: _Optional[_Union[Job, _Mapping]] = ...) -> None: ...
 
+class RescheduleRequest(_message.Message):
+    __slots__ = ("job_id", "run_at_ms", "priority", "request_id")
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    RUN_AT_MS_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    run_at_ms: int
+    priority: int
+    request_id: str
+    def __init__(self, job_id: _Optional[str] = ..., run_at_ms: _Optional[int] = ..., priority: _Optional[int] = ..., request_id: _Optional[str] = ...) -> None: ...
+
+class RescheduleResponse(_message.Message):
+    __slots__ = ("job",)
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    job: Job
+    def __init__(self, job: _Optional[_Union[Job, _Mapping]] = ...) -> None: ...
+
 class PurgeRequest(_message.Message):
     __slots__ = ("entrypoint", "request_id", "zone")
     ENTRYPOINT_FIELD_NUMBER: _ClassVar[int]

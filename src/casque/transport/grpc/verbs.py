@@ -6,7 +6,7 @@ from typing import Any
 
 from casque.errors import InvalidInputError
 from casque.service import QueueService
-from casque.service.requests import Dequeue
+from casque.service.requests import Dequeue, Reschedule
 from casque.transport.grpc import casque_v1_pb2 as pb
 from casque.transport.grpc import messages, packets
 from casque.transport.grpc.door import Door
@@ -109,6 +109,14 @@ class Verbs:
         return pb.RetryResponse(
             job=_outline(await service.retry(request.job_id, request_id=request.request_id or None))
         )
+
+    async def reschedule(
+        self, service: QueueService, request: pb.RescheduleRequest, _context: Any
+    ) -> pb.RescheduleResponse:
+        asked = Reschedule(
+            request.job_id, given(request, "run_at_ms"), given(request, "priority"), request.request_id or None
+        )
+        return pb.RescheduleResponse(job=_outline(await service.call(asked)))
 
     async def purge(self, service: QueueService, request: pb.PurgeRequest, _context: Any) -> pb.PurgeResponse:
         purged = await service.purge(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime
 from typing import Annotated, Any
 from urllib.parse import quote
 
@@ -26,6 +27,7 @@ from casque.service.requests import (
     ReleaseZone,
     Request,
     RequeueStale,
+    Reschedule,
     Retry,
     SetGate,
     SetZone,
@@ -48,7 +50,7 @@ from casque.transport.http.messages import (
     to_zone_lease,
 )
 from casque.transport.http.route import LEASE, Route
-from casque.types import Admission, Gate, JobRecord, StagedPart, ZoneRules
+from casque.types import Admission, Gate, JobRecord, StagedPart, ZoneRules, from_ms
 
 
 class Call(Struct, frozen=True):
@@ -203,6 +205,14 @@ class Schedules(Struct, frozen=True):
     schedules: list[ScheduleOf]
 
 
+class RescheduleRequest(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What is left out stays as it is."""
+
+    run_at: datetime | None = None
+    """In the past: now."""
+    priority: Annotated[int, Meta(ge=-INT64_MAX - 1, le=INT64_MAX)] | None = None
+
+
 PLAIN = (
     Plain(
         route=Route(
@@ -272,6 +282,29 @@ PLAIN = (
         kind=Retry,
         read=lambda c: Retry(c.job_id, c.request_id),
         named="job_id",
+        shown=maybe_job,
+        heard=from_maybe_job,
+    ),
+    Plain(
+        route=Route(
+            method="POST",
+            path="/v1/jobs/{id}/reschedule",
+            verb="reschedule",
+            summary="Have a waiting job run at another time, with another priority, or both",
+            body=RescheduleRequest,
+            answer=MaybeJob,
+            repeatable=True,
+            refusals=(errors.JobNotFoundError, errors.JobStateError),
+        ),
+        kind=Reschedule,
+        read=lambda c: Reschedule(
+            c.job_id,
+            None if c.body.run_at is None else checks.moment_ms("run_at", c.body.run_at),
+            c.body.priority,
+            c.request_id,
+        ),
+        named="job_id",
+        body=lambda r: RescheduleRequest(None if r.run_at_ms is None else from_ms(r.run_at_ms), r.priority),
         shown=maybe_job,
         heard=from_maybe_job,
     ),
