@@ -268,8 +268,8 @@ def is_backoff(value: Any) -> bool:
 def is_outcome(value: Any) -> bool:
     if type(value) is not Outcome or not is_text(value.job_id, 1024) or not is_whole(value.token, 0):
         return False
-    flags = [value.final, value.crashed, value.snoozed, value.cancelled]
-    if flags == [False] * 4 and value.error is None:  # where 0 is as good as False
+    flags = [value.final, value.crashed, value.snoozed, value.cancelled, value.declined]
+    if flags == [False] * 5 and value.error is None:  # where 0 is as good as False
         return (value.result is None or is_bytes(value.result)) and value.delay_ms is None and value.backoff is None
     if not all(isinstance(flag, bool) for flag in flags) or sum(flags[1:]) > 1 or value.result is not None:
         return False
@@ -279,6 +279,8 @@ def is_outcome(value: Any) -> bool:
     if value.cancelled:
         only_why = value.error is None or is_text(value.error, 10_000)
         return only_why and value.delay_ms is None and value.backoff is None and not value.final
+    if value.declined:
+        return is_text(value.error, 10_000) and waits and value.backoff is None and not value.final
     return is_text(value.error, 10_000) and waits and is_backoff_or_none(value.backoff)
 
 
