@@ -12,6 +12,7 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from pathlib import Path
@@ -255,6 +256,13 @@ def test_every_command_has_a_section_in_the_reference_with_its_options_and_no_ot
 def test_what_the_code_says_is_what_the_reference_says() -> None:
     script = ROOT / "scripts" / "reference.py"
     assert run([sys.executable, str(script), "--check"], ROOT) == ""
+
+
+def test_the_map_for_contributors_has_the_layers_that_are_checked() -> None:
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    checked = [re.sub(r"[()]", "", layer) for layer in contracts[0]["layers"]]
+    drawn = (ROOT / "CONTRIBUTING.md").read_text().partition("## Map")[2].split("\n\n")[2]
+    assert [re.split(r"\s{2,}", line.strip())[0] for line in drawn.splitlines()] == checked
 
 
 def test_the_blocking_queue_is_written_from_the_async_one() -> None:
