@@ -271,8 +271,9 @@ class World:
             settled_s = (5 if self.layout.ring else 3) * LEASE_S + GRACE_S
             self._later(settled_s, self._check_all_led if self.layout.ring else self._check_one_leads)
         elif not self.layout.ring:
-            # On a ring a claim that cannot be given back at once comes back when its lease runs out.
-            self._later(SETTLED_S, self._check_nobody_left_a_claim)
+            # On a ring a claim that cannot be given back at once comes back when its lease runs out. Where the clocks
+            # have just leapt, direct calls first collect all that is old by now.
+            self._later(SETTLED_S * (2 if wall_s else 1), self._check_nobody_left_a_claim)
         self._later(SETTLED_S + 1.0, self._check_done)
 
     def _furthest_s(self) -> float:
