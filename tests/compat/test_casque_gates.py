@@ -9,6 +9,7 @@ from casque.codec.document import DocumentCodec
 from casque.codec.log import SnapshotRef, Tip, View, digest
 from casque.codec.snapshot import decode_snapshot, encode_jobs, encode_snapshot
 from casque.state import Crashed, Event, Gated, Limits, Quarantined, Snoozed, State, Withdrawn
+from casque.state.events import Rescheduled
 from casque.types import ALL_OPEN, Attempt, Ending, Gate, Gates, JobRecord, JobSpec, JobState
 
 EVENTS: dict[bytes, Event] = {
@@ -20,6 +21,9 @@ EVENTS: dict[bytes, Event] = {
         "j", 7, "quarantined: its worker died once"
     ),
     b'["withdrawn","j",7,null]': Withdrawn("j", 7),
+    b'["rescheduled","j",1771149600000,true,1771149600000,-5]': Rescheduled(
+        "j", 1771149600000, True, 1771149600000, -5
+    ),
     b'["gated","paused",null]': Gated(Gate.PAUSED),
     b'["gated","draining","mail"]': Gated(Gate.DRAINING, "mail"),
     b'["gated","open","mail"]': Gated(Gate.OPEN, "mail"),

@@ -108,6 +108,7 @@ def assert_holds(expected: Any, actual: Any, where: str = "state") -> None:
 
 
 LATER = {
+    EventKind.RESCHEDULED,  # see test_casque_gates.py
     EventKind.ADMITTED,  # see test_casque_admissions.py
     EventKind.ADVANCED,
     EventKind.SNOOZED,  # see test_casque_gates.py

@@ -68,6 +68,7 @@ ACTS: dict[str, tuple[list[str], str]] = {
     "queue release": (JOB, "queue release {q} --lease 0.2"),
     "jobs cancel": (JOB, "jobs cancel {q} --all --yes"),
     "jobs retry": (JOB, "jobs retry {q} --all"),
+    "jobs reschedule": (JOB, "jobs reschedule {q} --all --delay 1h --yes"),
     "jobs purge": (JOB, "jobs purge {q} --yes"),
     "jobs requeue": (JOB, "jobs requeue {q} --stale 60 --yes"),
     "cron set": (JOB, CRON[-1]),

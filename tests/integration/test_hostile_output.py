@@ -65,6 +65,7 @@ ARGUMENTS: dict[str, list[str]] = {
     "jobs show": ["URL", RUNNING],
     "jobs cancel": ["URL", f"{BAD}none"],
     "jobs retry": ["URL", WAITING],
+    "jobs reschedule": ["URL", WAITING, "--priority", "3"],
     "jobs purge": ["URL", "--yes"],
     "jobs requeue": ["URL", "--stale", "1d", "--yes"],
     "queue info": ["URL"],

@@ -84,7 +84,9 @@ def tail(
             say(f"There is no queue here yet; waiting for {target.url or 'one'}", err=True)
         shards = None if head is None else head.shards
         position: int | dict[int, int] | None
-        if shards is None:
+        if head is None and from_ is None:
+            position = 0  # all of it will be from now on
+        elif shards is None:
             position = await _start_of(store, from_, wanted)
         else:
             # Each by itself: the beginning of one is in the middle of another.

@@ -8,6 +8,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,6 +28,7 @@ from casque import (
     SyncJob,
     SyncQueue,
 )
+from casque.client.loop_thread import LoopThread
 
 
 def test_a_job_goes_in_and_out() -> None:
@@ -147,15 +149,26 @@ def test_a_dequeue_that_does_not_wait_answers_at_once() -> None:
         assert q.dequeue("send") == []
 
 
-def test_many_threads_share_commits_and_get_each_job_once() -> None:
+def test_many_threads_share_commits_and_get_each_job_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    begin, begun, all_there = LoopThread.begin, threading.Semaphore(0), threading.Event()
+
+    def counted(self: LoopThread, call: Any) -> Any:
+        future = begin(self, call)
+        begun.release()
+        return future
+
+    async def busy() -> None:
+        all_there.wait()  # the loop carries nothing out until every thread has asked
+
     with SyncQueue.open(InMemoryStorage()) as q, ThreadPoolExecutor(16) as threads:
-        together = threading.Barrier(16)
-
-        def produce(n: int) -> str:
-            together.wait()
-            return q.enqueue("send", b"%d" % n).id
-
-        added = list(threads.map(produce, range(16)))
+        assert q._loop is not None
+        q._loop.begin(busy())
+        monkeypatch.setattr(LoopThread, "begin", counted)
+        adding = [threads.submit(q.enqueue, "send", b"%d" % n) for n in range(16)]
+        for _ in adding:
+            begun.acquire()
+        all_there.set()
+        added = [one.result().id for one in adding]
         assert q.stats().position < 16
 
         def consume(_: int) -> str:

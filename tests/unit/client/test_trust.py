@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from casque import ClientTlsFiles, InvalidInputError, Queue
-from casque.client import reaching
+from casque.client import leading, reaching
 from casque.client.place import known_place, place_named
 from casque.client.reaching import peer_connect
 from casque.client.trust import Origin, check_address, is_from_here
@@ -90,7 +90,7 @@ async def test_a_leader_that_only_the_bucket_names_does_not_get_the_token(monkey
     async def leader(_store: object) -> str:
         return "evil.example:7700"
 
-    monkeypatch.setattr(reaching, "find_leader", leader)
+    monkeypatch.setattr(leading, "find_leader", leader)
     monkeypatch.setenv("CASQUE_TOKEN", TOKEN)
     for tls, reason in ((None, "without encryption"), (ClientTlsFiles(), "the bucket names")):
         async with Queue.open(MemoryStore(), via="broker", tls=tls) as q:
