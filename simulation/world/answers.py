@@ -8,7 +8,7 @@ from itertools import combinations
 from typing import Any
 
 from casque.errors import CasqueError, InvalidInputError, JobNotFoundError, LeaseLostError, ZoneLeaseLostError
-from casque.state.machine import LEASE_RAN_OUT
+from casque.state.job_life import LEASE_RAN_OUT
 from casque.types import PLAIN_RULES, Admission, Ending, JobState, ZoneLease
 from simulation.world.asked import Call, Request, Told, Verb
 from simulation.world.history import Claim, Fate, History

@@ -253,8 +253,8 @@ LED_RING = Layout(
 
 def _fleet(layout: Layout, name: str) -> Layout:
     patient = {
-        "casque.state.machine.DECLINES_MAX": DECLINES_MAX,
-        "casque.state.machine.DECLINED_BACKOFF": Backoff(100, 1_000),
+        "casque.state.settling.DECLINES_MAX": DECLINES_MAX,
+        "casque.state.settling.DECLINED_BACKOFF": Backoff(100, 1_000),
     }
     return replace(layout, name=name, fleet=True, hurried={**layout.hurried, **patient})
 
@@ -368,7 +368,7 @@ HURRIED: dict[str, Any] = {
     "casque.journal.log.solitude.ALONE_COMMITS": 3,
     "casque.journal.log.solitude.REST_MIN_MS": 200,
     "casque.journal.log.solitude.REST_MAX_MS": 2_000,
-    "casque.state.machine.TRIES_MAX": TRIES_MAX,
+    "casque.state.job_life.TRIES_MAX": TRIES_MAX,
     "simulation.world.stories.TRIES_MAX": TRIES_MAX,
     "casque.state.fair.LEVELS_MAX": 2,
     "casque.engine.embedded.HELD_MAX": 2,

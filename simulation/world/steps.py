@@ -13,7 +13,7 @@ from casque.codec.stored import to_ms
 from casque.engine.ticker import SCHEDULE_HEADER, TICK_HEADER
 from casque.errors import CorruptQueueError
 from casque.state import State
-from casque.state.machine import LEASE_RAN_OUT
+from casque.state.job_life import LEASE_RAN_OUT
 from casque.state.request_ids import scope_of
 from casque.storage.port import Stored
 from casque.types import PLAIN_RULES, Ending, Gate, JobRecord, JobSpec, JobState, Schedule, ZoneRules

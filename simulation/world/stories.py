@@ -21,7 +21,7 @@ from casque.state import (
     Snoozed,
     Withdrawn,
 )
-from casque.state.machine import LEASE_RAN_OUT
+from casque.state.job_life import LEASE_RAN_OUT
 from casque.types import TRIES_MAX, Attempt, Ending, JobRecord, JobState
 
 Tries: TypeAlias = tuple[Attempt, ...]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from casque.state import State
-from casque.state.machine import DATED_VISITS
+from casque.state.vigils import DATED_VISITS
 from casque.types import JobRecord, ZoneLease
 
 if TYPE_CHECKING:

@@ -51,7 +51,7 @@ def gated() -> State:
     state.counters.enqueued = state.counters.sequence = 1
     state.counters.tokens = 7
     state.restore([JOB], state.counters, 3)
-    state.gates = Gates(Gate.PAUSED, {"mail": Gate.DRAINING})
+    state.facets.gates.restore(state, Gates(Gate.PAUSED, {"mail": Gate.DRAINING}))
     return state
 
 
@@ -84,7 +84,7 @@ def test_a_snapshot_keeps_gates_and_crashes() -> None:
 
 def test_a_queue_whose_gates_are_open_says_nothing_about_them() -> None:
     state = gated()
-    state.gates = ALL_OPEN
+    state.facets.gates.restore(state, ALL_OPEN)
     body = DocumentCodec("queue.json", "q").encode(state, version=3, writers={})
     assert b"gates" not in body
     assert b"gates" not in encode_snapshot("q", View.of(state, Tip()), [])

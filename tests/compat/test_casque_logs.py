@@ -30,7 +30,7 @@ from casque.codec.snapshot import decode_snapshot
 from casque.journal.verify import Verifier
 from casque.settings import QueueSettings
 from casque.state import Acked, Event, Limits, State
-from casque.state.machine import LEASE_RAN_OUT
+from casque.state.job_life import LEASE_RAN_OUT
 from casque.storage.memory import MemoryStore
 from casque.testing.clock import ManualClock
 from casque.types import Attempt, Ending

@@ -54,7 +54,7 @@ def test_an_event_is_read_and_written_as_it_was() -> None:
 
 def test_a_snapshot_keeps_the_ring() -> None:
     state = State()
-    state.join(RingView(2, 16, 7))
+    state.facets.shard.restore(state, RingView(2, 16, 7))
     body = encode_snapshot("q", View.of(state, Tip()), [])
     assert b'"ring": [2,16,7],\n' in body
     again, _ = decode_snapshot(SnapshotRef(0, "s", digest(body), len(body)), body, queue_id="q", limits=Limits())

@@ -30,12 +30,13 @@ def watched() -> State:
     state.counters.enqueued = state.counters.sequence = 1
     state.counters.tokens = 8
     state.restore([JOB], state.counters, 3)
-    state.set_zone_leases([LEASE])
-    state.vigils = {
-        7: Vigil("j", 7, BEAT_MS, 2, 1_500, 6_000, BEAT_MS + 60_000),
-        8: Vigil("acme", 8, BEAT_MS, 1, 0, 2_500, BEAT_MS + 60_000, True),
-        5: Vigil("gone", 5, BEAT_MS, 1, 0, 2_500, BEAT_MS),
-    }
+    state.facets.zone_leases.restore(state, [LEASE])
+    seen = [
+        Vigil("j", 7, BEAT_MS, 2, 1_500, 6_000, BEAT_MS + 60_000),
+        Vigil("acme", 8, BEAT_MS, 1, 0, 2_500, BEAT_MS + 60_000, True),
+        Vigil("gone", 5, BEAT_MS, 1, 0, 2_500, BEAT_MS),
+    ]
+    state.facets.vigils.restore(state, seen)
     return state
 
 
@@ -64,6 +65,6 @@ def test_a_snapshot_keeps_it_too() -> None:
 
 def test_a_queue_without_visits_is_written_as_before() -> None:
     state = watched()
-    state.vigils = {}
+    state.facets.vigils.restore(state, [])
     assert b"vigils" not in DocumentCodec("queue.json", "q").encode(state, version=3, writers={})
     assert b"vigils" not in encode_snapshot("q", View.of(state, Tip()), [])

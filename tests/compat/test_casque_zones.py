@@ -54,8 +54,8 @@ def zoned() -> State:
     state = State()
     state.counters.enqueued = state.counters.sequence = 1
     state.restore([JOB], state.counters, 3)
-    state.set_rules({"acme": ZoneRules(2.0, 5)})
-    state.set_zone_leases([LEASE])
+    state.facets.rules.restore(state, {"acme": ZoneRules(2.0, 5)})
+    state.facets.zone_leases.restore(state, [LEASE])
     return state
 
 
@@ -92,8 +92,8 @@ def test_a_snapshot_keeps_rules_and_order() -> None:
 
 def test_a_queue_without_rules_and_leases_says_nothing_about_them() -> None:
     state = zoned()
-    state.set_rules({})
-    state.set_zone_leases(())
+    state.facets.rules.restore(state, {})
+    state.facets.zone_leases.restore(state, [])
     assert b"zone_leases" not in DocumentCodec("queue.json", "q").encode(state, version=3, writers={})
     assert b"zone_leases" not in encode_snapshot("q", View.of(state, Tip()), [])
     assert b'"zones"' not in DocumentCodec("queue.json", "q").encode(state, version=3, writers={})

@@ -13,8 +13,7 @@ from casque.engine.operation import Operation
 from casque.errors import CasqueError
 from casque.service import Outcome
 from casque.service.requests import GiveBack
-from casque.state import State
-from casque.state import machine as state_machine
+from casque.state import State, job_life, leases, settling
 from casque.state.events import Declined, Died
 from casque.types import JobRecord
 
@@ -33,22 +32,22 @@ def declined_jobs_get_a_backoff(patch: pytest.MonkeyPatch) -> None:
 
 
 def declines_count_as_attempts(patch: pytest.MonkeyPatch) -> None:
-    def _apply_declined(self: State, event: Declined, at_ms: int) -> None:
-        declined = self.jobs[event.job_id].declined + 1
-        self._wait_again(event.job_id, event.due_ms, delayed=True, error=event.error, declined=declined)
+    def apply_declined(state: State, event: Declined, at_ms: int) -> None:
+        declined = state.jobs[event.job_id].declined + 1
+        state.table.wait_again(event.job_id, event.due_ms, delayed=True, error=event.error, declined=declined)
 
-    patch.setattr(State, "_apply_declined", _apply_declined)
+    patch.setattr(job_life, "apply_declined", apply_declined)
 
 
 def declines_without_end(patch: pytest.MonkeyPatch) -> None:
-    decline = state_machine._decline
+    decline = settling._decline
 
     def endless(job: JobRecord, outcome: Outcome, now_ms: int) -> Declined | Died:
         ended = decline(msgspec.structs.replace(job, declined=0), outcome, now_ms)
         assert isinstance(ended, Declined)
         return ended
 
-    patch.setattr(state_machine, "_decline", endless)
+    patch.setattr(settling, "_decline", endless)
 
 
 def declined_jobs_are_dead_at_once(patch: pytest.MonkeyPatch) -> None:
@@ -57,25 +56,25 @@ def declined_jobs_are_dead_at_once(patch: pytest.MonkeyPatch) -> None:
     def decline(_job: JobRecord, outcome: Outcome, _now_ms: int) -> Died:
         return Died(outcome.job_id, outcome.token, outcome.error)
 
-    patch.setattr(state_machine, "_decline", decline)
+    patch.setattr(settling, "_decline", decline)
 
 
 def stale_leases_taken_from_everybody(patch: pytest.MonkeyPatch) -> None:
-    requeue = State._requeue_stale
+    requeue = leases.requeue_stale
 
-    def _requeue_stale(self: State, c: Any, now_ms: int) -> int:
-        return requeue(self, msgspec.structs.replace(c, entrypoint=None, zone=None), now_ms)
+    def requeue_stale(state: State, c: Any, now_ms: int) -> int:
+        return requeue(state, msgspec.structs.replace(c, entrypoint=None, zone=None), now_ms)
 
-    patch.setattr(State, "_requeue_stale", _requeue_stale)
+    patch.setattr(leases, "requeue_stale", requeue_stale)
 
 
 def stale_leases_taken_again_when_it_is_asked_again(patch: pytest.MonkeyPatch) -> None:
-    requeue = State._requeue_stale
+    requeue = leases.requeue_stale
 
-    def _requeue_stale(self: State, c: Any, now_ms: int) -> int:
-        return requeue(self, msgspec.structs.replace(c, request_id=None), now_ms)
+    def requeue_stale(state: State, c: Any, now_ms: int) -> int:
+        return requeue(state, msgspec.structs.replace(c, request_id=None), now_ms)
 
-    patch.setattr(State, "_requeue_stale", _requeue_stale)
+    patch.setattr(leases, "requeue_stale", requeue_stale)
 
 
 def claims_go_back_after_that_has_failed(patch: pytest.MonkeyPatch) -> None:

@@ -24,7 +24,7 @@ from casque.journal.log.snapshots import naming
 from casque.journal.port import Batch, Conflict, Refreshed, Sighting
 from casque.state import State
 from casque.storage.port import Store, Won
-from casque.types import ALL_OPEN, Finished
+from casque.types import Finished
 
 
 def wins_not_confirmed(patch: pytest.MonkeyPatch) -> None:
@@ -143,6 +143,11 @@ def no_fence_after_a_change_of_epoch(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(LogJournal, "_fence", fence)
 
 
+def without(view: View, facet: str) -> View:
+    """A view that says nothing of this facet."""
+    return msgspec.structs.replace(view, facets={name: data for name, data in view.facets.items() if name != facet})
+
+
 def snapshots_forget_request_ids(patch: pytest.MonkeyPatch) -> None:
     of = View.of
 
@@ -156,7 +161,7 @@ def snapshots_forget_gates(patch: pytest.MonkeyPatch) -> None:
     of = View.of
 
     def forgetful(state: State, tip: Any) -> View:
-        return msgspec.structs.replace(of(state, tip), gates=ALL_OPEN)
+        return without(of(state, tip), "gates")
 
     patch.setattr(View, "of", staticmethod(forgetful))
 
@@ -165,7 +170,7 @@ def snapshots_forget_admissions(patch: pytest.MonkeyPatch) -> None:
     of = View.of
 
     def forgetful(state: State, tip: Any) -> View:
-        return msgspec.structs.replace(of(state, tip), admissions={})
+        return without(of(state, tip), "admissions")
 
     patch.setattr(View, "of", staticmethod(forgetful))
 
@@ -347,7 +352,8 @@ def snapshots_forget_that_writers_were_forgotten(patch: pytest.MonkeyPatch) -> N
     of = View.of
 
     def forgetful(state: State, tip: Any) -> View:
-        return msgspec.structs.replace(of(state, tip), writers_forgotten=0)
+        view = of(state, tip)
+        return msgspec.structs.replace(view, facets={**view.facets, "writers_forgotten": 0})
 
     patch.setattr(View, "of", staticmethod(forgetful))
 

@@ -25,9 +25,33 @@ from casque.errors import CasqueError
 from casque.journal.document import DocumentJournal
 from casque.journal.port import Appended, Batch, Work
 from casque.service.requests import Ack, Dequeue, GiveBack, Settle
-from casque.state import Beaten, Crashed, Observed, ObservedZone, Returned, State, Tick, Watched, Watching, machine
+from casque.state import (
+    Beaten,
+    Crashed,
+    Observed,
+    ObservedZone,
+    Returned,
+    State,
+    Tick,
+    Watched,
+    Watching,
+    adding,
+    answers,
+    job_life,
+    job_table,
+    schedules,
+    settling,
+    vigils,
+    writers,
+)
+from casque.state.answers import AnswerFacet
 from casque.state.events import subject
+from casque.state.gates import GateFacet
 from casque.state.lane import Lane
+from casque.state.schedules import ScheduleFacet
+from casque.state.sources import SourceFacet
+from casque.state.vigils import VigilFacet
+from casque.state.writers import WriterFacet
 from casque.storage.port import LOST, Outcome, Read, Stored, Unknown
 from casque.types import Admission, Ending, JobRecord, Missed, Schedule
 from simulation.world.bucket import Bucket
@@ -55,57 +79,56 @@ def writes_believed_before_they_are_synced(patch: pytest.MonkeyPatch) -> None:
 
 
 def ack_without_token_check(patch: pytest.MonkeyPatch) -> None:
-    ack = State._ack
+    ack = settling.ack
 
-    def trusting(self: State, c: Ack, now_ms: int) -> None:
-        ack(self, msgspec.structs.replace(c, token=None), now_ms)
+    def trusting(state: State, c: Ack, now_ms: int) -> None:
+        ack(state, msgspec.structs.replace(c, token=None), now_ms)
 
-    patch.setattr(State, "_ack", trusting)
+    patch.setattr(settling, "ack", trusting)
 
 
 def settle_without_token_check(patch: pytest.MonkeyPatch) -> None:
-    settle = State._settle
+    settle = settling.settle
 
-    def trusting(self: State, c: Settle, now_ms: int) -> list[CasqueError | None]:
+    def trusting(state: State, c: Settle, now_ms: int) -> list[CasqueError | None]:
         current = [
-            msgspec.structs.replace(o, token=self.jobs[o.job_id].token if o.job_id in self.jobs else o.token)
+            msgspec.structs.replace(o, token=state.jobs[o.job_id].token if o.job_id in state.jobs else o.token)
             for o in c.outcomes
         ]
-        return settle(self, msgspec.structs.replace(c, outcomes=tuple(current)), now_ms)
+        return settle(state, msgspec.structs.replace(c, outcomes=tuple(current)), now_ms)
 
-    patch.setattr(State, "_settle", trusting)
+    patch.setattr(settling, "settle", trusting)
 
 
 def settled_outcomes_not_remembered(patch: pytest.MonkeyPatch) -> None:
     """Whoever asks again hears of what is there now, not of what was done."""
-    settle = State._settle
+    settle = settling.settle
 
-    def forgetful(self: State, c: Settle, now_ms: int) -> list[CasqueError | None]:
-        return settle(self, msgspec.structs.replace(c, request_id=None), now_ms)
+    def forgetful(state: State, c: Settle, now_ms: int) -> list[CasqueError | None]:
+        return settle(state, msgspec.structs.replace(c, request_id=None), now_ms)
 
-    patch.setattr(State, "_settle", forgetful)
+    patch.setattr(settling, "settle", forgetful)
 
 
 def one_refused_outcome_refuses_the_rest(patch: pytest.MonkeyPatch) -> None:
     """The answers say so, and what came before it has happened."""
-    settle = State._settle
+    settle = settling.settle
 
-    def strict(self: State, c: Settle, now_ms: int) -> list[CasqueError | None]:
-        answers = settle(self, c, now_ms)
+    def strict(state: State, c: Settle, now_ms: int) -> list[CasqueError | None]:
+        answers = settle(state, c, now_ms)
         refused = next((one for one in answers if one is not None), None)
         return [refused] * len(answers)
 
-    patch.setattr(State, "_settle", strict)
+    patch.setattr(settling, "settle", strict)
 
 
 def ticks_not_undone_with_their_batch(patch: pytest.MonkeyPatch) -> None:
     """A batch that lost its race takes its jobs back, and the schedule stays where it had moved to."""
 
-    def careless(self: State) -> dict[str, Schedule]:
+    def careless(self: ScheduleFacet, _state: State) -> None:
         self._next_tick = None
-        return self.schedules
 
-    patch.setattr(State, "_changing_schedules", careless)
+    patch.setattr(ScheduleFacet, "changing", careless)
 
 
 def late_ticks_skipped(patch: pytest.MonkeyPatch) -> None:
@@ -120,7 +143,7 @@ def late_ticks_skipped(patch: pytest.MonkeyPatch) -> None:
 
 def schedules_set_by_whatever_the_clock_says(patch: pytest.MonkeyPatch) -> None:
     """One that is changed or resumed on a machine whose clock is behind comes by its last ticks again."""
-    patch.setattr(machine, "_is_ahead", lambda _schedule, _next_ms: True)
+    patch.setattr(schedules, "_is_ahead", lambda _schedule, _next_ms: True)
     patch.setattr(embedded, "_since_ms", lambda _name, _state, now_ms: now_ms)
 
 
@@ -141,45 +164,45 @@ def ticks_moved_without_a_look_at_the_schedule(patch: pytest.MonkeyPatch) -> Non
 
 
 def tries_lost_by_the_next_claim(patch: pytest.MonkeyPatch) -> None:
-    claimed = machine._claimed
+    claimed = job_table._claimed
 
     def forgetful(job: JobRecord, *rest: Any) -> JobRecord:
         return msgspec.structs.replace(claimed(job, *rest), tries=())
 
-    patch.setattr(machine, "_claimed", forgetful)
+    patch.setattr(job_table, "_claimed", forgetful)
 
 
 def claims_that_are_given_back_counted_as_tries(patch: pytest.MonkeyPatch) -> None:
-    returned = State._apply_returned
+    returned = job_life.apply_returned
 
-    def counting(self: State, event: Returned, at_ms: int) -> None:
-        tries = machine._with_try(self.jobs[event.job_id], at_ms, Ending.FAILED, None)
-        returned(self, event, at_ms)
-        self.jobs[event.job_id] = msgspec.structs.replace(self.jobs[event.job_id], tries=tries)
+    def counting(state: State, event: Returned, at_ms: int) -> None:
+        tries = job_life.with_try(state.jobs[event.job_id], at_ms, Ending.FAILED, None)
+        returned(state, event, at_ms)
+        state.jobs[event.job_id] = msgspec.structs.replace(state.jobs[event.job_id], tries=tries)
 
-    patch.setattr(State, "_apply_returned", counting)
+    patch.setattr(job_life, "apply_returned", counting)
 
 
 def gates_not_heeded_by_whoever_claims(patch: pytest.MonkeyPatch) -> None:
-    def everything(self: State, entrypoints: tuple[str, ...] | None) -> tuple[str, ...]:
-        return tuple(self._ready.names()) if entrypoints is None else entrypoints
+    def everything(_self: GateFacet, state: State, entrypoints: tuple[str, ...] | None) -> tuple[str, ...]:
+        return tuple(state.ready.names()) if entrypoints is None else entrypoints
 
-    patch.setattr(State, "_let_through", everything)
+    patch.setattr(GateFacet, "let_through", everything)
 
 
 def gates_not_heeded_by_whoever_adds(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(State, "_check_not_draining", lambda self, specs: None)
+    patch.setattr(GateFacet, "check_not_draining", lambda self, state, specs: None)
 
 
 def crashes_counted_as_attempts(patch: pytest.MonkeyPatch) -> None:
-    crashed = State._apply_crashed
+    crashed = job_life.apply_crashed
 
-    def counting(self: State, event: Crashed, at_ms: int) -> None:
-        crashed(self, event, at_ms)
-        job = self.jobs[event.job_id]
-        self.jobs[event.job_id] = msgspec.structs.replace(job, attempts=job.attempts + 1)
+    def counting(state: State, event: Crashed, at_ms: int) -> None:
+        crashed(state, event, at_ms)
+        job = state.jobs[event.job_id]
+        state.jobs[event.job_id] = msgspec.structs.replace(job, attempts=job.attempts + 1)
 
-    patch.setattr(State, "_apply_crashed", counting)
+    patch.setattr(job_life, "apply_crashed", counting)
 
 
 def first_write_overwrites(patch: pytest.MonkeyPatch) -> None:
@@ -187,22 +210,22 @@ def first_write_overwrites(patch: pytest.MonkeyPatch) -> None:
 
 
 def request_ids_not_remembered(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(State, "_remember", lambda self, c, verb, now_ms, **answer: None)
+    patch.setattr(AnswerFacet, "remember", lambda self, state, c, verb, now_ms, **answer: None)
 
 
 def batches_not_remembered(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(State, "admitted", lambda self, source, batch: None)
+    patch.setattr(SourceFacet, "admitted", lambda self, source, batch: None)
 
 
 def only_the_last_batch_counts_as_repeated(patch: pytest.MonkeyPatch) -> None:
     """A batch that is asked for again after a later one is taken for a new one."""
-    admitted = State.admitted
+    admitted = SourceFacet.admitted
 
-    def forgiving(self: State, source: str, batch: int) -> Admission | None:
-        last = self.admissions.get(source)
+    def forgiving(self: SourceFacet, source: str, batch: int) -> Admission | None:
+        last = self.last.get(source)
         return admitted(self, source, batch) if last is not None and last.batch == batch else None
 
-    patch.setattr(State, "admitted", forgiving)
+    patch.setattr(SourceFacet, "admitted", forgiving)
 
 
 def leases_judged_by_wall_clocks(patch: pytest.MonkeyPatch) -> None:
@@ -236,7 +259,7 @@ def own_writes_not_recognised(patch: pytest.MonkeyPatch) -> None:
 
     async def blind(self: DocumentJournal, known: State | None) -> State:
         state = await read(self, known)
-        state.writers = Blind(state.writers)
+        state.writers = state.facets.writers.last = Blind(state.writers)
         return state
 
     patch.setattr(DocumentJournal, "_read", blind)
@@ -316,7 +339,8 @@ def requests_forgotten_by_a_fast_clock(patch: pytest.MonkeyPatch) -> None:
 
     def forgetful(self: State, *, at_ms: int, **about: Any) -> None:
         commit(self, at_ms=at_ms, **about)
-        self.set_requests((i, seen) for i, seen in self.requests.items() if seen.at_ms >= at_ms - 60_000)
+        recent = [(i, seen) for i, seen in self.requests.items() if seen.at_ms >= at_ms - 60_000]
+        self.answers.restore(self, recent)
 
     patch.setattr(State, "commit", forgetful)
 
@@ -401,20 +425,20 @@ def document_archives_what_is_not_committed(patch: pytest.MonkeyPatch) -> None:
 def forgotten_batches_taken_for_lost(patch: pytest.MonkeyPatch) -> None:
     """A writer that is not in the table is taken for one that never wrote."""
 
-    def fate(self: State, writer: str, batch: int, *, tried: int) -> bool | None:
-        return self.writers.get(writer, 0) >= batch
+    def fate(self: WriterFacet, writer: str, batch: int, *, tried: int) -> bool | None:
+        return self.last.get(writer, 0) >= batch
 
-    patch.setattr(State, "fate", fate)
+    patch.setattr(WriterFacet, "fate", fate)
 
 
 def forgotten_writers_not_accounted_for(patch: pytest.MonkeyPatch) -> None:
     """The table drops writers without a trace."""
-    patch.setattr(machine, "forgotten_before", lambda position, writers: 0)
+    patch.setattr(writers, "forgotten_before", lambda position, writers: 0)
 
 
 def repeated_requests_not_compared(patch: pytest.MonkeyPatch) -> None:
     """An id is enough: whatever is asked with it is taken for what was asked before."""
-    patch.setattr(machine, "fingerprint", lambda command: "0")
+    patch.setattr(answers, "fingerprint", lambda command: "0")
 
 
 def requests_forgotten_by_whoever_comes_new(patch: pytest.MonkeyPatch) -> None:
@@ -428,24 +452,24 @@ def requests_forgotten_by_whoever_comes_new(patch: pytest.MonkeyPatch) -> None:
 
 def visits_that_overlap_counted_twice(patch: pytest.MonkeyPatch) -> None:
     """Every process that leaves adds what it saw, whoever watched at the same time."""
-    visited = State.visited
+    visited = VigilFacet.visited
 
-    def added(self: State, seen: Watching, now_ms: int) -> Watched | None:
-        told = visited(self, seen, now_ms)
+    def added(self: VigilFacet, state: State, seen: Watching, now_ms: int) -> Watched | None:
+        told = visited(self, state, seen, now_ms)
         return None if told is None else msgspec.structs.replace(told, watched_ms=seen.watched_ms)
 
-    patch.setattr(State, "visited", added)
+    patch.setattr(VigilFacet, "visited", added)
 
 
 def written_times_believed_at_once(patch: pytest.MonkeyPatch) -> None:
     """A lease is over when it is old by the clock of one process that comes by."""
-    patch.setattr(machine, "DATED_FACTOR", 1)
-    patch.setattr(machine, "DATED_VISITS", 1)
+    patch.setattr(vigils, "DATED_FACTOR", 1)
+    patch.setattr(vigils, "DATED_VISITS", 1)
 
 
 def holders_of_keys_shown_as_asked_for(patch: pytest.MonkeyPatch) -> None:
     """Whoever asks again is shown the job that held the key, when it is over, with the payload of its own job."""
-    patch.setattr(machine, "_holder", machine._asked)
+    patch.setattr(adding, "_holder", adding._asked)
 
 
 def jobs_beside_large_ones_shown_as_asked_for(patch: pytest.MonkeyPatch) -> None:

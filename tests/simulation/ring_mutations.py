@@ -18,7 +18,7 @@ from casque.ring.service import RingService
 from casque.ring.shards import Shard
 from casque.ring.walker import Walker
 from casque.service.requests import Dequeue, Enqueue, Request
-from casque.state import State
+from casque.state import State, adding
 from casque.state.fair import FairIndex, FifoLine
 from casque.state.ring import Places, RingView, home, is_home
 from casque.types import PLAIN_RULES, JobRecord, JobSpec, JobState
@@ -86,18 +86,18 @@ def zones_whose_last_job_is_running_count_as_gone(patch: pytest.MonkeyPatch) -> 
 
 
 def _counting(patch: pytest.MonkeyPatch, counts: Callable[[JobRecord], bool]) -> None:
-    enqueue = State._enqueue
+    enqueue = adding.enqueue
 
     @wraps(enqueue)  # the state calls what carries out its commands by name
-    def hasty(self: State, c: Enqueue, now_ms: int) -> tuple[JobRecord, ...]:
-        here = {job.spec.zone for job in self.jobs.values() if counts(job)}
-        held, self.places.zones = self.places.zones, {z: n for z, n in self.places.zones.items() if z in here}
+    def hasty(state: State, c: Enqueue, now_ms: int) -> tuple[JobRecord, ...]:
+        here = {job.spec.zone for job in state.jobs.values() if counts(job)}
+        held, state.places.zones = state.places.zones, {z: n for z, n in state.places.zones.items() if z in here}
         try:
-            return enqueue(self, c, now_ms)
+            return enqueue(state, c, now_ms)
         finally:
-            self.places.zones = held
+            state.places.zones = held
 
-    patch.setattr(State, "_enqueue", hasty)
+    patch.setattr(adding, "enqueue", hasty)
 
 
 def old_sizes_forgotten_while_zones_are_there(patch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import msgspec
 import pytest
 
 from casque.codec.log import View
@@ -17,8 +16,10 @@ from casque.service.requests import LeaseZone, ReleaseZone
 from casque.state import State
 from casque.state.events import ZoneLeased
 from casque.state.fair import FairIndex
+from casque.state.zone_leases import ZoneLeaseFacet
 from casque.storage.port import Store
 from casque.types import Finished, JobSpec, ZoneLease
+from tests.simulation.log_mutations import without
 
 
 def leased_zones_served_to_everybody(patch: pytest.MonkeyPatch) -> None:
@@ -46,31 +47,31 @@ def zone_leases_cut_short(patch: pytest.MonkeyPatch) -> None:
 def zones_leased_twice(patch: pytest.MonkeyPatch) -> None:
     """Whoever asks is given the zone, also if somebody has it."""
 
-    def lease_zone(self: State, c: LeaseZone, now_ms: int) -> ZoneLease | None:
-        if c.zone not in self.zone_jobs or c.lease_ms is None:
+    def lease_zone(self: ZoneLeaseFacet, state: State, c: LeaseZone, now_ms: int) -> ZoneLease | None:
+        if c.zone not in state.zone_jobs or c.lease_ms is None:
             return None
-        self._happen(ZoneLeased(c.zone, self.counters.tokens + 1, c.lease_ms, c.worker), now_ms)
-        return self.zone_leases[c.zone]
+        state.happen(ZoneLeased(c.zone, state.counters.tokens + 1, c.lease_ms, c.worker), now_ms)
+        return self.by_zone[c.zone]
 
-    patch.setattr(State, "_lease_zone", lease_zone)
+    patch.setattr(ZoneLeaseFacet, "lease_zone", lease_zone)
 
 
 def tokens_of_zones_not_compared(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(State, "_has_zone", lambda self, zone, token: zone in self.zone_leases)
+    patch.setattr(ZoneLeaseFacet, "has", lambda self, zone, token: zone in self.by_zone)
 
 
 def releases_answered_and_not_carried_out(patch: pytest.MonkeyPatch) -> None:
-    def release(self: State, c: ReleaseZone, now_ms: int) -> None:
+    def release(self: ZoneLeaseFacet, state: State, c: ReleaseZone, now_ms: int) -> None:
         """It runs out some day."""
 
-    patch.setattr(State, "_release_zone", release)
+    patch.setattr(ZoneLeaseFacet, "release_zone", release)
 
 
 def snapshots_forget_leases_of_zones(patch: pytest.MonkeyPatch) -> None:
     of = View.of
 
     def forgetful(state: State, tip: Any) -> View:
-        return msgspec.structs.replace(of(state, tip), zone_leases=[])
+        return without(of(state, tip), "zone_leases")
 
     patch.setattr(View, "of", staticmethod(forgetful))
 

@@ -23,6 +23,7 @@ from casque.codec.stored import (
     StoredStatus,
     decode_finished,
     decode_job,
+    encode_facets,
     encode_finished,
     encode_job,
     record_of,
@@ -31,7 +32,6 @@ from casque.codec.stored import (
 )
 from casque.errors import CorruptQueueError
 from casque.state import Counters, Limits, State
-from casque.state.machine import kept_forgotten
 from casque.state.request_memory import Answered
 from casque.types import (
     ALL_OPEN,
@@ -103,6 +103,9 @@ class _Document(Head, frozen=True):
     jobs: list[msgspec.Raw] = msgspec.field(default_factory=list)
 
 
+FACETS = frozenset(_Document.__struct_fields__) - {"writers_forgotten"}
+"""Those that a document stores as they are. What its writers forgot, it may know better than the state."""
+
 _encode = msgspec.json.Encoder().encode
 _document_decoder = msgspec.json.Decoder(_Document)
 _foreign_decoder = msgspec.json.Decoder(_ForeignJob)
@@ -148,10 +151,11 @@ class DocumentCodec:
                 lines.put(job_id, encode_job(job))
         self._changed.clear()
         forgotten = state.writers_forgotten if writers_forgotten is None else writers_forgotten
-        kept = kept_forgotten(max(forgotten, self.dropped), writers, state.limits)
+        kept = state.facets.writers.kept_forgotten(max(forgotten, self.dropped), writers)
+        facets = {name: data for name, data in state.facets.stored(state).items() if name in FACETS}
         head = (
             b'{"format": %d, "layout": "document", "queue_id": %b,\n"version": %d,\n%b"counters": %b,\n'
-            b'"writers": %b,\n%b"requests": %b,\n%b%b%b%b%b%b%b"jobs": [\n'
+            b'"writers": %b,\n%b"requests": %b,\n%b%b"jobs": [\n'
             % (
                 FORMAT,
                 _encode(self.queue_id),
@@ -161,12 +165,7 @@ class DocumentCodec:
                 _encode(writers),
                 b"" if kept is None else b'"writers_forgotten": %d,\n' % kept,
                 _encode(stored_requests(state.requests if requests is None else requests)),
-                b'"admissions": %b,\n' % _encode(state.admissions) if state.admissions else b"",
-                b'"schedules": %b,\n' % _encode(list(state.schedules.values())) if state.schedules else b"",
-                b'"gates": %b,\n' % _encode(state.gates) if state.gates else b"",
-                b'"zones": %b,\n' % _encode(state.rules) if state.rules else b"",
-                b'"zone_leases": %b,\n' % _encode(list(state.zone_leases.values())) if state.zone_leases else b"",
-                b'"vigils": %b,\n' % _encode(watched) if (watched := state.watched()) else b"",
+                encode_facets(facets),
                 self._pending(state.finished, state.archived if archived is None else archived, archiving),
             )
         )
@@ -214,16 +213,12 @@ class DocumentCodec:
             raise CorruptQueueError(self.key, "two jobs have the same id; remove one of them by hand")
         state = _state(document, stored, limits, self.key)
         self._finished = _FinishedLines(finished, [bytes(raw) for raw in document.finished[: len(finished)]])
-        state.finished = finished
-        state.admissions = document.admissions
-        state.schedules = {schedule.name: schedule for schedule in document.schedules}
-        state.gates = document.gates
-        state.set_rules(document.zones)
-        state.set_zone_leases(document.zone_leases)
-        state.vigils = {vigil.token: vigil for vigil in document.vigils}
+        state.facets.restore(state, document)
+        pending = state.facets.finished
+        pending.restore(state, finished)
         # A document that says nothing about it has nothing to be archived.
-        state.archived = document.version if document.archived is None else document.archived
-        state.archiving = document.archiving
+        pending.archived = document.version if document.archived is None else document.archived
+        pending.archiving = document.archiving
         return state
 
 
@@ -334,13 +329,4 @@ def _state(document: _Document, stored: list[StoredJob], limits: Limits, key: st
         # document are forgotten, but there were fewer of them than milliseconds since 1970.
         moments = [document.version, *(r.created_ms for r in records), *(r.beat_ms or 0 for r in records)]
         counters = Counters(enqueued=len(records), sequence=len(records), tokens=max(moments))
-    return restored(
-        key,
-        records,
-        counters,
-        document.version,
-        document.writers,
-        document.requests,
-        limits,
-        writers_forgotten=document.writers_forgotten,
-    )
+    return restored(key, records, counters, document.version, document.writers, document.requests, limits)

@@ -15,19 +15,11 @@ import msgspec
 
 from casque.codec.head import FORMAT, UNREADABLE, Head, Owner, check_format, check_layout, read_layout
 from casque.errors import CorruptQueueError
-from casque.state import Counters, Event, RingView, State
-from casque.state.machine import Named, kept_forgotten
+from casque.state import Counters, Event, State
 from casque.state.request_memory import Answered
 from casque.types import (
-    ALL_OPEN,
     Finished,
-    Gates,
     JobRecord,
-    LastBatch,
-    Schedule,
-    Vigil,
-    ZoneLease,
-    ZoneRules,
 )
 
 LAYOUT = "log"
@@ -144,17 +136,8 @@ class View(msgspec.Struct, frozen=True):
     requests: dict[str, Answered]
     records: list[JobRecord]
     finished: list[Finished]
-    admissions: dict[str, LastBatch]
-    staged: list[Named]
-    schedules: list[Schedule]
-    gates: Gates = ALL_OPEN
-    rules: dict[str, ZoneRules] = {}
-    """Of the zones that have any."""
-    ring: RingView | None = None
-    zone_leases: list[ZoneLease] = []
-    writers_forgotten: int | None = None
-    """None while the table of writers has room."""
-    vigils: list[Vigil] = []
+    facets: dict[str, Any]
+    """What is stored of the other facets, by their names."""
 
     @classmethod
     def of(cls, state: State, tip: Tip) -> View:
@@ -167,15 +150,7 @@ class View(msgspec.Struct, frozen=True):
             dict(state.requests),
             list(state.jobs.values()),
             list(state.finished),
-            dict(state.admissions),
-            list(state.staged),
-            list(state.schedules.values()),
-            state.gates,
-            dict(state.rules),
-            state.ring,
-            list(state.zone_leases.values()),
-            kept_forgotten(state.writers_forgotten, state.writers, state.limits),
-            state.watched(),
+            state.facets.stored(state),
         )
 
 

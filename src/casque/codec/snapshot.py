@@ -16,6 +16,7 @@ from casque.codec.stored import (
     StoredRequest,
     decode_finished,
     decode_job,
+    encode_facets,
     encode_finished,
     encode_several,
     record_of,
@@ -24,7 +25,7 @@ from casque.codec.stored import (
 )
 from casque.errors import CorruptQueueError
 from casque.state import Counters, Limits, RingView, State
-from casque.state.machine import Named
+from casque.state.staged import Named
 from casque.types import (
     ALL_OPEN,
     Finished,
@@ -120,24 +121,7 @@ def encode_snapshot(queue_id: str, view: View, jobs: Sequence[bytes], parts: Seq
     listed = b'"parts": %b,\n' % _encode(parts) if parts else b""
     if view.finished:
         listed += b'"finished": [\n%b\n],\n' % b",\n".join(map(encode_finished, view.finished))
-    if view.admissions:
-        listed += b'"admissions": %b,\n' % _encode(view.admissions)
-    if view.staged:
-        listed += b'"staged": %b,\n' % _encode(view.staged)
-    if view.schedules:
-        listed += b'"schedules": %b,\n' % _encode(view.schedules)
-    if view.gates:
-        listed += b'"gates": %b,\n' % _encode(view.gates)
-    if view.rules:
-        listed += b'"zones": %b,\n' % _encode(view.rules)
-    if view.ring is not None:
-        listed += b'"ring": %b,\n' % _encode(view.ring)
-    if view.writers_forgotten is not None:
-        listed += b'"writers_forgotten": %d,\n' % view.writers_forgotten
-    if view.zone_leases:
-        listed += b'"zone_leases": %b,\n' % _encode(view.zone_leases)
-    if view.vigils:
-        listed += b'"vigils": %b,\n' % _encode(view.vigils)
+    listed += encode_facets(view.facets)
     head = (
         b'{"format": %d, "queue_id": %b,\n"position": %d, "tip": %b,\n"counters": %b,\n"writers": %b,\n'
         b'"requests": %b,\n%b"jobs": [\n'
@@ -202,24 +186,10 @@ class Restoring:
     def finished(self, limits: Limits) -> tuple[State, Tip]:
         """The state, and the end of the log that it stands for."""
         s = self._snapshot
-        state = restored(
-            self._ref.key,
-            self._records,
-            s.counters,
-            s.position,
-            s.writers,
-            s.requests,
-            limits,
-            writers_forgotten=s.writers_forgotten,
-        )
-        state.admissions, state.staged, state.gates = s.admissions, s.staged, s.gates
-        state.schedules = {schedule.name: schedule for schedule in s.schedules}
-        state.set_rules(s.zones)
-        state.set_zone_leases(s.zone_leases)
-        state.vigils = {vigil.token: vigil for vigil in s.vigils}
-        state.join(s.ring)
+        state = restored(self._ref.key, self._records, s.counters, s.position, s.writers, s.requests, limits)
+        state.facets.restore(state, s)
         if limits.finished:
-            state.finished = _finished(self._ref.key, s.finished)
+            state.facets.finished.restore(state, _finished(self._ref.key, s.finished))
         return state, s.tip
 
 

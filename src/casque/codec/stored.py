@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
+from typing import Any
 
 import msgspec
 
 from casque.errors import CorruptQueueError
 from casque.state import Counters, Limits, State
-from casque.state.machine import forgotten_before
 from casque.state.request_memory import Answered
 from casque.types import Attempt, Finished, JobRecord, JobSpec, JobState, Progress, from_ms
 
@@ -117,6 +117,11 @@ def stored_requests(requests: dict[str, Answered]) -> list[StoredRequest]:
     return [StoredRequest(i, a.verb, a.at_ms, a.jobs, a.count) for i, a in requests.items()]
 
 
+def encode_facets(stored: dict[str, Any]) -> bytes:
+    """A line for each of them."""
+    return b"".join([b'"%b": %b,\n' % (name.encode(), _encode(data)) for name, data in stored.items()])
+
+
 def restored(
     key: str,
     records: Iterable[JobRecord],
@@ -125,24 +130,16 @@ def restored(
     writers: dict[str, int],
     requests: Iterable[StoredRequest],
     limits: Limits,
-    *,
-    writers_forgotten: int | None,
 ) -> State:
-    """A state as it was stored.
-
-    `writers_forgotten` None: it was stored by a release that kept no account of it. A full table has forgotten some.
+    """The jobs, writers and answers of a state as they were stored; its other facets come after them.
 
     Raises:
         CorruptQueueError: the parts do not fit together.
     """
     state = State(limits)
     state.restore(records, counters, position)
-    state.writers = dict(writers)
-    if writers_forgotten is not None:
-        state.writers_forgotten = writers_forgotten
-    elif len(writers) >= limits.writers_max:
-        state.writers_forgotten = forgotten_before(position, state.writers)
-    state.set_requests((r.request_id, Answered(r.at_ms, r.verb, r.jobs, r.count)) for r in requests)
+    state.writers.update(writers)
+    state.answers.restore(state, ((r.request_id, Answered(r.at_ms, r.verb, r.jobs, r.count)) for r in requests))
     if (problem := state.violation()) is not None:
         raise CorruptQueueError(
             key,

@@ -26,7 +26,7 @@ from casque.journal.patience import Patience
 from casque.journal.tries import Tries
 from casque.settings import QueueSettings, milliseconds
 from casque.state import State
-from casque.state.machine import position_of
+from casque.state.staged import position_of
 from casque.storage.port import Store, Stored, Won
 from casque.types import Finished, JobState
 

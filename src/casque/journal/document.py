@@ -169,7 +169,7 @@ class DocumentJournal:
             self._pace.restart()
         state.shed(archived)
         state.unname(state.position)  # the jobs are in the document
-        state.archiving = archiving
+        state.facets.finished.archiving = archiving
 
     def hesitation_s(self) -> float:
         return 0  # whoever writes whole queues has more to be fair about: see the committer
@@ -294,7 +294,7 @@ class DocumentJournal:
                     self._etag = etag
                     self._queue_id = self._codec.queue_id
                     state.commit(writer=batch.writer, batch=batch.number, at_ms=batch.at_ms, forgets=batch.forgets)
-                    state.writers_forgotten = max(state.writers_forgotten, self._codec.dropped)
+                    state.facets.writers.forgotten = max(state.writers_forgotten, self._codec.dropped)
                     self._codec.dropped = 0
                     self._marked(state, archived, archiving)
                     return Landed(state)

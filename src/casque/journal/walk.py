@@ -23,7 +23,7 @@ from casque.codec.log import (
 from casque.codec.stored import end_alike
 from casque.errors import CorruptQueueError
 from casque.state import Limits, State
-from casque.state.machine import Named
+from casque.state.staged import Named
 from casque.types import Finished, JobRecord, JobState
 
 LIMITS = Limits(finished=True)

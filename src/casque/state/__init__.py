@@ -56,7 +56,9 @@ from casque.state.events import (
     ZoneLeased,
     ZoneReleased,
 )
-from casque.state.machine import Counters, Limits, State
+from casque.state.job_table import Counters
+from casque.state.limits import Limits
+from casque.state.machine import State
 from casque.state.ring import RingView
 
 __all__ = [

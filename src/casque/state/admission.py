@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import count, repeat
+from itertools import count, islice, repeat
 
-from casque.state.events import Added, Admitted
+from casque.state.events import Added, Admitted, Event
 from casque.types import JobSpec
 
 
@@ -30,6 +30,14 @@ def added_run(specs: Sequence[JobSpec], first: int, at_ms: int) -> list[Added]:
         else Added(spec, sequence, spec.run_at_ms, True)
         for sequence, spec in enumerate(specs, first)
     ]
+
+
+def take_added(left: Iterator[Event], admitted: Admitted) -> list[Added]:
+    """The events that follow an admission and belong to it."""
+    added = list(islice(left, admitted.added))
+    assert len(added) == admitted.added, "an admission without its jobs"
+    assert all(type(event) is Added for event in added), "an admission without its jobs"
+    return added  # type: ignore[return-value]
 
 
 def runs_of(rows: Iterable[int]) -> tuple[tuple[int, int], ...]:

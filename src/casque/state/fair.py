@@ -196,10 +196,21 @@ class Board:
 class FairIndex:
     """All boards, the clocks, and what holds zones back."""
 
-    def __init__(self, jobs: dict[str, JobRecord], lanes: dict[str, Lane], stamps: Iterator[int]) -> None:
+    def __init__(
+        self,
+        jobs: dict[str, JobRecord],
+        lanes: dict[str, Lane],
+        stamps: Iterator[int],
+        rules: dict[str, ZoneRules],
+        leased: dict[str, ZoneLease],
+    ) -> None:
         self._jobs = jobs
         self._lanes = lanes
         self._stamps = stamps
+        self._rules = rules
+        """Of the zones that have any; see `limit`."""
+        self._leased = leased
+        """Zones that one worker has for itself; see `relist`."""
         self.on = False
         """Whether turns are kept at all: since a job with a zone waits, and until somebody asks when none does."""
         self.boards: dict[str, Board] = {}
@@ -207,9 +218,6 @@ class FairIndex:
         """The FIFO zones that have jobs, dead ones included."""
         self.running: dict[str, int] = {}
         """Jobs at work, of the zones whose rules limit them; see `limit`."""
-        self.rules: dict[str, ZoneRules] = {}
-        self.leased: dict[str, ZoneLease] = {}
-        """Zones that somebody has for himself; see `relist`."""
         self._curbed = False
         """Whether any zone has rules or is leased, and might have to wait."""
         self._peeked = False
@@ -319,7 +327,7 @@ class FairIndex:
         """Their rules have changed: count their leases if those are limited now, and look whether they may go on."""
         uncounted: dict[str, int] = {}
         for zone in zones:
-            rules = self.rules.get(zone)
+            rules = self._rules.get(zone)
             if rules is None or rules.running_max is None:
                 self.running.pop(zone, None)
             elif zone not in self.running:
@@ -333,7 +341,7 @@ class FairIndex:
 
     def relist(self, zones: Iterable[str]) -> None:
         """They were leased, or are no longer, or have other rules."""
-        self._curbed = bool(self.rules or self.leased)
+        self._curbed = bool(self._rules or self._leased)
         for zone in zones:
             self.unpark(zone)
 
@@ -420,7 +428,7 @@ class FairIndex:
     def take_many(self, entrypoints: Iterable[str] | None, most: int, now_ms: int) -> list[JobRecord] | None:
         """The same, many at once, if nothing depends on what becomes of each: no rules, no FIFO zones and one board.
         None if something does."""
-        if self.rules or self.fifos or len(boards := self._boards(entrypoints)) != 1:
+        if self._rules or self.fifos or len(boards := self._boards(entrypoints)) != 1:
             return None
         [board] = boards.values()
         found: dict[str, JobRecord] = {}  # an undone batch lists again what may be listed still
@@ -686,7 +694,7 @@ class FairIndex:
     def _take(self, board: Board, line: Line, turn: Turn) -> JobRecord:
         """The first job of the line, which was looked at just now."""
         zone = turn[4]
-        rules = self.rules.get(zone) if self.rules else None
+        rules = self._rules.get(zone) if self._rules else None
         cost = 1.0 if rules is None else 1.0 / rules.weight
         self._level(turn[0]).give(zone, turn[1], cost)
         if rules is not None and rules.per_second is not None:
@@ -720,9 +728,9 @@ class FairIndex:
 
     def _waits(self, zone: str, now_ms: int, *, holds: bool = False) -> bool:
         """Whether it is somebody else's, or its rules hold it back just now."""
-        if not holds and zone in self.leased:
+        if not holds and zone in self._leased:
             return True
-        rules = self.rules.get(zone)
+        rules = self._rules.get(zone)
         if rules is None:
             return False
         if rules.paused:

@@ -12,7 +12,7 @@ from math import ceil
 
 from casque.state.fair import FairIndex
 from casque.state.lane import Key, Lane, key_of
-from casque.types import JobRecord
+from casque.types import JobRecord, ZoneLease, ZoneRules
 
 
 class ReadyIndex:
@@ -22,7 +22,12 @@ class ReadyIndex:
         "_delayed", "_heads", "_jobs", "_lanes", "_listed", "_moved", "_promoted_to", "_stamps", "delayed", "fair",
     )  # fmt: skip
 
-    def __init__(self, jobs: dict[str, JobRecord]) -> None:
+    def __init__(
+        self,
+        jobs: dict[str, JobRecord],
+        rules: dict[str, ZoneRules] | None = None,
+        leased: dict[str, ZoneLease] | None = None,
+    ) -> None:
         self._jobs = jobs
         self._lanes: dict[str, Lane] = {}
         # Heads of lanes, for callers who take any. A lane is refreshed here only when such a caller comes,
@@ -34,7 +39,9 @@ class ReadyIndex:
         self._stamps = count()
         self._promoted_to = -1
         self.delayed = 0
-        self.fair = FairIndex(jobs, self._lanes, self._stamps)
+        self.fair = FairIndex(
+            jobs, self._lanes, self._stamps, {} if rules is None else rules, {} if leased is None else leased
+        )
 
     def push(self, record: JobRecord) -> None:
         """A job that is due now takes its place."""

@@ -34,7 +34,7 @@ from casque.journal.verify import Verifier
 from casque.service.requests import Dequeue, Enqueue, Nack
 from casque.settings import QueueSettings
 from casque.state import State
-from casque.state.machine import LEASE_RAN_OUT
+from casque.state.job_life import LEASE_RAN_OUT
 from casque.storage.memory import MemoryStore
 from casque.storage.port import Outcome, Read, Store, Stored
 from casque.testing.clock import ManualClock

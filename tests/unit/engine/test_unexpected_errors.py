@@ -15,7 +15,9 @@ from casque import DirectQueue, InMemoryStorage, Queue, UnknownOutcomeError
 from casque.clock import Random
 from casque.engine.reaper import Reaper
 from casque.service.requests import Ack, Dequeue, Enqueue
-from casque.state import Expire, State, Tick
+from casque.state import Expire, State, Tick, adding, leases
+from casque.state.job_table import JobTable
+from casque.state.schedules import ScheduleFacet
 from casque.storage.memory import MemoryStore
 from casque.testing.clock import ManualClock, settle
 from casque.testing.gated import GatedStore
@@ -39,16 +41,16 @@ async def opened(store: Any, **options: Any) -> AsyncIterator[Queue[bytes]]:
 
 def broken_after_the_first_job(monkeypatch: pytest.MonkeyPatch) -> None:
     """Enqueueing a job named `bug` fails in the middle: something of it has happened by then."""
-    add = State._add
+    add = adding.add
 
-    def fails(self: State, spec: JobSpec, now_ms: int) -> Any:
-        record = add(self, spec, now_ms)
+    def fails(state: State, spec: JobSpec, now_ms: int) -> Any:
+        record = add(state, spec, now_ms)
         if spec.entrypoint == "bug":
-            self.waiting += 7  # it got half way, and the count is wrong as well
+            state.table.waiting += 7  # it got half way, and the count is wrong as well
             raise KeyError("a bug")
         return record
 
-    monkeypatch.setattr(State, "_add", fails)
+    monkeypatch.setattr(adding, "add", fails)
 
 
 async def test_a_bug_costs_its_own_caller_and_the_batch_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,9 +78,9 @@ async def test_a_bug_costs_its_own_caller_and_the_batch_goes_on(monkeypatch: pyt
 
 
 async def test_a_claim_that_breaks_half_way_leaves_its_job_claimable(monkeypatch: pytest.MonkeyPatch) -> None:
-    claim, broken = State._claim, [True]
+    claim, broken = JobTable.claim, [True]
 
-    def fails(self: State, *rest: Any) -> Any:
+    def fails(self: JobTable, *rest: Any) -> Any:
         if broken.pop() if broken else False:
             raise KeyError("the job has left its lane, and nothing says that it was claimed")
         return claim(self, *rest)
@@ -86,7 +88,7 @@ async def test_a_claim_that_breaks_half_way_leaves_its_job_claimable(monkeypatch
     async with opened(MemoryStore()) as q:
         await q.enqueue("a", b"")
         await q.enqueue("a", b"", zone="acme")
-        monkeypatch.setattr(State, "_claim", fails)
+        monkeypatch.setattr(JobTable, "claim", fails)
         with pytest.raises(KeyError):
             await q.dequeue("a")
         assert len(await q.dequeue("a", batch_size=5)) == 2
@@ -113,12 +115,12 @@ async def test_a_failure_after_the_write_is_unknown_and_the_queue_is_read_again(
 async def test_an_expiry_that_breaks_does_not_keep_the_loop_busy(monkeypatch: pytest.MonkeyPatch) -> None:
     clock, tries = ManualClock(), 0
 
-    def fails(self: State, c: Expire, now_ms: int) -> int:
+    def fails(state: State, c: Expire, now_ms: int) -> int:
         nonlocal tries
         tries += 1
         raise ZeroDivisionError
 
-    monkeypatch.setattr(State, "_expire", fails)
+    monkeypatch.setattr(leases, "expire", fails)
     async with opened(MemoryStore(), clock=clock) as q:
         await q.enqueue("a", b"")
         await q.dequeue("a", lease=5)
@@ -130,15 +132,15 @@ async def test_an_expiry_that_breaks_does_not_keep_the_loop_busy(monkeypatch: py
 
 async def test_a_tick_that_breaks_leaves_the_queue_and_other_schedules_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = ManualClock()
-    tick = State._tick
+    tick = ScheduleFacet.tick
 
-    def fails(self: State, c: Tick, now_ms: int) -> bool:
+    def fails(self: ScheduleFacet, state: State, c: Tick, now_ms: int) -> bool:
         if c.name == "bad":
-            self.counters.enqueued += 1
+            state.counters.enqueued += 1
             raise ZeroDivisionError
-        return tick(self, c, now_ms)
+        return tick(self, state, c, now_ms)
 
-    monkeypatch.setattr(State, "_tick", fails)
+    monkeypatch.setattr(ScheduleFacet, "tick", fails)
     async with opened(MemoryStore(), clock=clock) as q:
         await q.set_schedule("bad", "* * * * *", ("bad", b""))
         await q.set_schedule("good", "* * * * *", ("good", b""))

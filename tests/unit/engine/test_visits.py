@@ -13,7 +13,7 @@ from casque import JobState, Queue
 from casque.clock import Random
 from casque.service.requests import Dequeue, Enqueue, Heartbeat, LeaseZone
 from casque.state import Observed, ObservedZone, State, Watch, Watching
-from casque.state.machine import DATED_VISITS
+from casque.state.vigils import DATED_VISITS
 from casque.storage.memory import MemoryStore
 from casque.testing.clock import ManualClock
 from casque.testing.gated import GatedStore

@@ -780,7 +780,7 @@ async def test_a_tick_makes_no_zone_and_no_key_in_a_shard() -> None:
     """Of a schedule that an earlier release let somebody set in a shard."""
     for job in (spec_of("acme", "tick"), spec_of(None, "tick", key="daily")):
         state = a_shard(0, size=4)
-        state.schedules = {"often": Schedule(ScheduleSpec("often", "* * * * *", job), 60_000)}
+        state.facets.schedules.restore(state, [Schedule(ScheduleSpec("often", "* * * * *", job), 60_000)])
         assert state.execute(Tick("often", 60_000, 120_000, job), 60_000)
         assert not state.jobs
         assert state.schedules["often"].next_ms == 120_000

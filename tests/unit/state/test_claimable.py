@@ -22,7 +22,7 @@ from casque.service.requests import (
     SetGate,
     SetZone,
 )
-from casque.state import Command, SetSchedule, State, Tick
+from casque.state import Command, SetSchedule, State, Tick, claiming
 from casque.types import Gate, JobRecord, JobSpec, JobState, ScheduleSpec, ZoneRules
 from simulation.world.claimable import allowed, claimable, copied, rebuilt
 
@@ -66,7 +66,7 @@ class Life:
             pass
 
     def commit(self) -> None:
-        events = [] if self.state._admitting else list(self.state.events)
+        events = [] if self.state.facets.sources.pending else list(self.state.events)
         self.batches += 1
         self.state.commit(writer="w", batch=self.batches, at_ms=self.now_ms)
         self.replica.replay(events, writer="w", batch=self.batches, at_ms=self.now_ms)
@@ -213,12 +213,12 @@ def test_a_tick_joins_a_zone_of_the_other_kind_as_one_of_its_jobs(zone_is_fifo: 
 
 
 def test_claims_on_a_copy_are_the_copys_alone_whatever_its_methods_are_called(monkeypatch: pytest.MonkeyPatch) -> None:
-    dequeue = State._dequeue
+    dequeue = claiming.dequeue
 
-    def renamed(self: State, c: Dequeue, now_ms: int) -> list[JobRecord]:
-        return dequeue(self, c, now_ms)
+    def renamed(state: State, c: Dequeue, now_ms: int) -> list[JobRecord]:
+        return dequeue(state, c, now_ms)
 
-    monkeypatch.setattr(State, "_dequeue", renamed)
+    monkeypatch.setattr(claiming, "dequeue", renamed)
     state = State()
     state.execute(Enqueue((JobSpec("a", "mail", b""),)), 1)
     state.commit(writer="w", batch=1, at_ms=1)

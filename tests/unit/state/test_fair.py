@@ -327,7 +327,7 @@ def test_a_zone_with_jobs_costs_little_and_one_without_nothing() -> None:
         state.execute(Ack(job.id, job.token), 1_000)
     state.commit(writer="w", batch=0, at_ms=1_000)
     assert not state.has_due(None, 1_000)
-    fair = state._ready.fair
+    fair = state.ready.fair
     held = (state.zone_jobs, fair.boards, fair.running, fair.fifos, fair._levels, fair._parked, fair._paced_ms)
     assert not any(held)
 

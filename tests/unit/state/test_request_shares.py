@@ -112,7 +112,7 @@ def test_what_is_kept_is_a_matter_of_the_commits_alone(
         model.commit(new, forgets)
         assert list(live.requests) == list(replica.requests) == after == model.kept
         # As a process finds it that restores a snapshot.
-        replica.set_requests(list(replica.requests.items()))
+        replica.answers.restore(replica, list(replica.requests.items()))
 
 
 def test_forgetting_does_not_take_longer_the_more_there_are(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -60,7 +60,8 @@ from casque.state import (
     Tick,
 )
 from casque.state.admission import added_events
-from casque.state.machine import LEASE_RAN_OUT, _quarantined
+from casque.state.job_life import LEASE_RAN_OUT
+from casque.state.settling import quarantined
 from casque.types import (
     ALL_OPEN,
     Attempt,
@@ -439,7 +440,7 @@ class Model:
         job.attempts, job.crashes, job.beat = job.attempts - 1, job.crashes + 1, None
         if job.crashes == job.spec.max_crashes:
             job.state = "dead"
-            job.tried(now, "crashed", _quarantined(job.crashes, error))
+            job.tried(now, "crashed", quarantined(job.crashes, error))
         else:
             job.state, job.due = ("delayed" if wait else "ready"), now + max(wait, 1)
             job.tried(now, "crashed", error)
@@ -851,9 +852,9 @@ class StateAgainstModel(RuleBasedStateMachine):
         assert again.rules == self.replica.rules == self.state.rules
         assert again.zone_jobs == self.replica.zone_jobs == self.state.zone_jobs
         assert again.zone_leases == self.replica.zone_leases == self.state.zone_leases
-        again.gates = ALL_OPEN
-        again.set_rules({})
-        again.set_zone_leases(())
+        again.facets.gates.restore(again, ALL_OPEN)
+        again.facets.rules.restore(again, {})
+        again.facets.zone_leases.restore(again, [])
         assert drained(again, self.now) == drained(copy_of(self.state), self.now)
 
 

@@ -13,7 +13,7 @@ from casque import App, InvalidInputError, JobState, NotUnderstoodError, Queue
 from casque.cli.main import app as commands
 from casque.clock import new_nonce, system_random
 from casque.service import Outcome
-from casque.state.machine import DECLINES_MAX
+from casque.state.settling import DECLINES_MAX
 from casque.worker import JobContext, Worker
 
 FROM_A_NEWER = b'{"to":"ann","cc":"bob"}'

@@ -18,7 +18,7 @@ from casque.journal.archive import write_range
 from casque.journal.log.register import HeadRegister
 from casque.journal.patience import Patience
 from casque.state import State
-from casque.state.machine import position_of
+from casque.state.staged import position_of
 from casque.storage.port import Store
 from casque.types import Finished
 

@@ -9,7 +9,7 @@ import pytest
 
 from casque.errors import DuplicateKeyError, JobNotFoundError, JobStateError
 from casque.service import Outcome, QueueService
-from casque.state.machine import DECLINES_MAX
+from casque.state.settling import DECLINES_MAX
 from casque.testing.service_suite.jobs import LARGE, LONG_S, YEAR_9999_MS, a_claim, a_dead_job, a_job, assert_same
 from casque.types import JobSpec, JobState
 

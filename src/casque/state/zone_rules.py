@@ -1,0 +1,54 @@
+"""Rules that zones have: weight, rate, jobs at a time, pause."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from casque.errors import InvalidInputError
+from casque.service.requests import CopyZone, SetZone
+from casque.state.events import Zoned
+from casque.state.facet import Facet, Methods
+from casque.types import PLAIN_RULES, ZoneRules
+
+if TYPE_CHECKING:
+    from casque.state.machine import State
+
+
+class RuleFacet(Facet[dict[str, ZoneRules]]):
+    STORED = "zones"
+    HANDLERS: ClassVar[Methods] = {SetZone: "set_zone", CopyZone: "copy_zone"}
+    APPLIERS: ClassVar[Methods] = {Zoned: "apply_zoned"}
+
+    def __init__(self) -> None:
+        self.by_zone: dict[str, ZoneRules] = {}
+        """Of the zones that have any. The index of turns between zones reads this very dict."""
+
+    def copied(self) -> dict[str, ZoneRules]:
+        return dict(self.by_zone)
+
+    def restore(self, state: State, data: dict[str, ZoneRules]) -> None:
+        concerned = {**self.by_zone, **data}
+        self.by_zone.clear()
+        self.by_zone.update(data)
+        state.ready.fair.limit(concerned)
+
+    def set_zone(self, state: State, c: SetZone, now_ms: int) -> None:
+        if state.answers.seen(c, "zone") is not None or self.by_zone.get(c.zone, PLAIN_RULES) == c.rules:
+            return
+        if c.zone not in self.by_zone and len(self.by_zone) >= state.limits.zones_max:
+            raise InvalidInputError(f"{state.limits.zones_max} zones have rules of their own already: reset some")
+        state.happen(Zoned(c.zone, c.rules), now_ms)
+        if c.request_id is not None:
+            state.answers.remember(state, c, "zone", now_ms)
+
+    def copy_zone(self, state: State, c: CopyZone, now_ms: int) -> None:
+        if self.by_zone.get(c.zone, PLAIN_RULES) == c.expected:
+            self.set_zone(state, SetZone(c.zone, c.rules), now_ms)
+
+    def apply_zoned(self, state: State, event: Zoned, at_ms: int) -> None:  # noqa: ARG002
+        self.changing(state)
+        if event.rules == PLAIN_RULES:
+            self.by_zone.pop(event.zone, None)
+        else:
+            self.by_zone[event.zone] = event.rules
+        state.ready.fair.limit((event.zone,))
