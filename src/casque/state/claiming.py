@@ -71,7 +71,6 @@ def _claim(state: State, c: Dequeue, job: JobRecord, now_ms: int) -> JobRecord:
 def _claim_run(state: State, c: Dequeue, jobs: list[JobRecord], now_ms: int) -> list[JobRecord]:
     """The same for all of these: in half the time that one by one would take."""
     assert c.lease_ms is not None
-    lease_ms, worker, first = c.lease_ms, c.worker, state.table.counters.tokens + 1
-    claimed = state.table.claim_run(jobs, lease_ms, worker, now_ms)
-    state.events += [Claimed(job.spec.id, token, lease_ms, worker) for token, job in enumerate(jobs, first)]
+    claimed, events = state.table.claim_run(jobs, c.lease_ms, c.worker, now_ms)
+    state.events += events
     return claimed

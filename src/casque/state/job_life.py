@@ -1,9 +1,12 @@
-"""What each event makes of a job: its life, event by event. No checks and no choices, so an old history replays."""
+"""The life of a job: which event takes it from which state to which, and what becomes of its record.
+
+Applying an event makes no checks and no choices, so an old history replays.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -34,31 +37,50 @@ from casque.types import TRIES_MAX, Attempt, Ending, Finished, JobRecord, JobSta
 if TYPE_CHECKING:
     from casque.state.machine import State
 
-READY, DELAYED, DEAD = JobState.READY, JobState.DELAYED, JobState.DEAD
+READY, DELAYED, RUNNING, DEAD = JobState.READY, JobState.DELAYED, JobState.RUNNING, JobState.DEAD
 DONE, CANCELLED = JobState.DONE, JobState.CANCELLED
+ABSENT = None
+"""Not added yet, or purged."""
 
 LEASE_RAN_OUT = "the lease ran out: its worker stopped sending heartbeats"
 
-APPLIERS: Methods = {
-    Added: "apply_added",
-    Claimed: "apply_claimed",
-    Beaten: "apply_beaten",
-    Advanced: "apply_advanced",
-    Acked: "apply_acked",
-    Nacked: "apply_nacked",
-    Returned: "apply_returned",
-    Snoozed: "apply_snoozed",
-    Declined: "apply_declined",
-    Expired: "apply_expired",
-    Crashed: "apply_crashed",
-    Died: "apply_died",
-    Quarantined: "apply_quarantined",
-    Cancelled: "apply_cancelled",
-    Withdrawn: "apply_withdrawn",
-    Revived: "apply_revived",
-    Rescheduled: "apply_rescheduled",
-    Purged: "apply_purged",
+
+class Step(NamedTuple):
+    """What an event does to a job."""
+
+    before: tuple[JobState | None, ...]
+    """The states that a job may be in when it happens."""
+    after: tuple[JobState | None, ...]
+    """The states that it may be in then. Done and cancelled jobs leave the table of jobs."""
+    applier: str
+
+
+UNFINISHED = (READY, DELAYED, RUNNING)
+
+LIFE: Mapping[type[msgspec.Struct], Step] = {
+    Added: Step((ABSENT,), (READY, DELAYED), "apply_added"),
+    Claimed: Step((READY, DELAYED), (RUNNING,), "apply_claimed"),
+    Beaten: Step((RUNNING,), (RUNNING,), "apply_beaten"),
+    Advanced: Step((RUNNING,), (RUNNING,), "apply_advanced"),
+    Acked: Step(UNFINISHED, (DONE,), "apply_acked"),
+    Nacked: Step((RUNNING,), (READY, DELAYED), "apply_nacked"),
+    Returned: Step((RUNNING,), (READY,), "apply_returned"),
+    Snoozed: Step((RUNNING,), (READY, DELAYED), "apply_snoozed"),
+    Declined: Step((RUNNING,), (DELAYED,), "apply_declined"),
+    Expired: Step((RUNNING,), (READY,), "apply_expired"),
+    Crashed: Step((RUNNING,), (READY, DELAYED), "apply_crashed"),
+    Died: Step((RUNNING,), (DEAD,), "apply_died"),
+    Quarantined: Step((RUNNING,), (DEAD,), "apply_quarantined"),
+    Cancelled: Step(UNFINISHED, (CANCELLED,), "apply_cancelled"),
+    Withdrawn: Step((RUNNING,), (CANCELLED,), "apply_withdrawn"),
+    Rescheduled: Step((READY, DELAYED), (READY, DELAYED), "apply_rescheduled"),
+    Revived: Step((DEAD,), (READY,), "apply_revived"),
+    Purged: Step((DEAD,), (ABSENT,), "apply_purged"),
 }
+"""The life of a job, as `docs/explanation/the-life-of-a-job.md` tells it. A delayed job whose time has come is claimed
+from where it is: that it is due now is no event."""
+
+APPLIERS: Methods = {event: step.applier for event, step in LIFE.items()}
 
 
 # --- A job comes ---

@@ -253,11 +253,14 @@ class JobTable(Facet[Iterable[JobRecord]]):
             self.ready.fair.started(claimed)
         return claimed
 
-    def claim_run(self, jobs: list[JobRecord], lease_ms: int, worker: str | None, at_ms: int) -> list[JobRecord]:
-        """What `claim` does with each of them, in half the time. The tokens follow one another."""
+    def claim_run(
+        self, jobs: list[JobRecord], lease_ms: int, worker: str | None, at_ms: int
+    ) -> tuple[list[JobRecord], list[Claimed]]:
+        """What `claim` does with each of them, in half the time; and the events, which take the ids and tokens too."""
         first = self.counters.tokens + 1
+        ids = [job.spec.id for job in jobs]
         claimed = [_claimed(job, token, worker, lease_ms, at_ms) for token, job in enumerate(jobs, first)]
-        self.by_id.update(zip([job.spec.id for job in jobs], claimed, strict=True))
+        self.by_id.update(zip(ids, claimed, strict=True))
         self._undo += jobs
         self.waiting -= len(jobs)
         self.running += len(jobs)
@@ -266,7 +269,7 @@ class JobTable(Facet[Iterable[JobRecord]]):
             for job in claimed:
                 if job.spec.zone is not None:
                     self.ready.fair.started(job)
-        return claimed
+        return claimed, [Claimed(job_id, token, lease_ms, worker) for token, job_id in enumerate(ids, first)]
 
     def replace(self, job_id: str, **changes: Any) -> JobRecord:
         """The same job in the same place, with other fields."""
