@@ -259,7 +259,7 @@ def own_writes_not_recognised(patch: pytest.MonkeyPatch) -> None:
 
     async def blind(self: DocumentJournal, known: State | None) -> State:
         state = await read(self, known)
-        state.writers = state.facets.writers.last = Blind(state.writers)
+        state.facets.writers.last = Blind(state.writers)
         return state
 
     patch.setattr(DocumentJournal, "_read", blind)

@@ -1,10 +1,15 @@
 """The rules of the queue, and nothing else.
 
 Commands go in together with the time; events and answers come out. Nothing here reads a clock, draws a random
-number, waits, or touches bytes: whoever calls decides all of that, so the same commands give the same state
+number, waits, or touches bytes: the caller decides all of that, so the same commands give the same state
 everywhere. A refused command changes nothing. A batch that lost its race is undone with `rollback`.
 
 Events are what gets written and replayed. Applying one makes no choices, so an old history replays under new rules.
+
+`machine` dispatches, commits and rolls back. What a queue keeps is in its facets, a module each, listed in `facets`:
+`schedules`, `gates`, `zone_rules`, `zone_leases`, `sources`, `staged`, `writers`, `shard`, `vigils`, `answers`,
+`finished`, and `job_table` with the order of the jobs in `ready`, `lane` and `fair`. `job_life` is what events do to a
+job; `adding`, `claiming`, `settling`, `leases` and `interventions` are the requests about jobs.
 """
 
 from __future__ import annotations

@@ -198,10 +198,12 @@ def ack_run(state: State, outcomes: Sequence[Outcome], jobs: list[JobRecord], at
     state.table.counters.done += len(jobs)
     if state.keeps_finished:
         position = state.position + 1
-        state.finished += [
-            Finished(position, at_ms, job, DONE, job.error, outcome.result)
-            for job, outcome in zip(jobs, outcomes, strict=True)
-        ]
+        state.finished.extend(
+            [
+                Finished(position, at_ms, job, DONE, job.error, outcome.result)
+                for job, outcome in zip(jobs, outcomes, strict=True)
+            ]
+        )
 
 
 def apply_died(state: State, event: Died, at_ms: int) -> None:

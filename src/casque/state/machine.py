@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
-from typing import Any
+from typing import Any, Final
 
 from casque.state import adding, claiming, interventions, job_life, leases, settling
 from casque.state.admission import take_added
@@ -59,18 +59,18 @@ class State:
         self.answers = facets.answers
         self.keeps_finished = facets.finished.kept
         # What others look at, by a short name. Each facet keeps its dict or list for good, and changes it in place.
-        self.jobs = facets.jobs.by_id
-        self.dead = facets.jobs.dead
-        self.keys = facets.jobs.keys
-        self.zone_jobs = facets.jobs.zone_jobs
-        self.writers = facets.writers.last
-        self.admissions = facets.sources.last
-        self.staged = facets.staged.named
-        self.schedules = facets.schedules.by_name
-        self.rules = facets.rules.by_zone
-        self.zone_leases = facets.zone_leases.by_zone
-        self.vigils = facets.vigils.by_token
-        self.finished = facets.finished.pending
+        self.jobs: Final = facets.jobs.by_id
+        self.dead: Final = facets.jobs.dead
+        self.keys: Final = facets.jobs.keys
+        self.zone_jobs: Final = facets.jobs.zone_jobs
+        self.writers: Final = facets.writers.last
+        self.admissions: Final = facets.sources.last
+        self.staged: Final = facets.staged.named
+        self.schedules: Final = facets.schedules.by_name
+        self.rules: Final = facets.rules.by_zone
+        self.zone_leases: Final = facets.zone_leases.by_zone
+        self.vigils: Final = facets.vigils.by_token
+        self.finished: Final = facets.finished.pending
         # Functions of modules and methods of facets, both called with the state. Never its own methods: a state that
         # holds itself is left to the garbage collector.
         self._handlers: dict[type, Callable[..., Any]] = {}
@@ -339,7 +339,7 @@ class State:
     def peek(
         self, entrypoints: tuple[str, ...] | None, names: frozenset[str] | None, limit: int, now_ms: int
     ) -> list[PeekedZone]:
-        """The top-level queue: zones with work that nobody has leased and no rule or gate holds back, by vesting time.
+        """The top-level queue: zones with work that no lease, rule or gate holds back, by vesting time.
         Those whose time has not come yet are found as far as a look at the next delayed jobs tells of them."""
         ready = self.table.ready
         ready.promote(now_ms)

@@ -68,8 +68,8 @@ class SourceFacet(Facet[dict[str, LastBatch]]):
         event = Admitted(c.source, c.batch, c.parts, added, state.counters.sequence + 1, runs_of(skipped))
         state.events.append(event)
         # A batch that has to be decided again, because another writer was faster, should not have added and taken back
-        # a million jobs each time: they are added when the commit has landed, or when somebody else of the same batch
-        # wants to see them.
+        # a million jobs each time: they are added when the commit has landed, or when another command of the
+        # same batch needs them.
         self.pending = event, c.specs
         return Admission(added, len(skipped), False, state.position + 1)
 

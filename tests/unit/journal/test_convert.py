@@ -571,7 +571,8 @@ async def test_a_job_that_is_archived_before_it_is_read_does_not_stay_in_the_sta
 def test_what_is_archived_leaves_the_state_also_if_the_mark_was_there_before() -> None:
     state = State(Limits(finished=True))
     state.facets.finished.archived = 7
-    state.finished += [Finished(position, None, None, 0) for position in (6, 7, 8)]  # type: ignore[arg-type]
+    finished = [Finished(position, None, None, 0) for position in (6, 7, 8)]  # type: ignore[arg-type]
+    state.facets.finished.restore(state, finished)
 
     state.shed(7)
 
