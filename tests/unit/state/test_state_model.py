@@ -124,6 +124,8 @@ class Model:
     """Token and last beat of each."""
     chosen: list[str] = field(default_factory=list)
     """What the queue itself has just claimed: whose turn it is among zones is the subject of other tests."""
+    latest: int = 0
+    """The latest time at which the queue was asked. A job that was due then stays so when the clock goes back."""
 
     def run(self, command: Command, now: int) -> Any:
         request_id = getattr(command, "request_id", None)
@@ -151,7 +153,7 @@ class Model:
         return [
             job
             for job in self.jobs.values()
-            if (job.state == "ready" or (job.state == "delayed" and job.due <= now))
+            if (job.state == "ready" or (job.state == "delayed" and job.due <= max(now, self.latest)))
             and (entrypoints is None or job.spec.entrypoint in entrypoints)
             and (zones is None or job.spec.zone in zones)
             and not self.stands(Gate.PAUSED, job.spec.entrypoint)
@@ -176,7 +178,7 @@ class Model:
             return True
         if not job.spec.fifo:
             return False
-        later = any(j.state == "delayed" and j.due > now for j in zone)
+        later = any(j.state == "delayed" and j.due > max(now, self.latest) for j in zone)
         waiting = [j.sequence for j in zone if j.state in WAITING]
         return bool(running) or later or job.sequence != min(waiting)
 
@@ -484,6 +486,7 @@ class StateAgainstModel(RuleBasedStateMachine):
     @rule(ms=st.integers(-3, 40))
     def time_passes(self, ms: int) -> None:
         self.now += ms  # a writer's wall clock may well step back
+        self.model.latest = self.before.latest = max(self.model.latest, self.now)
 
     @rule()
     def commit(self) -> None:
