@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from casque.clock import new_id
@@ -46,18 +48,18 @@ def fences_removed_with_the_rest_of_the_log(patch: pytest.MonkeyPatch) -> None:
 
 
 def conversions_forget_what_is_yet_to_be_archived(patch: pytest.MonkeyPatch) -> None:
-    _write_without(patch, "finished")
+    _write_without(patch, lambda view: view.finished.clear())
 
 
 def conversions_forget_the_rules_of_zones(patch: pytest.MonkeyPatch) -> None:
-    _write_without(patch, "rules")
+    _write_without(patch, lambda view: view.facets.pop("zones", None))
 
 
-def _write_without(patch: pytest.MonkeyPatch, field: str) -> None:
+def _write_without(patch: pytest.MonkeyPatch, forget: Callable[[View], object]) -> None:
     written = Converter._write_snapshot
 
     async def forgetful(self: Converter, queue_id: str, view: View) -> SnapshotRef:
-        getattr(view, field).clear()
+        forget(view)
         return await written(self, queue_id, view)
 
     patch.setattr(Converter, "_write_snapshot", forgetful)
