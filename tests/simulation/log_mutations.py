@@ -166,6 +166,15 @@ def snapshots_forget_gates(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(View, "of", staticmethod(forgetful))
 
 
+def snapshots_forget_what_visits_saw(patch: pytest.MonkeyPatch) -> None:
+    of = View.of
+
+    def forgetful(state: State, tip: Any) -> View:
+        return without(of(state, tip), "vigils")
+
+    patch.setattr(View, "of", staticmethod(forgetful))
+
+
 def snapshots_forget_admissions(patch: pytest.MonkeyPatch) -> None:
     of = View.of
 

@@ -264,6 +264,7 @@ _RULES: list[_Row] = [
     (log_mutations.snapshots_forget_request_ids, LOG, SLEEPY, Invariant.REPLAY),
     (log_mutations.snapshots_forget_gates, LOG, SLEEPY, Invariant.REPLAY),
     (log_mutations.snapshots_forget_admissions, LOG, SLEEPY, Invariant.REPLAY),
+    (log_mutations.snapshots_forget_what_visits_saw, LOG, VISITORS, Invariant.SAME_STATE),
     (log_mutations.fence_taken_for_an_ordinary_commit, LOG, PAIR, Invariant.EPOCHS),
     (log_mutations.fence_before_the_head_is_flipped, LOG, PAIR, Invariant.EPOCHS),
     (log_mutations.head_collected, LOG, SLEEPY, Invariant.KEPT),
