@@ -29,7 +29,7 @@ from casque.state.events import Acked, Cancelled, Withdrawn, subject
 from casque.state.job_life import LIFE
 from casque.types import JobRecord, JobSpec, JobState, Progress
 
-PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "the-life-of-a-job.md"
+PAGE = Path(__file__).parents[3] / "docs" / "explanation" / "the-life-of-a-job.md"
 
 Taken: TypeAlias = tuple[type[msgspec.Struct], JobState | None, JobState | None]
 
