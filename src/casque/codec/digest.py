@@ -1,4 +1,4 @@
-"""One number for everything that a queue holds: two states with the same digest are the same queue."""
+"""One digest for everything that a queue holds: states with equal digests are the same queue."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _encode = msgspec.json.Encoder().encode
 
 
 def state_digest(state: State) -> str:
-    """Of jobs, tokens, counters, remembered requests, writers, sources, schedules, gates and the rules and leases of
-    zones; not of the position, which a fence moves as well."""
+    """Covers jobs, tokens, counters, remembered requests, writers, sources, schedules, gates, and the rules and
+    leases of zones; not the position, which a fence moves as well."""
     sha256 = hashlib.sha256()
     for part in (state.counters, state.writers, stored_requests(state.requests)):
         sha256.update(_encode(part) + b"\n")
     if state.writers_forgotten:
         sha256.update(b"%d\n" % state.writers_forgotten)
-    if state.admissions:  # a queue that never had any keeps the digest that it had before there were any
+    if state.admissions:  # without admissions the digest stays the same as in releases that had none
         sha256.update(_encode(state.admissions) + b"\n")
     if state.schedules:
         sha256.update(_encode(list(state.schedules.values())) + b"\n")
