@@ -1,4 +1,4 @@
-"""Some of a store as a store of its own: the objects below one prefix."""
+"""A part of a store as a store of its own: the objects below one prefix."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from casque.storage.port import Outcome, Read, Store, Watched, locate, place_of
 
 
 class StoreBelow:
-    """What lies below `prefix` in another store, under names without it. Closing it leaves the other one open.
+    """The objects below `prefix` in another store, under names without it. Closing it leaves the other store open.
 
     >>> import asyncio
     >>> from casque.storage.memory import MemoryStore
@@ -48,7 +48,7 @@ class StoreBelow:
         return locate(self._store, self._prefix + key)
 
     async def close(self) -> None:
-        """The store belongs to whoever opened it."""
+        """Does nothing: the whole store belongs to the caller."""
 
     def watch(self, folder: str, appeared: Callable[[str], None]) -> Callable[[], None] | None:
         if not isinstance(self._store, Watched):
