@@ -1,8 +1,8 @@
-"""The life of a process that runs handlers, one job at a time.
+"""A child process that runs handlers, one job at a time.
 
-It is started anew rather than forked: a worker has threads, connections and an event loop, which no fork survives. So
-it loads what it is to run by name, in the same place as the worker. Words come and go over one socket: calls one way,
-what became of them and what was logged the other. When the socket breaks off the worker is dead, and so is this.
+It is started from scratch, not forked: a worker has threads, connections and an event loop, which do not survive a
+fork. So it imports its handlers by name, from the same working directory. One socket carries frames: calls one way,
+outcomes and log records the other. When the socket closes, the worker is dead, and the child exits.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ from casque.worker.words import read_word, word
 PR_SET_PDEATHSIG = 1
 CAME_MS = 500
 LEFT_OVER = 70
-"""The exit code of a child whose worker has died in the middle of a job."""
+"""Exit code of a child whose worker died in the middle of a job."""
 
 
 class Call(msgspec.Struct, array_like=True, tag="call"):
-    """Run this."""
+    """Run this job."""
 
     job_id: str
     entrypoint: str
@@ -51,11 +51,11 @@ class Call(msgspec.Struct, array_like=True, tag="call"):
     headers: dict[str, str]
     payload: bytes
     trace: dict[str, str] = {}
-    """What spans of the handler belong to."""
+    """Trace headers: parent of the handler's spans."""
 
 
 class Lost(msgspec.Struct, array_like=True, tag="lost"):
-    """The job with this token is no longer the worker's."""
+    """The worker no longer has the job with this token."""
 
     token: int
 
@@ -65,43 +65,43 @@ class Ready(msgspec.Struct, array_like=True, tag="ready"):
 
 
 class Broken(msgspec.Struct, array_like=True, tag="broken"):
-    """They cannot be."""
+    """The handlers could not be loaded."""
 
     error: str
 
 
 class Logged(msgspec.Struct, array_like=True, tag="logged"):
-    """What a job's own logger was told: the attributes of a record, pickled."""
+    """A record of a job's logger: its attributes, pickled."""
 
     record: bytes
 
 
 class Came(msgspec.Struct, array_like=True, tag="came"):
-    """So far."""
+    """Progress of the running job."""
 
     progress: Progress
 
 
 class Ended(msgspec.Struct, array_like=True, tag="ended"):
-    """What became of a call: one of the first four, or none for a function that returned nothing."""
+    """Outcome of a call: one of the first four fields, or none of them for a function that returned nothing."""
 
     result: bytes | None = None
     snooze: Snooze | None = None
     cancel: Cancel | None = None
     error: str | None = None
     final: bool = False
-    """Whether trying again will not help."""
+    """Whether a retry does not help."""
     declined: bool = False
-    """Whether it was not understood, and the function not called."""
+    """Whether the payload was not understood, and the function not called."""
     resident: int = 0
-    """Bytes of memory that this process has now."""
+    """Memory of this process, in bytes."""
 
 
 class Task(msgspec.Struct):
-    """What a child is started with, apart from the handlers."""
+    """Start-up data of a child, apart from the handlers."""
 
     preparation: dict[str, Any]
-    """Where modules are found, and the main one if handlers are in it."""
+    """Import paths, and the main module if it contains handlers."""
     log_level: int
     parent: int
 
@@ -185,14 +185,14 @@ class Child:
         return ended
 
     def _came(self, progress: Progress) -> None:
-        """The worker tells the queue every few seconds: no more than that is of use to it."""
+        """Report progress every few seconds: the worker does not tell the queue more often."""
         now_ms = _CLOCK.monotonic_ms()
         if self._came_ms is None or now_ms - self._came_ms >= CAME_MS:
             self._came_ms = now_ms
             self.tell(Came(progress))
 
     def _awaited(self, coroutine: Any) -> Any:
-        """In one loop for all, so that what a module keeps open in it stays usable."""
+        """Runs all coroutines on one loop, so that connections which a module keeps open stay usable."""
         if self._runner is None:
             self._runner = asyncio.Runner()
         return self._runner.run(coroutine, context=contextvars.copy_context())
@@ -215,7 +215,7 @@ def _loaded(task: Task, handlers: bytes) -> dict[str, Handler]:
 
 
 def _die_with(parent: int) -> None:
-    """A handler may hold the interpreter when the worker dies, so that nobody here could notice it."""
+    """Exit with the worker even if a handler holds the interpreter, so that no code here could notice its death."""
     if sys.platform == "linux":
         with suppress(OSError, AttributeError):
             ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -224,7 +224,7 @@ def _die_with(parent: int) -> None:
 
 
 def _send_logs(tell: Callable[[Told], None], level: int) -> None:
-    """What is said under `casque` is said by the worker, to whoever listens there."""
+    """Send all records under `casque` to the worker, which logs them."""
     ours = logging.getLogger("casque")
     ours.handlers[:] = [_Sending(tell)]
     ours.setLevel(level)
@@ -238,7 +238,7 @@ class _Sending(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         attributes = dict(record.__dict__)
-        attributes["msg"] = self.format(record)  # with the traceback, which cannot travel
+        attributes["msg"] = self.format(record)  # with the traceback, which cannot be pickled
         attributes |= {"args": None, "exc_info": None, "exc_text": None, "stack_info": None}
         with suppress(OSError):
             self._tell(Logged(pickle.dumps({name: _plain(value) for name, value in attributes.items()})))
@@ -249,7 +249,7 @@ def _plain(value: object) -> object:
 
 
 def resident_bytes() -> int:
-    """What this process has in memory just now; where that cannot be asked, the most that it ever had."""
+    """Memory of this process now; its peak where the current value is not available."""
     try:
         return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
     except (OSError, ValueError, IndexError):
@@ -258,9 +258,9 @@ def resident_bytes() -> int:
 
 
 def main() -> None:
-    """Started by `processes`, with the number of its socket."""
+    """Entry point. `processes` passes the number of the socket."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        # It ends with its worker, and not before. No SIG_IGN: what a handler starts would inherit that.
+        # The child ends with its worker, not before. No SIG_IGN: programs that a handler starts would inherit it.
         signal.signal(number, lambda *_: None)
     with socket.socket(fileno=int(sys.argv[1])) as line:
         Child(line).run()

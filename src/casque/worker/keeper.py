@@ -1,4 +1,4 @@
-"""Keeps the leases of everything that a worker holds, in batches, and notices those that are lost."""
+"""Renews the leases of all jobs that a worker holds, in batches, and notices lost ones."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ log = logger("worker")
 
 BEATS_PER_LEASE = 3
 PROGRESS_MS = 5_000
-"""A job that has come further is beaten for, at most this often: a commit is a request to the store."""
+"""Progress triggers a heartbeat at most this often: a commit is a request to the store."""
 
 
 class Keeper:
@@ -50,7 +50,7 @@ class Keeper:
                 if self._guard is not None:
                     self._guard.alive()
                 self._tick()
-                # A beat that hangs, because the store does, must not keep the guard from hearing that we live.
+                # A heartbeat may hang with the store; the guard must still hear that the worker lives.
                 if self._beating is None or self._beating.done():
                     due = self._due()
                     self._beating = asyncio.create_task(self._beat(due)) if due else None

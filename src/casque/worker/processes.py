@@ -1,7 +1,7 @@
-"""Processes for handlers that are not to run in the worker's own: they use another core, may crash, and can be killed.
+"""Child processes for handlers: they use another core, may crash, and can be killed.
 
-Each has one job at a time, so that whoever dies takes nobody with it. They are made as they are needed, as many as were
-ever needed at once, and replaced when they have done so many jobs, hold too much memory, or have died.
+Each runs one job at a time, so a crash takes no other job with it. They are started on demand, up to the largest number
+of jobs at once, and replaced after a number of jobs, when they hold too much memory, or when they died.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ log = logger("worker")
 GRACE_S = 5.0
 """How long a handler whose lease is lost may take to notice it; then its process is killed."""
 END_S = 2.0
-"""How long a process that has nothing to do may take to end."""
+"""How long an idle process may take to end."""
 _PREPARED = ("sys_path", "sys_argv", "orig_dir", "dir")
 _MAIN = ("init_main_from_name", "init_main_from_path")
 
 
 class NoProcessError(Exception):
-    """None could be started: no job is to blame."""
+    """No process could be started; the job is not to blame."""
 
 
 class ProcessDiedError(Exception):
-    """The process died with the job that it had."""
+    """The process died while it ran the job."""
 
 
 class ProcessLine:
-    """One process, and what is said to it and by it."""
+    """One child process and the connection to it."""
 
     def __init__(self, process: subprocess.Popen[bytes], reader: asyncio.StreamReader, writer: Any) -> None:
         self._process = process
@@ -56,10 +56,10 @@ class ProcessLine:
         self._writer = writer
         self._decode: Callable[[bytes], Told] = msgspec.msgpack.Decoder(Told).decode
         self.came: Callable[[Progress], None] = lambda _progress: None
-        """Told how far the job has come that it has."""
+        """Called with the progress of its job."""
         self.calls = 0
         self.token: int | None = None
-        """Of the job that it has."""
+        """Token of its job."""
 
     def tell(self, said: Asked) -> None:
         self._writer.write(word(_ENCODE(said)))
@@ -67,7 +67,7 @@ class ProcessLine:
     async def hear(self) -> Ready | Broken | Ended:
         """
         Raises:
-            ProcessDiedError: it will say nothing any more.
+            ProcessDiedError: the connection is closed.
         """
         try:
             while True:
@@ -84,11 +84,11 @@ class ProcessLine:
 
     @property
     def code(self) -> int | None:
-        """What it ended with: less than zero is a signal. None while it runs."""
+        """Exit code; below zero for a signal. None while it runs."""
         return self._process.poll()
 
     def let_go(self) -> None:
-        """It ends by itself when it has nothing to do."""
+        """Close the connection; an idle process then ends by itself."""
         self._writer.close()
 
     def kill(self) -> None:
@@ -114,10 +114,10 @@ class Processes:
         self._ending: list[ProcessLine] = []
 
     async def start(self) -> None:
-        """Make one, to see whether it can be done.
+        """Start one process, to see that it works.
 
         Raises:
-            InvalidInputError: handlers cannot be loaded in a process of their own.
+            InvalidInputError: handlers cannot be loaded in a child process.
         """
         try:
             self._idle.append(await self._made())
@@ -128,8 +128,8 @@ class Processes:
         """
         Raises:
             NoProcessError: the call was not made.
-            ProcessDiedError: the process is dead, and says why.
-            TimeoutError: it took too long, and was killed.
+            ProcessDiedError: the process died; the message says why.
+            TimeoutError: the call took too long, and its process was killed.
         """
         line = self._idle.pop() if self._idle else await self._made()
         if claim.left or claim.stopping:  # meanwhile
@@ -160,30 +160,30 @@ class Processes:
             del self._busy[claim]
 
     def ask_to_end(self, claim: Claim) -> None:
-        """Raise the flag that its handler may look at."""
+        """Set the `lease_lost` flag of its handler."""
         if (line := self._busy.get(claim)) is not None:
             line.tell(Lost(claim.job.token))
 
     def kill(self, claim: Claim) -> None:
-        """End its process, if it still has one."""
+        """Kill its process, if it still has one."""
         if (line := self._busy.get(claim)) is not None and line.token == claim.job.token:
             line.kill()
 
     def lose(self, claim: Claim) -> None:
-        """Its handler should stop, and is stopped if it does not."""
+        """Ask its handler to stop, and kill it if it does not."""
         if (line := self._busy.get(claim)) is None:
             return
         line.tell(Lost(claim.job.token))
 
         def end() -> None:
             if line.token == claim.job.token and line.code is None:
-                log.warning("job %s is lost and does not stop: its process is killed", claim.job.id)
+                log.warning("job %s is lost and does not stop; killing its process", claim.job.id)
                 line.kill()
 
         self._clock.call_later(GRACE_S, end)
 
     async def close(self) -> None:
-        """What runs is killed; the others end by themselves, or are helped to."""
+        """Kill busy processes; idle ones end by themselves, or are killed after a while."""
         for line in self._busy.values():
             line.kill()
         self._ending += self._idle
@@ -205,7 +205,7 @@ class Processes:
     async def _made(self) -> ProcessLine:
         """
         Raises:
-            NoProcessError: it could not be.
+            NoProcessError: none could be started.
         """
         line = await _started(self._handlers)
         try:
@@ -230,7 +230,7 @@ class Processes:
             self._idle.append(line)
 
     def _retire(self, line: ProcessLine, why: str) -> None:
-        log.info("a process for handlers is replaced %s", why)
+        log.info("replacing a process for handlers %s", why)
         line.let_go()
         self._ending = [one for one in self._ending if one.code is None] + [line]
 
@@ -247,10 +247,10 @@ class Processes:
 
 
 def pickled(handlers: Mapping[str, Handler]) -> bytes:
-    """Names of functions, as a rule: a process loads them itself.
+    """Usually the names of functions: the child imports them itself.
 
     Raises:
-        InvalidInputError: one has no name that it could be found by.
+        InvalidInputError: a handler has no name by which it could be imported.
     """
     for name, handler in handlers.items():
         try:
@@ -279,13 +279,13 @@ def _spawned() -> tuple[socket.socket, subprocess.Popen[bytes]]:
             [sys.executable, "-c", "from casque.worker.child import main; main()", str(theirs.fileno())],
             stdin=subprocess.DEVNULL,
             pass_fds=[theirs.fileno()],
-            start_new_session=True,  # Ctrl-C is for the worker, which lets jobs come to their end
+            start_new_session=True,  # Ctrl-C is for the worker, which lets jobs finish
         )
     return ours, process
 
 
 def _preparation(*, with_main: bool) -> dict[str, Any]:
-    """What `multiprocessing` would tell a new process, which loads modules as this one does."""
+    """The data that `multiprocessing` passes to a new process, so that it imports modules as this one does."""
     from multiprocessing import spawn
 
     known = spawn.get_preparation_data("casque")

@@ -1,4 +1,4 @@
-"""Tells the queue what became of jobs: alone if one is alone, together with whatever was finished meanwhile if not."""
+"""Reports outcomes to the queue: one by itself when idle, under load all that have come up meanwhile together."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ log = logger("worker")
 
 SETTLED_AT_ONCE = 2_000
 BACKLOG_MAX = 10_000
-"""Outcomes that may wait for a store that is not well; then nothing more is claimed."""
+"""Outcomes that may wait for an unhealthy store; beyond that the worker stops claiming."""
 
 
 class Settler:
@@ -51,7 +51,7 @@ class Settler:
         return len(self._ready)
 
     async def wait_idle(self) -> None:
-        """Until all that was handed in is durable, or refused."""
+        """Wait until all outcomes are durable or refused."""
         await self._idle.wait()
 
     def add(self, claim: Claim, outcome: Outcome) -> None:
@@ -81,7 +81,7 @@ class Settler:
         self._settled()
 
     async def _told(self, outcomes: list[Outcome]) -> list[CasqueError | None]:
-        request_id = new_id(self._rng)  # so that it may be asked again when no answer came
+        request_id = new_id(self._rng)  # makes a retry after a lost answer safe
         patience = Patience(self._clock, self._rng)
         while True:
             try:
@@ -93,7 +93,7 @@ class Settler:
                 await patience.wait()
 
     def _refused(self, claim: Claim, error: CasqueError) -> None:
-        """It was cancelled, or is another worker's: what this one did does not count."""
+        """The job was cancelled, or another worker has it: the outcome does not count."""
         self._summary.lost += 1
         if isinstance(error, (LeaseLostError, JobNotFoundError)):
             log.warning("job %s was lost before its end could be written: %s", claim.job.id, error)

@@ -1,4 +1,4 @@
-"""How a worker and the processes that it starts speak: a length, and so many bytes."""
+"""Length-prefixed frames between a worker and its child processes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class Source(Protocol):
 
 
 def word(body: bytes) -> bytes:
-    """As it goes over the line.
+    """A frame with this body.
 
     >>> word(b"abc")
     b'\\x00\\x00\\x00\\x03abc'
@@ -21,7 +21,7 @@ def word(body: bytes) -> bytes:
 
 
 def read_word(pipe: Source) -> bytes | None:
-    """The next one, or None when the other end has ended, be it in the middle of a word."""
+    """The body of the next frame; None when the other end has closed, even in the middle of a frame."""
     length = pipe.read(4)
     if len(length) < 4:
         return None
