@@ -34,7 +34,7 @@ _MISSING = re.compile(r"^Object missing required field `(\w+)`$")
 _UNKNOWN = re.compile(r"^Object contains unknown field `(.*)`$")
 
 
-class Taken(NamedTuple):
+class Parameters(NamedTuple):
     """A function's signature with its types resolved."""
 
     signature: inspect.Signature
@@ -42,11 +42,11 @@ class Taken(NamedTuple):
     kinds: Mapping[str, Any]
     context: str | None
     decoder: msgspec.json.Decoder[Any]
-    by_place: tuple[str, ...]
+    by_position: tuple[str, ...]
     """Parameters that may be passed by position, in order."""
     by_name: frozenset[str]
     required: frozenset[str]
-    nameless: tuple[str, ...]
+    positional_only: tuple[str, ...]
     """Positional-only parameters, the context included."""
     plain: tuple[tuple[str, type], ...] | None
     """All parameters, if each has a type without conversion and may be passed by position; else None."""
@@ -59,7 +59,7 @@ class Arguments:
         self.function = function
         self.entrypoint = entrypoint
         try:
-            self._taken  # noqa: B018  what is wrong with a signature is best said where it stands
+            self._parameters  # noqa: B018  report a bad signature where it is written
         except NameError:
             pass  # an annotation may name something that the module defines further down: resolve it on first use
 
@@ -83,22 +83,22 @@ class Arguments:
         Raises:
             InvalidInputError: one is missing, unknown, or not of its type.
         """
-        taken = self._resolved()
-        if taken.plain is not None and not kwargs and len(args) == len(taken.plain):
+        parameters = self._resolved()
+        if parameters.plain is not None and not kwargs and len(args) == len(parameters.plain):
             plain: dict[str, Any] = {}
-            for (name, kind), value in zip(taken.plain, args):  # noqa: B905  `strict` would take half of the time
+            for (name, kind), value in zip(parameters.plain, args):  # noqa: B905  `strict` would take half of the time
                 if type(value) is not kind:
                     break
                 plain[name] = value
             else:
                 return plain
-        given = _given(taken, args, kwargs)
+        given = _given(parameters, args, kwargs)
         if given is None:
             try:
-                given = taken.signature.bind(*args, **kwargs).arguments
+                given = parameters.signature.bind(*args, **kwargs).arguments
             except TypeError as error:
-                raise InvalidInputError(f"{self.entrypoint}: {error}; {self._takes(taken)}") from None
-        kinds = taken.kinds
+                raise InvalidInputError(f"{self.entrypoint}: {error}; {self._takes(parameters)}") from None
+        kinds = parameters.kinds
         return {
             name: value if type(value) is kinds[name] in _AS_IT_IS else self._converted(name, value, kinds[name])
             for name, value in given.items()
@@ -132,29 +132,29 @@ class Arguments:
             NotUnderstoodError: the payload does not fit the function.
         """
         kwargs = self.decode(payload)
-        taken = self._taken
-        if taken.context is not None:
-            kwargs[taken.context] = context
-        if not taken.nameless:
+        parameters = self._parameters
+        if parameters.context is not None:
+            kwargs[parameters.context] = context
+        if not parameters.positional_only:
             return self.function(**kwargs)
-        args = [kwargs.pop(name) for name in taken.nameless if name in kwargs]
+        args = [kwargs.pop(name) for name in parameters.positional_only if name in kwargs]
         return self.function(*args, **kwargs)
 
     def decode(self, payload: bytes) -> dict[str, Any]:
-        taken = self._resolved()
+        parameters = self._resolved()
         try:
-            decoded = taken.decoder.decode(payload)
+            decoded = parameters.decoder.decode(payload)
         except (msgspec.MsgspecError, ValueError) as error:
             raise NotUnderstoodError(self.entrypoint, self._problem(error)) from error
         found = msgspec.structs.asdict(decoded)
-        if len(taken.required) == len(found):
+        if len(parameters.required) == len(found):
             return found
         return {name: value for name, value in found.items() if value is not _LEFT_OUT}
 
     # --- Inside ---
 
     @cached_property
-    def _taken(self) -> Taken:
+    def _parameters(self) -> Parameters:
         whole = inspect.signature(self.function)
         hints = get_type_hints(self.function, include_extras=True)
         for name, parameter in whole.parameters.items():
@@ -170,21 +170,21 @@ class Arguments:
         kinds = {one.name: hints.get(one.name, Any) for one in rest}
         only_by_place, only_by_name = inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.KEYWORD_ONLY
         plain = all(_is_plain(kinds[one.name]) and one.kind is not only_by_name for one in rest)
-        return Taken(
+        return Parameters(
             whole.replace(parameters=rest),
             kinds,
             context,
             self._decoder(rest, kinds),
-            by_place=tuple(one.name for one in rest if one.kind is not only_by_name),
+            by_position=tuple(one.name for one in rest if one.kind is not only_by_name),
             by_name=frozenset(one.name for one in rest if one.kind is not only_by_place),
             required=frozenset(one.name for one in rest if one.default is inspect.Parameter.empty),
-            nameless=tuple(one.name for one in whole.parameters.values() if one.kind is only_by_place),
+            positional_only=tuple(one.name for one in whole.parameters.values() if one.kind is only_by_place),
             plain=tuple(kinds.items()) if plain else None,
         )
 
-    def _resolved(self) -> Taken:
+    def _resolved(self) -> Parameters:
         try:
-            return self._taken
+            return self._parameters
         except NameError as error:
             raise InvalidInputError(
                 f"{self.entrypoint}: an annotation cannot be resolved: {error}. Types of a job's arguments must be "
@@ -234,13 +234,13 @@ class Arguments:
             inside = f" at {found['rest']}" if found["rest"] else ""
             return f"argument {found['argument']!r}{inside}: {found['problem']}"
         if found := _MISSING.match(said):
-            return f"argument {found[1]!r} is missing; {self._takes(self._taken)}"
+            return f"argument {found[1]!r} is missing; {self._takes(self._parameters)}"
         if found := _UNKNOWN.match(said):
-            return f"there is no argument {found[1]!r}; {self._takes(self._taken)}"
+            return f"there is no argument {found[1]!r}; {self._takes(self._parameters)}"
         return f"{said}; a payload is a JSON object with an entry for each argument"
 
-    def _takes(self, taken: Taken) -> str:
-        return f"it takes {', '.join(taken.kinds) or 'no arguments'}"
+    def _takes(self, parameters: Parameters) -> str:
+        return f"it takes {', '.join(parameters.kinds) or 'no arguments'}"
 
 
 def _function_named(module: str, name: str) -> Any:
@@ -255,18 +255,18 @@ def _arguments_named(module: str, name: str, entrypoint: str) -> Arguments:
     return Arguments(_function_named(module, name), entrypoint)
 
 
-def _given(taken: Taken, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any] | None:
+def _given(parameters: Parameters, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any] | None:
     """The arguments of a call by name, in order; None if they do not fit, for `inspect` to explain. A shortcut:
     `inspect` alone would take half of the time of a bulk enqueue."""
-    if len(args) > len(taken.by_place):
+    if len(args) > len(parameters.by_position):
         return None
-    given = dict(zip(taken.by_place, args, strict=False))
+    given = dict(zip(parameters.by_position, args, strict=False))
     if kwargs:
-        if not kwargs.keys() <= taken.by_name or not kwargs.keys().isdisjoint(given):
+        if not kwargs.keys() <= parameters.by_name or not kwargs.keys().isdisjoint(given):
             return None
         given.update(kwargs)
-        given = {name: given[name] for name in taken.kinds if name in given}
-    return given if given.keys() >= taken.required else None
+        given = {name: given[name] for name in parameters.kinds if name in given}
+    return given if given.keys() >= parameters.required else None
 
 
 def _is_plain(kind: Any) -> bool:

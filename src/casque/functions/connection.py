@@ -29,14 +29,14 @@ CLOCKS_APART = timedelta(hours=1)
 """Clock difference between the machines that enqueue and finish a job up to which its result is still found."""
 ARCHIVED_AFTER = 3
 """After this many times `archive_interval`, a job that is not in the archive will not appear there."""
-Added = tuple[str, datetime | None]
+Enqueued = tuple[str, datetime | None]
 """The id of a job, and when it was created."""
 
 
 class Outlet(Connection, Protocol):
     """Destination of an app's jobs."""
 
-    async def enqueue(self, calls: Sequence[JobCall[Any]], *, request_id: str | None = None) -> list[Added]: ...
+    async def enqueue(self, calls: Sequence[JobCall[Any]], *, request_id: str | None = None) -> list[Enqueued]: ...
 
 
 class Open:
@@ -49,7 +49,7 @@ class Open:
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
 
-    async def enqueue(self, calls: Sequence[JobCall[Any]], *, request_id: str | None = None) -> list[Added]:
+    async def enqueue(self, calls: Sequence[JobCall[Any]], *, request_id: str | None = None) -> list[Enqueued]:
         if tracer() is None and self._is_here():
             jobs = await self._queue.enqueue_many([call.new for call in calls], request_id=request_id)
         else:

@@ -56,7 +56,7 @@ class JobCall(msgspec.Struct, Generic[T], frozen=True, gc=False):
         return self.new.entrypoint
 
 
-class Desk(Protocol):
+class CallSink(Protocol):
     """Enqueues calls: an app."""
 
     async def enqueue_many(
@@ -153,8 +153,8 @@ class Definition:
 class Enqueuing(Generic[P, T]):
     """The ways to enqueue a function, all of them typed like the function itself."""
 
-    def __init__(self, desk: Desk, definition: Definition, options: Options) -> None:
-        self._desk = desk
+    def __init__(self, sink: CallSink, definition: Definition, options: Options) -> None:
+        self._sink = sink
         self._definition = definition
         self._options = options
         self._arguments = definition.arguments
@@ -170,7 +170,7 @@ class Enqueuing(Generic[P, T]):
         Raises:
             InvalidInputError: the arguments do not fit the function.
         """
-        [handle] = await self._desk.enqueue_many([self.bind(*args, **kwargs)])
+        [handle] = await self._sink.enqueue_many([self.bind(*args, **kwargs)])
         return handle
 
     def enqueue_sync(self, *args: P.args, **kwargs: P.kwargs) -> SyncHandle[T]:
@@ -205,12 +205,12 @@ class Enqueuing(Generic[P, T]):
 
     async def enqueue_many(self, calls: Iterable[JobCall[T]], *, request_id: str | None = None) -> list[Handle[T]]:
         """Add several jobs, each made with `bind`, in one commit: all of them or none."""
-        return await self._desk.enqueue_many(calls, request_id=request_id)
+        return await self._sink.enqueue_many(calls, request_id=request_id)
 
     def enqueue_many_sync(self, calls: Iterable[JobCall[T]], *, request_id: str | None = None) -> list[SyncHandle[T]]:
         """As `enqueue_many`, for code without asyncio."""
-        handles = self._desk.wait(self._desk.enqueue_many(calls, request_id=request_id))
-        return [SyncHandle(handle, self._desk.wait) for handle in handles]
+        handles = self._sink.wait(self._sink.enqueue_many(calls, request_id=request_id))
+        return [SyncHandle(handle, self._sink.wait) for handle in handles]
 
     def delay(self, seconds: float | timedelta) -> Enqueuing[P, T]:
         """The same function, to be run after this many seconds."""
@@ -247,10 +247,10 @@ class Enqueuing(Generic[P, T]):
 
     def handle(self, job_id: str, *, since: datetime | None = None) -> Handle[T]:
         """A handle of a job that was enqueued before. The archive is not searched further back than `since`."""
-        return self._desk.handle(self._definition, job_id, since)
+        return self._sink.handle(self._definition, job_id, since)
 
     def _changed(self, **changes: Any) -> Enqueuing[P, T]:
-        return Enqueuing(self._desk, self._definition, msgspec.structs.replace(self._options, **changes))
+        return Enqueuing(self._sink, self._definition, msgspec.structs.replace(self._options, **changes))
 
 
 class JobFunction(Enqueuing[P, T], Generic[P, R, T]):
@@ -258,8 +258,8 @@ class JobFunction(Enqueuing[P, T], Generic[P, R, T]):
 
     __name__: str
 
-    def __init__(self, desk: Desk, definition: Definition, options: Options) -> None:
-        super().__init__(desk, definition, options)
+    def __init__(self, sink: CallSink, definition: Definition, options: Options) -> None:
+        super().__init__(sink, definition, options)
         update_wrapper(self, definition.function)
 
     @property

@@ -32,11 +32,11 @@ from casque.errors import InvalidPayloadError, NotUnderstoodError
 from casque.telemetry.tracing import going_on
 from casque.types import Progress
 from casque.worker.failures import described
+from casque.worker.framing import frame, read_frame
 from casque.worker.handlers import Cancel, Handler, JobContext, Snooze
-from casque.worker.words import read_word, word
 
 PR_SET_PDEATHSIG = 1
-CAME_MS = 500
+REPORT_MS = 500
 LEFT_OVER = 70
 """Exit code of a child whose worker died in the middle of a job."""
 
@@ -76,7 +76,7 @@ class Logged(msgspec.Struct, array_like=True, tag="logged"):
     record: bytes
 
 
-class Came(msgspec.Struct, array_like=True, tag="came"):
+class Progressed(msgspec.Struct, array_like=True, tag="came"):
     """Progress of the running job."""
 
     progress: Progress
@@ -106,8 +106,8 @@ class Task(msgspec.Struct):
     parent: int
 
 
-Asked: TypeAlias = Call | Lost
-Told: TypeAlias = Ready | Broken | Logged | Came | Ended
+WorkerMessage: TypeAlias = Call | Lost
+ChildMessage: TypeAlias = Ready | Broken | Logged | Progressed | Ended
 
 
 class Child:
@@ -116,38 +116,38 @@ class Child:
         self._calls: SimpleQueue[Call | None] = SimpleQueue()
         self._handlers: dict[str, Handler] = {}
         self._now: JobContext | None = None
-        self._came_ms: int | None = None
+        self._reported_ms: int | None = None
         self._sending = threading.Lock()
         self._runner: asyncio.Runner | None = None
 
     def run(self) -> None:
         with self._line.makefile("rb") as heard:
-            first, handlers = read_word(heard), read_word(heard)
+            first, handlers = read_frame(heard), read_frame(heard)
             if first is None or handlers is None:
                 return
             task: Task = pickle.loads(first)  # noqa: S301  it is our own parent
             _die_with(task.parent)
-            _send_logs(self.tell, task.log_level)
+            _send_logs(self.send, task.log_level)
             try:
                 self._handlers = _loaded(task, handlers)
             except BaseException as error:  # noqa: BLE001  whatever a module does when it is imported
-                self.tell(Broken(described(error, caller=__file__)))
+                self.send(Broken(described(error, caller=__file__)))
                 return
             threading.Thread(target=self._listen, args=(heard,), daemon=True).start()
-            self.tell(Ready())
+            self.send(Ready())
             while (call := self._calls.get()) is not None:
-                self.tell(self._called(call))
+                self.send(self._called(call))
             if self._runner is not None:
                 self._runner.close()
 
-    def tell(self, said: Told) -> None:
+    def send(self, message: ChildMessage) -> None:
         with self._sending:
-            self._line.sendall(word(_ENCODE(said)))
+            self._line.sendall(frame(_ENCODE(message)))
 
     def _listen(self, heard: Any) -> None:
-        decode = msgspec.msgpack.Decoder(Asked).decode
+        decode = msgspec.msgpack.Decoder(WorkerMessage).decode
         with suppress(OSError):
-            while (body := read_word(heard)) is not None:
+            while (body := read_frame(heard)) is not None:
                 match decode(body):
                     case Call() as call:
                         self._calls.put(call)
@@ -166,9 +166,9 @@ class Child:
             attempt=call.attempt,
             token=call.token,
             headers=call.headers,
-            tell=self._came,
+            tell=self._report,
         )
-        self._now, self._came_ms = context, None
+        self._now, self._reported_ms = context, None
         try:
             with going_on(call.trace):
                 returned = handler.call(call.payload, context)
@@ -184,12 +184,12 @@ class Child:
         ended.resident = resident_bytes()
         return ended
 
-    def _came(self, progress: Progress) -> None:
-        """Report progress every few seconds: the worker does not tell the queue more often."""
+    def _report(self, progress: Progress) -> None:
+        """Report progress every few seconds: the worker does not send it to the queue more often."""
         now_ms = _CLOCK.monotonic_ms()
-        if self._came_ms is None or now_ms - self._came_ms >= CAME_MS:
-            self._came_ms = now_ms
-            self.tell(Came(progress))
+        if self._reported_ms is None or now_ms - self._reported_ms >= REPORT_MS:
+            self._reported_ms = now_ms
+            self.send(Progressed(progress))
 
     def _awaited(self, coroutine: Any) -> Any:
         """Runs all coroutines on one loop, so that connections which a module keeps open stay usable."""
@@ -223,25 +223,25 @@ def _die_with(parent: int) -> None:
         os._exit(LEFT_OVER)
 
 
-def _send_logs(tell: Callable[[Told], None], level: int) -> None:
+def _send_logs(send: Callable[[ChildMessage], None], level: int) -> None:
     """Send all records under `casque` to the worker, which logs them."""
     ours = logging.getLogger("casque")
-    ours.handlers[:] = [_Sending(tell)]
+    ours.handlers[:] = [_Sending(send)]
     ours.setLevel(level)
     ours.propagate = False
 
 
 class _Sending(logging.Handler):
-    def __init__(self, tell: Callable[[Told], None]) -> None:
+    def __init__(self, send: Callable[[ChildMessage], None]) -> None:
         super().__init__()
-        self._tell = tell
+        self._send = send
 
     def emit(self, record: logging.LogRecord) -> None:
         attributes = dict(record.__dict__)
         attributes["msg"] = self.format(record)  # with the traceback, which cannot be pickled
         attributes |= {"args": None, "exc_info": None, "exc_text": None, "stack_info": None}
         with suppress(OSError):
-            self._tell(Logged(pickle.dumps({name: _plain(value) for name, value in attributes.items()})))
+            self._send(Logged(pickle.dumps({name: _plain(value) for name, value in attributes.items()})))
 
 
 def _plain(value: object) -> object:

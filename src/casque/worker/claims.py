@@ -19,16 +19,16 @@ class Claim:
     __slots__ = (
         "beaten_ms",
         "context",
+        "ended",
         "ended_ms",
         "handler",
         "how",
         "job",
         "left",
-        "over",
+        "reported",
         "started_ms",
         "stopping",
         "task",
-        "told",
         "trace",
         "why",
     )
@@ -45,12 +45,12 @@ class Claim:
         )
         self.beaten_ms = now_ms
         """When its lease was last known to be valid."""
-        self.told: Progress | None = None
+        self.reported: Progress | None = None
         """The progress last sent to the queue."""
         self.started_ms = 0
         self.ended_ms = 0
         self.task: asyncio.Task[Any] | None = None
-        self.over = False
+        self.ended = False
         """Whether it has an outcome."""
         self.how = ""
         """Kind of the outcome, such as `done`."""
@@ -62,7 +62,7 @@ class Claim:
         self.left = False
         """Whether no outcome will be reported: the lease is lost, or is left to expire."""
 
-    def came(self, progress: Progress) -> None:
+    def record_progress(self, progress: Progress) -> None:
         """Record progress from a child process."""
         self.context.last_progress = progress
 

@@ -31,7 +31,7 @@ from casque.errors import CasqueError, JobNotFoundError, LeaseLostError
 from casque.service import Lease
 from casque.telemetry import logger
 from casque.worker.claims import Claim
-from casque.worker.words import read_word, word
+from casque.worker.framing import frame, read_frame
 
 log = logger("worker")
 
@@ -41,7 +41,7 @@ SILENCE_MAX_S = 3600.0
 """A worker that is silent for longer is not computing but stuck: its jobs go to others."""
 
 
-class Word(msgspec.Struct, array_like=True):
+class LeaseReport(msgspec.Struct, array_like=True):
     """A report of the worker: it lives, holds these jobs (id, token, time limit), and has given up those."""
 
     held: list[tuple[str, int, float | None]] = []
@@ -74,7 +74,9 @@ class Guard:
     def held(self, claims: Iterable[Claim]) -> None:
         """Report claims before the first of them is started: its handler may block the loop."""
         self._send(
-            self._encode(Word([(claim.job.id, claim.job.token, claim.handler.timeout_s) for claim in claims], []))
+            self._encode(
+                LeaseReport([(claim.job.id, claim.job.token, claim.handler.timeout_s) for claim in claims], [])
+            )
         )
 
     def gone(self, job_id: str, token: int) -> None:
@@ -82,7 +84,7 @@ class Guard:
 
     def alive(self) -> None:
         gone, self._gone = self._gone, []
-        self._send(self._encode(Word([], gone)))
+        self._send(self._encode(LeaseReport([], gone)))
 
     def close(self) -> None:
         process, self._process = self._process, None
@@ -97,7 +99,7 @@ class Guard:
     def _send(self, body: bytes) -> None:
         if self._process is None:
             return
-        self._unsent += word(body)
+        self._unsent += frame(body)
         try:
             while self._unsent:
                 del self._unsent[: os.write(self._pipe, self._unsent)]
@@ -128,11 +130,11 @@ class _Keeping:
         self._heard_ms = self._clock.monotonic_ms()
         self._parent = os.getppid()
 
-    def hear(self, word: Word) -> None:
+    def receive(self, report: LeaseReport) -> None:
         self._heard_ms = self._clock.monotonic_ms()
-        for job_id, token, limit_s in word.held:
+        for job_id, token, limit_s in report.held:
             self._held[job_id, token] = limit_s
-        for job_id, token in word.gone:
+        for job_id, token in report.gone:
             self._held.pop((job_id, token), None)
 
     async def run(self) -> None:
@@ -175,17 +177,17 @@ def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # the guard ends with its worker, not before
     pipe = sys.stdin.buffer
-    if (first := read_word(pipe)) is None:
+    if (first := read_frame(pipe)) is None:
         return
     keeping = _Keeping(*pickle.loads(first))  # noqa: S301  it is our own parent
 
     async def run() -> None:
         loop = asyncio.get_running_loop()
-        decode = msgspec.msgpack.Decoder(Word).decode
+        decode = msgspec.msgpack.Decoder(LeaseReport).decode
 
         def listen() -> None:
-            while (heard := read_word(pipe)) is not None:
-                loop.call_soon_threadsafe(keeping.hear, decode(heard))
+            while (heard := read_frame(pipe)) is not None:
+                loop.call_soon_threadsafe(keeping.receive, decode(heard))
             os._exit(0)  # the worker has ended
 
         threading.Thread(target=listen, daemon=True).start()

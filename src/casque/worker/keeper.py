@@ -66,22 +66,22 @@ class Keeper:
             claim
             for claim in self._claims.held.values()
             if claim.beaten_ms <= before_ms
-            or (claim.beaten_ms <= further_ms and claim.context.last_progress is not claim.told and not claim.over)
+            or (claim.beaten_ms <= further_ms and claim.context.last_progress is not claim.reported and not claim.ended)
         ]
 
     async def _beat(self, due: list[Claim]) -> None:
         now_ms = self._clock.monotonic_ms()
-        told = [claim.context.last_progress for claim in due]
-        leases = [Lease(claim.job.id, claim.job.token, how_far) for claim, how_far in zip(due, told, strict=True)]
+        progress = [claim.context.last_progress for claim in due]
+        leases = [Lease(claim.job.id, claim.job.token, how_far) for claim, how_far in zip(due, progress, strict=True)]
         try:
             answers = await self._queue.heartbeats(leases)
         except CasqueError as error:
             log.warning("the heartbeats of %d jobs failed, trying again: %s", len(due), error)
             return
-        for claim, how_far, refused in zip(due, told, answers, strict=True):
+        for claim, how_far, refused in zip(due, progress, answers, strict=True):
             if refused is None:
-                claim.beaten_ms, claim.told = now_ms, how_far
+                claim.beaten_ms, claim.reported = now_ms, how_far
             elif not isinstance(refused, (LeaseLostError, JobNotFoundError)):
                 log.warning("the heartbeat of job %s failed, trying again: %s", claim.job.id, refused)
-            elif self._claims.held.get(claim.job.id) is claim and not claim.over:
+            elif self._claims.held.get(claim.job.id) is claim and not claim.ended:
                 self._lost(claim)

@@ -23,7 +23,7 @@ from casque.worker.threads import Threads
 log = logger("worker")
 
 
-class Told(Protocol):
+class OutcomeSink(Protocol):
     """Takes the outcomes of jobs: usually a `Settler`."""
 
     def add(self, claim: Claim, outcome: Outcome) -> None: ...
@@ -44,7 +44,7 @@ class Runner:
     def __init__(
         self,
         claims: Claims,
-        settler: Told,
+        settler: OutcomeSink,
         processes: Processes | None,
         *,
         concurrency: int,
@@ -195,17 +195,17 @@ class Runner:
             return
         if isinstance(returned, Snooze):
             delay_ms = int(returned.seconds * 1000)
-            self._over(claim, "snoozed", Outcome(job.id, job.token, delay_ms=delay_ms, snoozed=True))
+            self._finish(claim, "snoozed", Outcome(job.id, job.token, delay_ms=delay_ms, snoozed=True))
         elif isinstance(returned, Cancel):
             reason = returned.reason or None
-            self._over(claim, "cancelled", Outcome(job.id, job.token, reason, cancelled=True), returned.reason)
+            self._finish(claim, "cancelled", Outcome(job.id, job.token, reason, cancelled=True), returned.reason)
         else:
             try:
                 result = checks.result((encode or claim.handler.encode_result)(returned))
             except Exception as error:  # noqa: BLE001  the function was called, but what it said cannot be kept
                 self._failed(claim, error)
                 return
-            self._over(claim, "done", Outcome(job.id, job.token, None, result))
+            self._finish(claim, "done", Outcome(job.id, job.token, None, result))
 
     def _timed_out(self, claim: Claim) -> None:
         self._failed(claim, TimeoutError(f"the handler took longer than its {claim.handler.timeout_s:g} s"))
@@ -221,7 +221,7 @@ class Runner:
         """Whether the handler ended because it was asked to. Its work may then be incomplete even if it returned
         normally: a function that checks `lease_lost` simply returns."""
         if claim.left or claim.stopping:
-            self._over(claim, "lost" if claim.left else "returned", None)
+            self._finish(claim, "lost" if claim.left else "returned", None)
             return True
         return False
 
@@ -232,23 +232,23 @@ class Runner:
         delay_ms = claim.handler.retry.delay_ms(job.attempts, self._rng.random())
         outcome = Outcome(job.id, job.token, text, None, delay_ms, None, final or _is_last(job, claim.handler))
         claim.why = text
-        self._over(claim, "failed", outcome, text.partition("\n")[0])
+        self._finish(claim, "failed", outcome, text.partition("\n")[0])
 
     def _declined(self, claim: Claim, text: str) -> None:
         """This worker has another version of the function than the program that enqueued the job."""
         if self._does_not_count(claim):
             return
         claim.why = text
-        self._over(claim, "declined", Outcome(claim.job.id, claim.job.token, text, declined=True), text)
+        self._finish(claim, "declined", Outcome(claim.job.id, claim.job.token, text, declined=True), text)
 
     def _crashed(self, claim: Claim, text: str) -> None:
         if self._does_not_count(claim):
             return
         claim.why = text
-        self._over(claim, "crashed", crashed(claim.job, claim.handler, text, self._rng), text)
+        self._finish(claim, "crashed", crashed(claim.job, claim.handler, text, self._rng), text)
 
-    def _over(self, claim: Claim, how: str, outcome: Outcome | None, why: str = "") -> None:
-        claim.over = True
+    def _finish(self, claim: Claim, how: str, outcome: Outcome | None, why: str = "") -> None:
+        claim.ended = True
         claim.how = how
         claim.ended_ms = self._clock.monotonic_ms()
         if outcome is not None:

@@ -69,7 +69,7 @@ class Settler:
             self._idle.set()
 
     async def _settle(self, batch: list[tuple[Claim, Outcome]]) -> None:
-        answers = await self._told([outcome for _, outcome in batch])
+        answers = await self._write([outcome for _, outcome in batch])
         for (claim, outcome), refused in zip(batch, answers, strict=True):
             self._claims.drop(claim)
             if refused is None:
@@ -80,7 +80,7 @@ class Settler:
                 self._refused(claim, refused)
         self._settled()
 
-    async def _told(self, outcomes: list[Outcome]) -> list[CasqueError | None]:
+    async def _write(self, outcomes: list[Outcome]) -> list[CasqueError | None]:
         request_id = new_id(self._rng)  # makes a retry after a lost answer safe
         patience = Patience(self._clock, self._rng)
         while True:

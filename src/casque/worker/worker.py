@@ -451,7 +451,7 @@ class _Shift:
         """Stop jobs that did not finish, and give them back: that this worker stops is not the job's fault.
 
         A lease is given back only when its handler can no longer act. A handler that does not stop keeps its lease."""
-        left = [claim for claim in self._claims.running if not claim.over and not claim.left]
+        left = [claim for claim in self._claims.running if not claim.ended and not claim.left]
         for claim in left:
             self._runner.stop(claim)
         running = await self._ended_within(left, STOP_S)

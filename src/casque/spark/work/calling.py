@@ -32,7 +32,7 @@ from casque.spark.work.parcels import answer_packed, jobs_table, pieces, unpacke
 from casque.spark.work.results import Keeping
 from casque.types import JobRecord
 from casque.worker import failures
-from casque.worker.named import named
+from casque.worker.importing import import_object
 
 BACK = "number int, parcel binary, trouble string, files string"
 """What comes back for each parcel: the outcomes, or why there are none; and which files of results were written."""
@@ -157,7 +157,7 @@ def load(loading: Loading) -> Callable[[Any], Any]:
 
 def by_name(name: str) -> Callable[[Any], Any]:
     """`package.module:function`. Raises InvalidInputError, which says what is wrong with it."""
-    return _callable(named(name, what="a handler", form="module:function", example="mail.jobs:send"))
+    return _callable(import_object(name, what="a handler", form="module:function", example="mail.jobs:send"))
 
 
 def described(error: BaseException) -> str:

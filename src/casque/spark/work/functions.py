@@ -27,7 +27,7 @@ from casque.spark.work.calling import Loading, answers
 from casque.types import JobRecord
 from casque.worker.claims import Claim, Claims
 from casque.worker.handlers import Handler, Handlers
-from casque.worker.named import app_named, as_app
+from casque.worker.importing import check_app, import_app
 from casque.worker.options import chosen
 from casque.worker.processes import Processes
 from casque.worker.runner import Runner, crashed
@@ -149,7 +149,7 @@ def functions_of(app: Handlers | str, entrypoints: tuple[str, ...] | None, concu
     Raises:
         InvalidInputError: it is no app, or cannot be sent; or it has no such function.
     """
-    found = app_named(app) if isinstance(app, str) else as_app(app, repr(app))
+    found = import_app(app) if isinstance(app, str) else check_app(app, repr(app))
     handlers = chosen(found.handlers, entrypoints)
     loading = Loading(name=app) if isinstance(app, str) else Loading(code=_packed(handlers))
     return Functions(loading, concurrency, handlers)
@@ -162,7 +162,7 @@ def load(loading: Loading) -> Mapping[str, Handler]:
         handlers: Mapping[str, Handler] = pickle.loads(loading.code)  # noqa: S301  the driver's own
         return handlers
     assert loading.name is not None
-    return app_named(loading.name).handlers
+    return import_app(loading.name).handlers
 
 
 def _of(handlers: Mapping[str, Handler], entrypoint: str) -> Handler:

@@ -25,7 +25,7 @@ from casque.spark.work.results import ResultsTable
 from casque.spark.work.summary import Summary
 from casque.spark.work.turns import short_turns
 from casque.worker.handlers import Handlers
-from casque.worker.named import app_named
+from casque.worker.importing import import_app
 from casque.worker.worker import located
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ def process(
             raise InvalidInputError(
                 "an app's functions say themselves what they take and return: leave kind, type and results out"
             )
-        found = app_named(app) if isinstance(app, str) else app
+        found = import_app(app) if isinstance(app, str) else app
         calling = functions_of(app, chosen.entrypoints, chosen.concurrency)
         chosen = replace(chosen, entrypoints=calling.entrypoints)
         url, way, opening = _merged(found, url, way, opening)

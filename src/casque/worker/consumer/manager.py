@@ -60,7 +60,7 @@ class Manager:
         self._refusals.forget(zone.zone)
         keeping = asyncio.create_task(self._keep(lease), name="casque zone lease")
         try:
-            await self._work_off(zone, lease)
+            await self._serve(zone, lease)
         finally:
             keeping.cancel()
             await asyncio.gather(keeping, return_exceptions=True)
@@ -77,7 +77,7 @@ class Manager:
                 await self._release(lease)
             raise
 
-    async def _work_off(self, zone: PeekedZone, lease: ZoneLease) -> None:
+    async def _serve(self, zone: PeekedZone, lease: ZoneLease) -> None:
         """Take at most `dequeue_max` jobs; of a FIFO zone one after the other."""
         began_ms, left = self._clock.monotonic_ms(), self._options.dequeue_max
         while True:

@@ -11,16 +11,16 @@ class Source(Protocol):
     def read(self, size: int, /) -> bytes: ...
 
 
-def word(body: bytes) -> bytes:
+def frame(body: bytes) -> bytes:
     """A frame with this body.
 
-    >>> word(b"abc")
+    >>> frame(b"abc")
     b'\\x00\\x00\\x00\\x03abc'
     """
     return len(body).to_bytes(4, "big") + body
 
 
-def read_word(pipe: Source) -> bytes | None:
+def read_frame(pipe: Source) -> bytes | None:
     """The body of the next frame; None when the other end has closed, even in the middle of a frame."""
     length = pipe.read(4)
     if len(length) < 4:

@@ -45,7 +45,7 @@ def give_back_after(url: Any, opening: Mapping[str, Any], *, worker: str, leases
     logging.shutdown()
     sys.stdout.flush()
     sys.stderr.flush()
-    program = "from casque.worker.farewell import main; main()"
+    program = "from casque.worker.handback import main; main()"
     os.execv(sys.executable, [sys.executable, "-c", program, str(file.fileno())])  # noqa: S606
 
 

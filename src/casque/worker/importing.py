@@ -9,10 +9,10 @@ from casque.errors import InvalidInputError
 from casque.worker.handlers import Handlers
 
 
-def named(name: str, *, what: str, form: str, example: str) -> Any:
+def import_object(name: str, *, what: str, form: str, example: str) -> Any:
     """Import the object. `what`, `form` and `example` are for the message about a wrong name.
 
-    >>> named("os.path:join", what="a function", form="module:function", example="mail.jobs:send").__name__
+    >>> import_object("os.path:join", what="a function", form="module:function", example="mail.jobs:send").__name__
     'join'
 
     Raises:
@@ -32,12 +32,12 @@ def named(name: str, *, what: str, form: str, example: str) -> Any:
     return found
 
 
-def app_named(name: str) -> Handlers:
+def import_app(name: str) -> Handlers:
     """Import `package.module:app`. Raises InvalidInputError, which says what is wrong with the name."""
-    return as_app(named(name, what="an app", form="module:app", example="shop.jobs:app"), repr(name))
+    return check_app(import_object(name, what="an app", form="module:app", example="shop.jobs:app"), repr(name))
 
 
-def as_app(found: Any, said: str) -> Handlers:
+def check_app(found: Any, said: str) -> Handlers:
     """Check that `found` is an app. Raises InvalidInputError if it is not."""
     if not all(hasattr(type(found), needed) or hasattr(found, needed) for needed in ("url", "opening", "handlers")):
         raise InvalidInputError(f"{said} is no app but a {type(found).__name__}: give a casque.App, or its name")
