@@ -1,4 +1,4 @@
-"""Sketches by the thousand, as columns of Arrow: the same as `sketch`, and tests hold them against each other."""
+"""Many sketches as Arrow columns: gives the same results as `sketch`, which tests compare."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import pyarrow as pa
 from casque.spark.sketch import GAMMA, NOTHING, value
 
 _SPAN = 1 << 12
-"""More than there are buckets: a span of a thousand years has number 1,550."""
+"""More than the number of buckets: a span of a thousand years has number 1,550."""
 _VALUES = np.array([value(place) for place in range(NOTHING, _SPAN + NOTHING)])
 
 Entries: TypeAlias = tuple[Any, Any, Any]
-"""Arrays of a length: in which row, which bucket, and how many."""
+"""Arrays of equal length: row, bucket and count."""
 
 
 def buckets(spans_ms: Any) -> Any:
@@ -24,7 +24,7 @@ def buckets(spans_ms: Any) -> Any:
 
 
 def packed(size: int, told: Sequence[Entries]) -> Any:
-    """So many sketches, with everything added up that is told about them. What adds up to nothing leaves no trace."""
+    """`size` sketches with the sums of all entries. Counts that cancel out leave no bucket."""
     keys = np.concatenate([np.zeros(0, np.int64), *(row * _SPAN + bucket - NOTHING for row, bucket, _ in told)])
     counts = np.concatenate([np.zeros(0, np.int64), *(count for _, _, count in told)])
     different, place = np.unique(keys, return_inverse=True)
@@ -52,7 +52,7 @@ def unpacked(sketches: Any) -> Entries:
 
 
 def quantiles(sketches: Any, *qs: float) -> Iterator[Any]:
-    """A column for each: null for what is empty."""
+    """A column for each quantile: null for empty sketches."""
     rows, bucket, count = unpacked(sketches)
     size = len(sketches)
     totals = np.zeros(size, np.int64)

@@ -1,6 +1,6 @@
-"""What the executors do for a pipeline before Spark SQL takes over: from the queue's objects to Parquet files.
+"""Tasks of the executors in a pipeline before Spark SQL takes over: from the queue's objects to Parquet files.
 
-Each task is a value that says what to read and answers which files it wrote. Payloads never leave the executor.
+Each task is a value that says what to read; it returns the files that it wrote. Payloads never leave the executor.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from casque.storage.port import Store
 from casque.types import from_ms
 
 ROWS_MAX = 250_000
-"""How many rows a task gathers before it writes a file."""
+"""Rows that a task gathers before it writes a file."""
 AT_ONCE = 8
-"""Objects asked for at once."""
+"""Concurrent reads of objects."""
 
 Told: TypeAlias = tuple[str, File | Added]
-"""What a task wrote, and what for."""
+"""The purpose of a written object, and the object."""
 
 
 class FromArchive(msgspec.Struct, frozen=True):
@@ -57,7 +57,7 @@ class FromArchive(msgspec.Struct, frozen=True):
         rows = 0
         async for key, body in _bodies(context.queue(self.shard), self.keys):
             if body is None:
-                continue  # listed, and gone by now: older than is kept
+                continue  # listed but deleted meanwhile: older than the retention
             some, tried = silver.finished(key, body)
             jobs.append(told_by(self.shard, some))
             attempts.append(told_by(self.shard, tried))
@@ -84,7 +84,7 @@ class FromArchive(msgspec.Struct, frozen=True):
 
 
 class FromSilver(msgspec.Struct, frozen=True):
-    """What files of silver say to gold, once more."""
+    """Add the sums of files of silver to gold again, for a rebuild."""
 
     jobs: Sequence[File]
     attempts: Sequence[File]
@@ -102,7 +102,7 @@ class FromSilver(msgspec.Struct, frozen=True):
 
 
 class FromLog(msgspec.Struct, frozen=True):
-    """Segments of the log to `bronze/events`. Answers under `gone` what was collected before it could be read."""
+    """Segments of the log to `bronze/events`. Returns collected ones, which it could not read, under `gone`."""
 
     queue_id: str
     first: int
@@ -119,7 +119,7 @@ class FromLog(msgspec.Struct, frozen=True):
             if body is None:
                 gone += 1
             else:
-                # Each is checked by itself; that they follow each other is for `casque queue verify`.
+                # Each is checked by itself; `casque queue verify` checks that they follow each other.
                 segment = decode_segment(body, queue_id=self.queue_id, position=position, prev=previous(body))
                 by_date.setdefault(str(from_ms(segment.at).date()), []).append(segment)
             position += 1
@@ -139,16 +139,16 @@ GONE = "gone"
 
 
 class FromState(msgspec.Struct, frozen=True):
-    """The queue as of a position, or as it is if that is gone or there is no log, to `silver/queue`; without a position
-    nothing, so that what was there before is taken off again."""
+    """The queue as of a position to `silver/queue`, or as it is now if that position is gone or there is no log;
+    without a position no rows, which only subtracts the earlier ones."""
 
     position: int | None
     has_log: bool
     before: Sequence[File]
-    """What `silver/queue` says now."""
+    """The present files of `silver/queue`."""
     shard: int | None = None
     as_of_ms: int = 0
-    """At this time at the earliest: jobs of a shard in which nothing happens wait as long as those of the others."""
+    """The earliest time to use: jobs of an idle shard wait as long as those of the others."""
 
     async def run(self, context: Context) -> AsyncIterator[Told]:
         columns = _types("silver/queue")
@@ -206,14 +206,14 @@ COMPACTED = "compacted:"
 
 
 class Merge(msgspec.Struct, frozen=True):
-    """What is added to a gold table, into its partitions; hours and fairness follow from minutes. Answers also which
-    files are replaced: only what really changes is written again."""
+    """Adds sums to the partitions of a gold table; hours and fairness follow from minutes. Also returns which files are
+    replaced: only changed ones are written again."""
 
     table: str
     dates: Sequence[str]
     added: Sequence[File]
     before: Mapping[str, Sequence[File]]
-    """What the tables say on these dates."""
+    """Present files of the tables on these dates."""
 
     async def run(self, context: Context) -> AsyncIterator[Told]:
         added = await _gathered(context.warehouse, self.added, combine.ADDED[self.table])
@@ -254,7 +254,7 @@ class Merge(msgspec.Struct, frozen=True):
         return [*((REPLACED, file) for file in before), *await self._write(context, table, date, rows)]
 
     def _of(self, table: str, date: str, hours: Sequence[int]) -> list[File]:
-        """The files that hours are in: of tables by minute each hour has its own, of others each date."""
+        """The files of these hours: tables by minute have files per hour, others per date."""
         files = [file for file in self.before.get(table, ()) if file.date == date]
         return [file for file in files if file.first in hours] if table in gold.BY_MINUTE else files
 
@@ -272,7 +272,7 @@ Task: TypeAlias = FromArchive | FromSilver | FromLog | FromState | Compaction | 
 
 
 class Context:
-    """What a task may use."""
+    """The stores and writers of a task."""
 
     def __init__(self, queue: Store, warehouse: Store, place: Place, stamp: str) -> None:
         self._queue = queue
@@ -281,14 +281,14 @@ class Context:
         self._stamp = stamp
 
     def queue(self, shard: int | None) -> Store:
-        """Where the queue is, or a shard of it."""
+        """The store of the queue, or of a shard."""
         return self._queue if shard is None else StoreBelow(self._queue, shard_prefix(shard))
 
     def writer(self, table: str) -> Writer:
         return Writer(self._place, table, self._stamp)
 
     async def add(self, added: Mapping[str, Any]) -> list[Told]:
-        """Write down what is to be added to gold tables."""
+        """Write sums to be added to gold tables."""
         told: list[Told] = []
         for table, rows in added.items():
             if rows.num_rows:
@@ -298,7 +298,7 @@ class Context:
 
 
 class Tasks(msgspec.Struct, frozen=True):
-    """For `mapInArrow` over a range of numbers: the tasks with these numbers."""
+    """For `mapInArrow` over a range of numbers: runs the tasks with these numbers."""
 
     queue: Place
     warehouse: Place
@@ -326,12 +326,12 @@ class Tasks(msgspec.Struct, frozen=True):
 
 
 def told_by(shard: int | None, rows: Any) -> Any:
-    """Rows of a shard are as the ring tells them."""
+    """Rows of a shard with its number, and with sequences and tokens that are unique in the ring."""
     return rows if shard is None else as_told(rows, shard)
 
 
 async def _bodies(store: Store, keys: Sequence[str]) -> AsyncIterator[tuple[str, bytes | None]]:
-    """In their order, some ahead of whoever asks."""
+    """Yields in order, reading some objects ahead."""
     ahead: list[tuple[str, asyncio.Task[bytes | None]]] = []
     try:
         for key in keys:
@@ -349,7 +349,7 @@ async def _bodies(store: Store, keys: Sequence[str]) -> AsyncIterator[tuple[str,
 
 
 async def _gathered(store: Store, files: Sequence[File], columns: Mapping[str, str]) -> Any:
-    """Files of one table as one."""
+    """Files of one table as one Arrow table."""
     parts = [arrow_schema(dict(columns)).empty_table()]
     for start in range(0, len(files), AT_ONCE):
         some = files[start : start + AT_ONCE]

@@ -1,4 +1,4 @@
-"""From a warehouse to the page."""
+"""Builds the report from a warehouse."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Report(msgspec.Struct, frozen=True):
         return page(self.figures, self.origin, self.comparison)
 
     def json(self) -> bytes:
-        """Every number of the page, for a program."""
+        """Every number of the page, for programs."""
         return msgspec.json.encode(self)
 
 
@@ -48,10 +48,10 @@ def build(
     progress: Progress | None = None,
     clock: Clock | None = None,
 ) -> Report:
-    """A report about a warehouse, or about some of the time that it covers, to the minute.
+    """A report about a warehouse, or about a part of the time that it covers, to the minute.
 
-    `as_of` leaves out whatever happened at that moment or later. `compare_with` is an earlier period, which the other
-    one is held against. `progress` is told what is being computed.
+    `as_of` leaves out everything at that moment or later. `compare_with` is an earlier period to compare with.
+    `progress` is called with each step.
 
         report = build(spark, "s3://bucket/warehouse")
         Path("report.html").write_text(report.html())
@@ -90,7 +90,7 @@ def _period(known: Period, begin: datetime | None, end: datetime | None, as_of: 
 
 
 class _Tables:
-    """One version of a warehouse: the pipeline may go on meanwhile."""
+    """One version of a warehouse: the pipeline may continue meanwhile."""
 
     def __init__(self, spark: SparkSession, warehouse: Warehouse) -> None:
         self._spark = spark

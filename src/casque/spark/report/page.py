@@ -1,4 +1,4 @@
-"""The page: figures in, one HTML document out that needs nothing else, not even a script."""
+"""Renders the figures as one self-contained HTML document, without scripts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TABLE_MAX = 400
 FAIR_HOURS_MAX = 31 * 24
 ERROR_MAX = 240
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
-"""A browser that keeps to this fetches nothing and runs nothing, whatever a name may contain."""
+"""With this policy a browser fetches nothing and runs nothing, whatever a name may contain."""
 
 
 class Origin(msgspec.Struct, frozen=True):
@@ -32,7 +32,7 @@ class Origin(msgspec.Struct, frozen=True):
     made_ms: int
     """When the report was made."""
     known: Period
-    """What the warehouse knows about."""
+    """The period that the warehouse covers."""
 
 
 def page(figures: Figures, origin: Origin, comparison: Comparison | None = None) -> str:
@@ -440,23 +440,23 @@ def _footer(origin: Origin) -> Markup:
     )
 
 
-# --- What sections are made of ---
+# --- Building blocks of sections ---
 
 
 class _Text(str):
-    """A cell with running text in it."""
+    """A cell with running text."""
 
     __slots__ = ()
 
 
 class _Sample(Markup):
-    """The same with something beside it."""
+    """A cell with running text and something beside it."""
 
     __slots__ = ()
 
 
 class _Drawn(Markup):
-    """A cell with a picture in it."""
+    """A cell with a picture."""
 
     __slots__ = ()
 
@@ -470,7 +470,7 @@ def _figure(chart: Markup, *beside: Markup) -> Markup:
 
 
 def _wide(child: Markup) -> Markup:
-    """Scrolls by itself where a window is narrow, instead of widening the page."""
+    """Scrolls by itself in a narrow window, instead of widening the page."""
     return tag("div", child, class_="wide", tabindex=0)
 
 
@@ -479,13 +479,13 @@ def _legend(lines: Iterable[Line]) -> Markup:
 
 
 def _data(names: Sequence[str], rows: Sequence[Sequence[Child]]) -> Markup:
-    """The numbers of a chart, for those who do not see it, and for those who want to know."""
+    """The numbers of a chart as a table, for screen readers and for exact values."""
     left = f"Numbers ({len(rows)} rows)" if len(rows) <= TABLE_MAX else f"Numbers (the last {TABLE_MAX} rows)"
     return tag("details", tag("summary", left), _wide(_table(names, rows[-TABLE_MAX:])))
 
 
 def _table(names: Sequence[str], rows: Sequence[Sequence[Child]]) -> Markup:
-    """Rows begin with a name. A column is of numbers unless its cells are texts."""
+    """Rows begin with a name. A column is numeric unless its cells are texts."""
     texts = {n for row in rows for n, cell in enumerate(row) if n == 0 or isinstance(cell, _Text | _Sample | _Drawn)}
     head = (tag("th", name, scope="col", class_=None if n in texts else "n") for n, name in enumerate(names))
     body = (tag("tr", tag("th", row[0], scope="row"), *map(_cell, row[1:])) for row in rows)
@@ -499,7 +499,7 @@ def _cell(value: Child) -> Markup:
 
 
 def _meter(text: str, value: float | None, most: float, *, bad: bool = False) -> Markup:
-    """A number, and a bar that shows how much that is."""
+    """A number with a bar."""
     share = min(max((value or 0) / most, 0), 1) if most else 0
     style = "meter bad" if bad else "meter"
     return joined(text, tag("span", tag("i", style=f"width:{share * 100:.0f}%"), class_=style, aria_hidden="true"))
@@ -551,6 +551,6 @@ def _known(origin: Origin) -> str:
 
 
 def _last_hours(period: Period) -> Period:
-    """Whole hours, and no more of them than a chart has room for."""
+    """Whole hours, at most as many as fit on a chart."""
     hours = period.hours[-FAIR_HOURS_MAX:]
     return Period(hours[0], hours[-1] + HOUR_MS)
