@@ -6,8 +6,8 @@ casque's own adapters, on the driver and on the executors. All code that an exec
 Layout: `source.py` is the entry point for Spark. Reading: `options`, `reader`, `pruning`, `arrow`, and for streams
 `stream`, `offsets`, all on top of `casque.client.scan`. Writing: `write_options`, `columns`, `sink`, `stream_sink`,
 `admitting`. The pipeline: `pipeline` runs `horizon`, `tasks`, `bronze`, `silver`, `combine`, `gold` and `requests` into
-a `warehouse` (`tables`, `parquet`, `place`, `groups`, `sketch`, `sketch_arrays`, `delta`). `report/` makes the page,
-`work/` runs jobs on executors, `replaying` enqueues again. `session`, `java` and `doctor` are for starting.
+a `warehouse` (`tables`, `parquet`, `store_ref`, `groups`, `sketch`, `sketch_arrays`, `delta`). `report/` makes the
+page, `work/` runs jobs on executors, `replaying` enqueues again. `session`, `java` and `doctor` are for starting.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ from casque.errors import (
     StorageError,
     UnknownOutcomeError,
 )
-from casque.spark.reach import Via, is_led
+from casque.spark.via import Via, is_led
 from casque.spark.write_options import WriteOptions
 from casque.storage.port import Lost, Store, Stored, Unknown
 from casque.storage.url import open_store

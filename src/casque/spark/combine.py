@@ -86,14 +86,14 @@ class Jobs:
 class Attempts:
     """Attempts as arrays: finished ones, or those under way up to a moment."""
 
-    def __init__(self, rows: Any, began: Any, ended: Any, *, failed: Any, sign: Any, over: bool = True) -> None:
+    def __init__(self, rows: Any, began: Any, ended: Any, *, failed: Any, sign: Any, finished: bool = True) -> None:
         self.rows = rows
         self.began = began
         """-1 if unknown."""
         self.ended = ended
         self.failed = failed
         self.sign = sign
-        self.over = over
+        self.finished = finished
 
     @classmethod
     def of(cls, rows: Any) -> Attempts:
@@ -117,14 +117,14 @@ def of_finished(jobs: Any, attempts: Any) -> dict[str, Any]:
 def of_queue(now: Any, before: Any) -> dict[str, Any]:
     """The sums of the jobs now in the queue, minus those of the previous run."""
     sides = [_Side(rows, sign) for rows, sign in ((now, 1), (before, -1))]
-    over = [tried for side in sides for tried in side.tried]
+    ended = [tried for side in sides for tried in side.tried]
     under_way = [side.running for side in sides]
     return {
-        "gold/minutes": _minutes([*(_creations(side.jobs, ~side.jobs.revived) for side in sides), *map(_ends, over)]),
+        "gold/minutes": _minutes([*(_creations(side.jobs, ~side.jobs.revived) for side in sides), *map(_ends, ended)]),
         "gold/depth": _depth(
-            [*(p for side in sides for p in _coming_and_going(side.jobs)), *_running(over + under_way)]
+            [*(p for side in sides for p in _coming_and_going(side.jobs)), *_running(ended + under_way)]
         ),
-        "gold/workers": _workers(over + under_way),
+        "gold/workers": _workers(ended + under_way),
     }
 
 
@@ -164,7 +164,7 @@ class _Side:
         nothing = np.zeros(chosen.num_rows, np.int64)
         signs = np.full(chosen.num_rows, sign, np.int64)
         self.running = Attempts(
-            chosen, _ms(chosen, "claimed_at"), _ms(chosen, "as_of"), failed=nothing, sign=signs, over=False
+            chosen, _ms(chosen, "claimed_at"), _ms(chosen, "as_of"), failed=nothing, sign=signs, finished=False
         )
         self.tried = list(self._tried(alive, sign))
 
@@ -228,8 +228,8 @@ def _minutes(parts: Sequence[Mapping[str, Any]]) -> Any:
     groups = Groups([(part["m"], part["rows"]) for part in parts], ("entrypoint", "zone"))
     columns: dict[str, Any] = {"m": groups.counts, **groups.names}
     for name in COUNTERS:
-        told = [(groups.of[number], part[name]) for number, part in enumerate(parts) if name in part]
-        columns[name] = groups.largest(told) if name.endswith("_max") else groups.sums(told)
+        values = [(groups.of[number], part[name]) for number, part in enumerate(parts) if name in part]
+        columns[name] = groups.largest(values) if name.endswith("_max") else groups.sums(values)
     for span in ("wait", "run"):
         spans = []
         for number, part in enumerate(parts):
@@ -278,8 +278,10 @@ def _depth(points: Sequence[tuple[Any, Any, dict[str, Any]]]) -> Any:
     groups = Groups([(at // MINUTE_MS, rows) for at, rows, _ in points], ("entrypoint", "zone"))
     columns: dict[str, Any] = {"m": groups.counts, **groups.names}
     for name in ("s", "d", "r"):
-        told = [(groups.of[number], changes[name]) for number, (_, _, changes) in enumerate(points) if name in changes]
-        columns[name] = groups.sums(told)
+        values = [
+            (groups.of[number], changes[name]) for number, (_, _, changes) in enumerate(points) if name in changes
+        ]
+        columns[name] = groups.sums(values)
         lasted = [
             (groups.of[number], changes[name] * (MINUTE_MS - at % MINUTE_MS))
             for number, (at, _, changes) in enumerate(points)
@@ -304,7 +306,7 @@ def _workers(tried: Sequence[Attempts]) -> Any:
         minute = np.arange(len(which)) - np.repeat(np.cumsum(times) - times, times) + first[which]
         end = np.minimum(some.ended[which], (minute + 1) * MINUTE_MS)
         busy = (end - np.maximum(began[which], minute * MINUTE_MS)) * some.sign[which]
-        is_last = (minute == last[which]) * some.sign[which] * some.over
+        is_last = (minute == last[which]) * some.sign[which] * some.finished
         parts.append((minute, some.rows.select(["worker"]).take(pa.array(which))))
         figures.append({"busy_ms": busy, "attempts": is_last, "failed": is_last * some.failed[which]})
     groups = Groups(parts, ("worker",))

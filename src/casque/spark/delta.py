@@ -38,15 +38,15 @@ def publish(warehouse: Warehouse) -> dict[str, int]:
 
 def table_uri(warehouse: Warehouse, table: str) -> str:
     """The URI of a table for `deltalake.DeltaTable`."""
-    return f"{warehouse.place.url.partition('?')[0]}/{table}"
+    return f"{warehouse.store_ref.url.partition('?')[0]}/{table}"
 
 
 def storage_options(warehouse: Warehouse) -> dict[str, str]:
     """The warehouse's own options under the names of Delta's library."""
-    parts = urlsplit(warehouse.place.url)
+    parts = urlsplit(warehouse.store_ref.url)
     if parts.scheme not in _NAMES:
         return {}
-    given = dict(parse_qsl(parts.query)) | warehouse.place.options
+    given = dict(parse_qsl(parts.query)) | warehouse.store_ref.options
     named = {_NAMES[parts.scheme] + name: value for name, value in given.items()}
     if parts.scheme == "s3":
         if given.get("endpoint", "").startswith("http://"):

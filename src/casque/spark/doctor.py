@@ -199,10 +199,10 @@ def _settings(session: SparkSession) -> Iterator[Finding]:
                 fix = f"casque.spark.register(spark), or {fix}"
             yield Finding("setting", Health.NOTE, f"{name} is {value or 'not set'}: {otherwise}", fix)
     zone = _setting(session, "spark.sql.session.timeZone") or "not set"
-    told = f"session time zone is {zone}"
+    text = f"session time zone is {zone}"
     if zone not in ("UTC", "Etc/UTC", "GMT"):
-        told += ": instants stay what they are, Spark shows and parses them in that zone"
-    yield Finding("setting", Health.WELL, told)
+        text += ": instants stay what they are, Spark shows and parses them in that zone"
+    yield Finding("setting", Health.WELL, text)
 
 
 def _setting(session: SparkSession, key: str) -> str:
@@ -221,11 +221,11 @@ def _workers(session: SparkSession) -> Finding:
         fix = "install the same Python and casque[spark] where tasks run; set PYSPARK_PYTHON"
         return Finding("task", Health.FAILED, _first_line(error), fix)
     ours = platform.python_version()
-    told = f"Python {row.python} with casque {row.casque}"
+    text = f"Python {row.python} with casque {row.casque}"
     if row.python.split(".")[:2] != ours.split(".")[:2]:
         fix = f"run tasks on Python {'.'.join(ours.split('.')[:2])} too: set PYSPARK_PYTHON"
-        return Finding("task", Health.FAILED, f"{told}, and the driver has Python {ours}", fix)
-    return Finding("task", Health.WELL, told)
+        return Finding("task", Health.FAILED, f"{text}, and the driver has Python {ours}", fix)
+    return Finding("task", Health.WELL, text)
 
 
 def describe_worker(batches: Iterable[Any]) -> Iterator[Any]:

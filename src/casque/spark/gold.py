@@ -78,8 +78,8 @@ def _totals(parts: Sequence[tuple[Any, Any]]) -> dict[str, Any]:
     groups = Groups(parts, WHOSE)
     totals: dict[str, Any] = {"count": groups.counts, **groups.names}
     for name in COUNTERS:
-        told = [(groups.of[number], rows.column(name).to_numpy()) for number, (_, rows) in enumerate(parts)]
-        totals[name] = groups.largest(told) if name.endswith("_max") else groups.sums(told)
+        values = [(groups.of[number], rows.column(name).to_numpy()) for number, (_, rows) in enumerate(parts)]
+        totals[name] = groups.largest(values) if name.endswith("_max") else groups.sums(values)
     for sketch in ("wait_sketch", "run_sketch"):
         entries = []
         for number, (_, rows) in enumerate(parts):
@@ -194,7 +194,7 @@ def _workers(added: Any, old: Any) -> Any:
 def _dead_letters(added: Any, old: Any) -> Any:
     """Row by row: there are few."""
     found: dict[tuple[Any, ...], tuple[int, tuple[Any, ...], int]] = {}
-    told = added.select(["h", *WHOSE, "error_class", "jobs", "first_ms", "sample_job", "sample_error", "last_ms"])
+    new = added.select(["h", *WHOSE, "error_class", "jobs", "first_ms", "sample_job", "sample_error", "last_ms"])
     before = pa.table(
         {
             "h": _counts(old, "hour", HOUR_MS),
@@ -204,7 +204,7 @@ def _dead_letters(added: Any, old: Any) -> Any:
             "last_ms": _ms(old, "last_at"),
         }
     )
-    for row in (*told.to_pylist(), *before.to_pylist()):
+    for row in (*new.to_pylist(), *before.to_pylist()):
         key = row["h"], row["entrypoint"], row["zone"], row["error_class"]
         first = row["first_ms"], row["sample_job"], row["sample_error"]
         jobs, earliest, last_ms = found.get(key, (0, first, row["last_ms"]))

@@ -30,10 +30,10 @@ class Groups:
             codes = codes * (len(encoded.dictionary) + 1) + (
                 encoded.indices.fill_null(len(encoded.dictionary)).to_numpy(zero_copy_only=False)
             )
-        different, place = np.unique(codes, return_inverse=True)
+        different, group = np.unique(codes, return_inverse=True)
         self.size = len(different)
         sizes = [len(counts) for counts, _ in parts]
-        self.of = np.split(place.reshape(-1), np.cumsum(sizes)[:-1]) if parts else []
+        self.of = np.split(group.reshape(-1), np.cumsum(sizes)[:-1]) if parts else []
         """For each part, the group of each of its rows."""
         kinds = math.prod(len(known) + 1 for known in dictionaries)
         self.names_of = different % kinds
@@ -44,18 +44,18 @@ class Groups:
             different = different // (len(known) + 1)
         self.counts = different + shift
 
-    def sums(self, told: Sequence[tuple[Any, Any]]) -> Any:
+    def sums(self, parts: Sequence[tuple[Any, Any]]) -> Any:
         total = np.zeros(self.size, np.int64)
-        for place, values in told:
-            np.add.at(total, place, values)
+        for group, values in parts:
+            np.add.at(total, group, values)
         return total
 
-    def largest(self, told: Sequence[tuple[Any, Any]]) -> Any:
+    def largest(self, parts: Sequence[tuple[Any, Any]]) -> Any:
         found = np.zeros(self.size, np.int64)
-        for place, values in told:
-            np.maximum.at(found, place, values)
+        for group, values in parts:
+            np.maximum.at(found, group, values)
         return found
 
-    def sketches(self, told: Sequence[Entries]) -> Any:
+    def sketches(self, entries: Sequence[Entries]) -> Any:
         """From groups, buckets and counts: a sketch for each group."""
-        return packed(self.size, told)
+        return packed(self.size, entries)

@@ -26,7 +26,7 @@ from casque.errors import InvalidInputError, RingError
 from casque.journal.log.reader import READ_AHEAD, Reader
 from casque.journal.patience import Patience
 from casque.settings import QueueSettings
-from casque.spark.place import body_of
+from casque.spark.store_ref import body_of
 from casque.state import Limits
 from casque.state.events import Acked, Cancelled, Died
 from casque.storage.below import StoreBelow

@@ -81,10 +81,10 @@ def _candidates() -> list[tuple[str, Path]]:
 
 def _version(java: Path) -> int | None:
     try:
-        told = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=True)
+        answer = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=True)
     except (OSError, subprocess.SubprocessError):
         return None
-    match = re.search(r'version "(\d+)', told.stderr + told.stdout)
+    match = re.search(r'version "(\d+)', answer.stderr + answer.stdout)
     return int(match[1]) if match else None
 
 

@@ -46,29 +46,31 @@ class Offsets(msgspec.Struct, frozen=True):
         return self.of.get(shard, BEGINNING)
 
     def json(self) -> dict[str, Any]:
-        told: dict[str, Any] = {"positions": {_name(shard): one.position for shard, one in self.of.items()}}
+        fields: dict[str, Any] = {"positions": {_name(shard): one.position for shard, one in self.of.items()}}
         if self.queue is not None:
-            told["queue"] = self.queue
+            fields["queue"] = self.queue
         if skipped := {_name(shard): one.skipped for shard, one in self.of.items() if one.skipped}:
-            told["skipped"] = skipped
-        told |= self._told("hour", lambda one: one.hour or None)
-        told |= self._told("objects", lambda one: one.objects)
-        return told
+            fields["skipped"] = skipped
+        fields |= self._by_shard("hour", lambda one: one.hour or None)
+        fields |= self._by_shard("objects", lambda one: one.objects)
+        return fields
 
     @classmethod
-    def read(cls, told: Mapping[str, Any]) -> Offsets:
+    def read(cls, stored: Mapping[str, Any]) -> Offsets:
         def of(name: str) -> Offset:
-            hour, objects = told.get("hour", ""), told.get("objects")
+            hour, objects = stored.get("hour", ""), stored.get("objects")
             return Offset(
-                int(told["positions"][name]),
-                int(told.get("skipped", {}).get(name, 0)),
+                int(stored["positions"][name]),
+                int(stored.get("skipped", {}).get(name, 0)),
                 hour.get(name, "") if isinstance(hour, dict) else hour,
                 objects.get(name) if isinstance(objects, dict) else objects,
             )
 
-        return cls({None if name == ALONE else int(name): of(name) for name in told["positions"]}, told.get("queue"))
+        return cls(
+            {None if name == ALONE else int(name): of(name) for name in stored["positions"]}, stored.get("queue")
+        )
 
-    def _told(self, what: str, value: Callable[[Offset], Any]) -> dict[str, Any]:
+    def _by_shard(self, what: str, value: Callable[[Offset], Any]) -> dict[str, Any]:
         """A field by shard, or its one value in a queue without shards; left out if unset."""
         found = {shard: value(one) for shard, one in self.of.items() if value(one) is not None}
         if not found:

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from casque.clock import new_nonce, system_random
 from casque.errors import CorruptQueueError
 from casque.spark.arrow_types import INSTANT, arrow_type
-from casque.spark.place import Place, body_of, create_new
+from casque.spark.store_ref import StoreRef, body_of, create_new
 from casque.storage.port import Store
 
 PARTITION = "date"
@@ -49,7 +49,7 @@ class File(msgspec.Struct, frozen=True, omit_defaults=True):
     """The shard of its jobs, in tables whose files are replaced shard by shard."""
 
 
-class Added(msgspec.Struct, frozen=True):
+class AddedRows(msgspec.Struct, frozen=True):
     """An object with sums to add to a table, read only by the run that wrote it."""
 
     table: str
@@ -61,7 +61,7 @@ class Added(msgspec.Struct, frozen=True):
 class Writer(msgspec.Struct, frozen=True):
     """How a task writes files of a table."""
 
-    place: Place
+    store_ref: StoreRef
     table: str
     stamp: str
     """Part of each name: when the run began. Shows the age of files that no manifest names."""
@@ -71,12 +71,12 @@ class Writer(msgspec.Struct, frozen=True):
     def key(self, date_: str) -> str:
         return f"{self.table}/{PARTITION}={date_}/part-{self.stamp}-{new_nonce(system_random())}.parquet"
 
-    async def write_added(self, store: Store, rows: Any, hours: Iterable[int]) -> Added:
+    async def write_added(self, store: Store, rows: Any, hours: Iterable[int]) -> AddedRows:
         """Writes beside the table's partitions, where other readers do not look."""
         body = _parquet(rows)
         key = f"{self.table}/{ADDED}/part-{self.stamp}-{new_nonce(system_random())}.parquet"
         await create_new(store, key, body)
-        return Added(self.table, File(key, EPOCH, rows.num_rows, len(body)), tuple(hours))
+        return AddedRows(self.table, File(key, EPOCH, rows.num_rows, len(body)), tuple(hours))
 
     async def write(
         self,
@@ -96,7 +96,7 @@ class Writer(msgspec.Struct, frozen=True):
 
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
         """For `DataFrame.mapInArrow`: write a partition of the frame, each date to files of its own."""
-        files = self.place.run(lambda store: self._write_all(store, batches))
+        files = self.store_ref.run(lambda store: self._write_all(store, batches))
         yield answer((self.table, file) for file in files)
 
     async def _write_all(self, store: Store, batches: Iterable[Any]) -> list[File]:
@@ -123,7 +123,7 @@ class Writer(msgspec.Struct, frozen=True):
 class Reader(msgspec.Struct, frozen=True):
     """How a task reads files of a table: the files of its number, in the requested columns."""
 
-    place: Place
+    store_ref: StoreRef
     groups: Sequence[Sequence[File]]
     columns: Mapping[str, str]
 
@@ -137,7 +137,7 @@ class Reader(msgspec.Struct, frozen=True):
         # Several at once, because a bucket answers slowly; not all, because they are held in memory.
         for start in range(0, len(files), READ_AHEAD):
             some = files[start : start + READ_AHEAD]
-            for rows in self.place.run(lambda store, some=some: self._gather(store, some)):  # type: ignore[misc]
+            for rows in self.store_ref.run(lambda store, some=some: self._gather(store, some)):  # type: ignore[misc]
                 yield from rows.to_batches()
 
     async def _gather(self, store: Store, files: Sequence[File]) -> list[Any]:
@@ -205,7 +205,7 @@ def in_utc(rows: Any) -> Any:
     return rows.cast(pa.schema(fields))
 
 
-def answer(files: Iterable[tuple[str, File | Added]]) -> Any:
+def answer(files: Iterable[tuple[str, File | AddedRows]]) -> Any:
     """The answer of a task: the objects that it wrote, each with its purpose."""
     said = list(files)
     return pa.RecordBatch.from_pydict(

@@ -25,9 +25,10 @@ from casque.spark import combine, requests
 from casque.spark.gold import columns
 from casque.spark.horizon import AT_ONCE, Horizon, Sight, archived_between, look_around
 from casque.spark.options import OnGone
-from casque.spark.parquet import ADDED, FILES_DDL, Added, File, days
-from casque.spark.place import Place
+from casque.spark.parquet import ADDED, FILES_DDL, AddedRows, File, days
+from casque.spark.store_ref import StoreRef
 from casque.spark.tables import TABLES
+from casque.spark.task_errors import as_raised
 from casque.spark.tasks import (
     COMPACTED,
     GONE,
@@ -41,7 +42,6 @@ from casque.spark.tasks import (
     Task,
     Tasks,
 )
-from casque.spark.told import as_raised
 from casque.spark.warehouse import Change, Snapshot, Warehouse, frame, stamp_of
 from casque.storage.below import StoreBelow
 from casque.storage.port import Store
@@ -90,11 +90,11 @@ class Cursor(msgspec.Struct, frozen=True):
         return self if shard is None else self.shards.get(shard_name(shard), Cursor())
 
     def json(self) -> dict[str, Any]:
-        told: dict[str, Any] = msgspec.to_builtins(self)
-        for one in (told, *told["shards"].values()):
+        fields: dict[str, Any] = msgspec.to_builtins(self)
+        for one in (fields, *fields["shards"].values()):
             if not one["shards"]:
                 del one["shards"]
-        return told
+        return fields
 
 
 class Summary(msgspec.Struct, frozen=True):
@@ -159,9 +159,9 @@ def run(
     """
     clock = clock or SystemClock()
     begun_ms = clock.monotonic_ms()
-    place = Place(url, options)
+    store_ref = StoreRef(url, options)
     to = warehouse if isinstance(warehouse, Warehouse) else Warehouse(warehouse)
-    one = _Run(spark, place, to, settings or Settings(), progress or (lambda *_: None))
+    one = _Run(spark, store_ref, to, settings or Settings(), progress or (lambda *_: None))
     with as_raised():
         summary = one.run()
     return msgspec.structs.replace(summary, elapsed_ms=clock.monotonic_ms() - begun_ms)
@@ -192,7 +192,7 @@ class _Plan(msgspec.Struct, frozen=True):
 
 class _Run:
     def __init__(
-        self, spark: SparkSession, queue: Place, warehouse: Warehouse, settings: Settings, progress: Progress
+        self, spark: SparkSession, queue: StoreRef, warehouse: Warehouse, settings: Settings, progress: Progress
     ) -> None:
         self._spark = spark
         self._queue = queue
@@ -347,15 +347,15 @@ class _Run:
         for start in range(first, last + 1, size):
             yield FromLog(queue_id, start, min(start + size - 1, last), payloads, part.shard)
 
-    def _perform(self, change: Change, tasks: Sequence[Task]) -> tuple[dict[str, list[File]], list[Added]]:
+    def _perform(self, change: Change, tasks: Sequence[Task]) -> tuple[dict[str, list[File]], list[AddedRows]]:
         """Run tasks; returns the files that they wrote, by purpose, and the sums to add to gold."""
-        work = Tasks(self._queue, self._warehouse.place, change.stamp, tasks)
+        work = Tasks(self._queue, self._warehouse.store_ref, change.stamp, tasks)
         numbers = self._spark.range(0, len(tasks), 1, len(tasks))
         written: dict[str, list[File]] = {}
-        added: list[Added] = []
+        added: list[AddedRows] = []
         for row in numbers.mapInArrow(work, FILES_DDL).collect():
             if row.tag == ADDED:
-                added.append(msgspec.json.decode(row.file, type=Added))
+                added.append(msgspec.json.decode(row.file, type=AddedRows))
             else:
                 written.setdefault(row.tag, []).append(msgspec.json.decode(row.file, type=File))
         return written, added
@@ -363,7 +363,7 @@ class _Run:
     # --- Gold ---
 
     def _gold(
-        self, change: Change, written: Mapping[str, list[File]], added: Sequence[Added], *, rebuild: bool
+        self, change: Change, written: Mapping[str, list[File]], added: Sequence[AddedRows], *, rebuild: bool
     ) -> list[File]:
         merges = list(_merges(change, added, rebuild=rebuild))
         with ThreadPoolExecutor(1) as beside:
@@ -383,21 +383,21 @@ class _Run:
         self, change: Change, written: Mapping[str, list[File]], *, rebuild: bool
     ) -> tuple[list[File], set[str]]:
         """Returns the files written, and the keys that they replace."""
-        spark, place, before = self._spark, self._warehouse.place, change.manifest
+        spark, store_ref, before = self._spark, self._warehouse.store_ref, change.manifest
         events = [*(before("bronze/events").files if rebuild else ()), *written.get("bronze/events", [])]
         if not events:
             return [], set()
         jobs = [*(before("silver/jobs").files if rebuild else ()), *written.get("silver/jobs", [])]
         queue = [*written.get("silver/queue", []), *before("silver/queue").files]
         known = [
-            frame(spark, place, files, {name: TABLES[table].columns[name].type for name in requests.WHOSE})
+            frame(spark, store_ref, files, {name: TABLES[table].columns[name].type for name in requests.WHOSE})
             for table, files in (("silver/jobs", jobs), ("silver/queue", queue))
         ]
         chosen = {name: TABLES["bronze/events"].columns[name].type for name in requests.EVENTS}
-        added = requests.added(spark, frame(spark, place, events, chosen), known)
+        added = requests.added(spark, frame(spark, store_ref, events, chosen), known)
         dates = sorted({file.date for file in events})
         old = [] if rebuild else before(requests.TABLE).of(dates)
-        there = frame(spark, place, old, columns(requests.TABLE))
+        there = frame(spark, store_ref, old, columns(requests.TABLE))
         merged = requests.merged(spark, added, there, self._settings.put_dollars)
         files = change.write(requests.in_order(merged, len(dates)), requests.TABLE)
         return files, {file.key for file in old}
@@ -423,7 +423,7 @@ async def archived_since(store: Store, sight: Sight, cursor: Cursor) -> dict[int
     return dict(zip(sight.shards, found, strict=True))
 
 
-def _merges(change: Change, added: Sequence[Added], *, rebuild: bool) -> Iterator[Merge]:
+def _merges(change: Change, added: Sequence[AddedRows], *, rebuild: bool) -> Iterator[Merge]:
     """Merges of several dates of a table each, enough for a few tasks in all."""
     for table in combine.ADDED:
         mine = [one for one in added if one.table == table]

@@ -73,7 +73,7 @@ class _Line(msgspec.Struct, gc=False):
         return self.attempts + self.crashes
 
 
-class _Told(msgspec.Struct, gc=False):
+class _Earlier(msgspec.Struct, gc=False):
     """Earlier attempts in this life of a job: since its enqueue, or its revival."""
 
     tries: Sequence[_Try]
@@ -93,9 +93,9 @@ def finished(key: str, body: bytes) -> tuple[Any, Any]:
         lines = _decoder.decode_lines(body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise CorruptQueueError(key, f"this is no part of an archive ({error}). Restore it from a backup") from error
-    told = {number: _told(line) for number, line in enumerate(lines) if line.tries}
-    jobs = _jobs(lines, told)
-    return jobs, _attempts(lines, told, jobs)
+    earlier = {number: _earlier(line) for number, line in enumerate(lines) if line.tries}
+    jobs = _jobs(lines, earlier)
+    return jobs, _attempts(lines, earlier, jobs)
 
 
 def error_class(error: str | None) -> str | None:
@@ -114,27 +114,27 @@ def _class(start: str) -> str:
     return _NUMBERS.sub("#", start.strip())[:CLASS_MAX]
 
 
-def _told(line: _Line) -> _Told:
+def _earlier(line: _Line) -> _Earlier:
     """Leaves out attempts before a revival, which were counted when the job died."""
     lost = line.claims - (0 if line.waiting else 1)
-    return _Told(line.tries[-lost:] if lost > 0 else (), len(line.tries) > max(lost, 0))
+    return _Earlier(line.tries[-lost:] if lost > 0 else (), len(line.tries) > max(lost, 0))
 
 
-def _jobs(lines: Sequence[_Line], told: dict[int, _Told]) -> Any:
+def _jobs(lines: Sequence[_Line], earlier: dict[int, _Earlier]) -> Any:
     created = _instants(line.created_at for line in lines)
     run_at = _instants(line.run_at for line in lines)
     due = _instants(line.due_at for line in lines)
     claimed = _instants(line.claimed_at for line in lines)
     ended = _instants(line.finished_at for line in lines)
-    first_claimed = _instants(_first_claim(line, told.get(number)) for number, line in enumerate(lines))
-    revived = pa.array([number in told and told[number].revived for number in range(len(lines))], pa.bool_())
-    again = pa.array([number in told and bool(told[number].tries) for number in range(len(lines))], pa.bool_())
+    first_claimed = _instants(_first_claim(line, earlier.get(number)) for number, line in enumerate(lines))
+    revived = pa.array([number in earlier and earlier[number].revived for number in range(len(lines))], pa.bool_())
+    again = pa.array([number in earlier and bool(earlier[number].tries) for number in range(len(lines))], pa.bool_())
     # When a revival with several attempts came due is not kept: it counts from its first claim on.
     second_life = pc.if_else(again, first_claimed, due)
     first_due = pc.if_else(revived, second_life, _later(created, run_at))
     wait = _between(first_due, first_claimed, unless=pc.and_(revived, again))
     run = pc.add(
-        _tried_ms(told, len(lines)),
+        _tried_ms(earlier, len(lines)),
         pc.fill_null(_between(claimed, ended, unless=pa.array([line.waiting for line in lines], pa.bool_())), 0),
     )
     after = pc.fill_null(_between(first_claimed, ended), 0)
@@ -174,16 +174,16 @@ def _jobs(lines: Sequence[_Line], told: dict[int, _Told]) -> Any:
     return _table("silver/jobs", columns, len(lines))
 
 
-def _attempts(lines: Sequence[_Line], told: dict[int, _Told], jobs: Any) -> Any:
+def _attempts(lines: Sequence[_Line], earlier: dict[int, _Earlier], jobs: Any) -> Any:
     """Failed attempts, and for each job the one that ended it, if there is one."""
     ended_by_one = [number for number, line in enumerate(lines) if line.claimed_at is not None and not line.waiting]
     numbers = pa.array([lines[number].claims for number in ended_by_one], pa.int32())
     every = len(ended_by_one) == len(lines)
     last = _last_attempts(jobs if every else jobs.take(pa.array(ended_by_one, pa.int64())), numbers)
-    if not told:
+    if not earlier:
         return last
-    owners = [number for number, this in told.items() for _ in this.tries]
-    both = pa.concat_tables([_lost_attempts(lines, told), last])
+    owners = [number for number, this in earlier.items() for _ in this.tries]
+    both = pa.concat_tables([_lost_attempts(lines, earlier), last])
     # Keep a job's attempts together and in order, the last one last.
     order = np.argsort(np.array(owners + ended_by_one, np.int64), kind="stable")
     return both.take(pa.array(order)).combine_chunks()
@@ -209,9 +209,9 @@ def _last_attempts(jobs: Any, numbers: Any) -> Any:
     return _table("silver/attempts", columns, jobs.num_rows)
 
 
-def _lost_attempts(lines: Sequence[_Line], told: dict[int, _Told]) -> Any:
+def _lost_attempts(lines: Sequence[_Line], earlier: dict[int, _Earlier]) -> Any:
     rows: list[tuple[_Line, _Try, int]] = []
-    for number, this in told.items():
+    for number, this in earlier.items():
         line = lines[number]
         first = line.claims - len(this.tries) + line.waiting
         rows += [(line, tried, first + place) for place, tried in enumerate(this.tries)]
@@ -297,19 +297,19 @@ def _tried(record: JobRecord, life: _Life) -> list[dict[str, Any]] | None:
     ]
 
 
-def _first_claim(line: _Line, told: _Told | None) -> str | None:
-    if told is not None and told.tries:
-        return told.tries[0].claimed_at
+def _first_claim(line: _Line, earlier: _Earlier | None) -> str | None:
+    if earlier is not None and earlier.tries:
+        return earlier.tries[0].claimed_at
     # In lines of a release that kept no attempts, the first claim is known only if there was just one.
     return line.claimed_at if line.claims <= 1 and not line.waiting else None
 
 
-def _tried_ms(told: dict[int, _Told], lines: int) -> Any:
+def _tried_ms(earlier: dict[int, _Earlier], lines: int) -> Any:
     """Total time of each line's failed attempts. All lines at once, because Arrow takes as long to start for one as for
     thousands."""
-    owners = np.array([number for number, this in told.items() for _ in this.tries], np.int64)
-    claimed = _instants(tried.claimed_at for this in told.values() for tried in this.tries)
-    ended = _instants(tried.ended_at for this in told.values() for tried in this.tries)
+    owners = np.array([number for number, this in earlier.items() for _ in this.tries], np.int64)
+    claimed = _instants(tried.claimed_at for this in earlier.values() for tried in this.tries)
+    ended = _instants(tried.ended_at for this in earlier.values() for tried in this.tries)
     total = np.zeros(lines, np.int64)
     np.add.at(total, owners, pc.fill_null(_between(claimed, ended), 0).to_numpy(zero_copy_only=False))
     return pa.array(total)

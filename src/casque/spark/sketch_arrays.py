@@ -23,13 +23,13 @@ def buckets(spans_ms: Any) -> Any:
     return np.where(spans_ms <= 0, NOTHING, np.ceil(logs)).astype(np.int64)
 
 
-def packed(size: int, told: Sequence[Entries]) -> Any:
+def packed(size: int, entries: Sequence[Entries]) -> Any:
     """`size` sketches with the sums of all entries. Counts that cancel out leave no bucket."""
-    keys = np.concatenate([np.zeros(0, np.int64), *(row * _SPAN + bucket - NOTHING for row, bucket, _ in told)])
-    counts = np.concatenate([np.zeros(0, np.int64), *(count for _, _, count in told)])
-    different, place = np.unique(keys, return_inverse=True)
+    keys = np.concatenate([np.zeros(0, np.int64), *(row * _SPAN + bucket - NOTHING for row, bucket, _ in entries)])
+    counts = np.concatenate([np.zeros(0, np.int64), *(count for _, _, count in entries)])
+    different, group = np.unique(keys, return_inverse=True)
     sums = np.zeros(len(different), np.int64)
-    np.add.at(sums, place.reshape(-1), counts)
+    np.add.at(sums, group.reshape(-1), counts)
     different, sums = different[sums != 0], sums[sums != 0]
     offsets = np.searchsorted(different, np.arange(size + 1) * _SPAN).astype(np.int32)
     return pa.MapArray.from_arrays(

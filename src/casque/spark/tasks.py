@@ -25,8 +25,8 @@ from casque.settings import QueueSettings
 from casque.spark import bronze, combine, gold, silver
 from casque.spark.arrow_types import arrow_schema
 from casque.spark.executor import settle_in
-from casque.spark.parquet import ADDED, PARTITION, Added, File, Writer, answer, by_hour, read
-from casque.spark.place import Place, body_of
+from casque.spark.parquet import ADDED, PARTITION, AddedRows, File, Writer, answer, by_hour, read
+from casque.spark.store_ref import StoreRef, body_of
 from casque.spark.tables import TABLES
 from casque.state import Limits, State
 from casque.storage.below import StoreBelow
@@ -38,7 +38,7 @@ ROWS_MAX = 250_000
 AT_ONCE = 8
 """Concurrent reads of objects."""
 
-Told: TypeAlias = tuple[str, File | Added]
+Written: TypeAlias = tuple[str, File | AddedRows]
 """The purpose of a written object, and the object."""
 
 
@@ -51,7 +51,7 @@ class FromArchive(msgspec.Struct, frozen=True):
     last: int
     shard: int | None = None
 
-    async def run(self, context: Context) -> AsyncIterator[Told]:
+    async def run(self, context: Context) -> AsyncIterator[Written]:
         jobs: list[Any] = []
         attempts: list[Any] = []
         rows = 0
@@ -59,28 +59,28 @@ class FromArchive(msgspec.Struct, frozen=True):
             if body is None:
                 continue  # listed but deleted meanwhile: older than the retention
             some, tried = silver.finished(key, body)
-            jobs.append(told_by(self.shard, some))
-            attempts.append(told_by(self.shard, tried))
+            jobs.append(of_shard(self.shard, some))
+            attempts.append(of_shard(self.shard, tried))
             rows += some.num_rows
             if rows >= ROWS_MAX:
-                for told in await self._write(context, jobs, attempts):
-                    yield told
+                for one in await self._write(context, jobs, attempts):
+                    yield one
                 jobs, attempts, rows = [], [], 0
-        for told in await self._write(context, jobs, attempts):
-            yield told
+        for one in await self._write(context, jobs, attempts):
+            yield one
 
-    async def _write(self, context: Context, jobs: list[Any], attempts: list[Any]) -> list[Told]:
+    async def _write(self, context: Context, jobs: list[Any], attempts: list[Any]) -> list[Written]:
         if not jobs:
             return []
-        told: list[Told] = []
+        written: list[Written] = []
         tables = {"silver/jobs": pa.concat_tables(jobs), "silver/attempts": pa.concat_tables(attempts)}
         for table, rows in tables.items():
             if rows.num_rows:
                 writer = context.writer(table)
                 file = await writer.write(context.warehouse, self.date, rows, first=self.first, last=self.last)
-                told.append((table, file))
-        told += await context.add(combine.of_finished(tables["silver/jobs"], tables["silver/attempts"]))
-        return told
+                written.append((table, file))
+        written += await context.add(combine.of_finished(tables["silver/jobs"], tables["silver/attempts"]))
+        return written
 
 
 class FromSilver(msgspec.Struct, frozen=True):
@@ -89,7 +89,7 @@ class FromSilver(msgspec.Struct, frozen=True):
     jobs: Sequence[File]
     attempts: Sequence[File]
 
-    async def run(self, context: Context) -> AsyncIterator[Told]:
+    async def run(self, context: Context) -> AsyncIterator[Written]:
         jobs = [await read(context.warehouse, file, _types("silver/jobs")) for file in self.jobs]
         attempts = [await read(context.warehouse, file, _types("silver/attempts")) for file in self.attempts]
         empty = {table: arrow_schema(_types(table)).empty_table() for table in ("silver/jobs", "silver/attempts")}
@@ -97,8 +97,8 @@ class FromSilver(msgspec.Struct, frozen=True):
             pa.concat_tables([empty["silver/jobs"], *jobs]),
             pa.concat_tables([empty["silver/attempts"], *attempts]),
         )
-        for told in await context.add(combine.of_finished(some, tried)):
-            yield told
+        for one in await context.add(combine.of_finished(some, tried)):
+            yield one
 
 
 class FromLog(msgspec.Struct, frozen=True):
@@ -110,7 +110,7 @@ class FromLog(msgspec.Struct, frozen=True):
     payloads: bool = False
     shard: int | None = None
 
-    async def run(self, context: Context) -> AsyncIterator[Told]:
+    async def run(self, context: Context) -> AsyncIterator[Written]:
         by_date: dict[str, list[Segment]] = {}
         position = self.first
         gone = 0
@@ -124,7 +124,7 @@ class FromLog(msgspec.Struct, frozen=True):
                 by_date.setdefault(str(from_ms(segment.at).date()), []).append(segment)
             position += 1
         for date, segments in by_date.items():
-            rows = told_by(self.shard, bronze.happened(segments, payloads=self.payloads))
+            rows = of_shard(self.shard, bronze.happened(segments, payloads=self.payloads))
             if rows.num_rows:
                 first, last = segments[0].position, segments[-1].position
                 yield (
@@ -150,20 +150,20 @@ class FromState(msgspec.Struct, frozen=True):
     as_of_ms: int = 0
     """The earliest time to use: jobs of an idle shard wait as long as those of the others."""
 
-    async def run(self, context: Context) -> AsyncIterator[Told]:
+    async def run(self, context: Context) -> AsyncIterator[Written]:
         columns = _types("silver/queue")
         now = arrow_schema({name: kind for name, kind in columns.items() if name != PARTITION}).empty_table()
         if self.position is not None:
             state, at_ms = await self._state(context.queue(self.shard), self.position)
             at_ms = max(at_ms, self.as_of_ms)
-            now = told_by(self.shard, silver.waiting(list(state.jobs.values()), at_ms))
+            now = of_shard(self.shard, silver.waiting(list(state.jobs.values()), at_ms))
             if now.num_rows:
                 date, writer = str(from_ms(at_ms).date()), context.writer("silver/queue")
                 yield "silver/queue", await writer.write(context.warehouse, date, now, shard=self.shard)
         files = [await read(context.warehouse, file, columns) for file in self.before]
         before = pa.concat_tables([arrow_schema(columns).empty_table(), *files])
-        for told in await context.add(combine.of_queue(now, before)):
-            yield told
+        for one in await context.add(combine.of_queue(now, before)):
+            yield one
 
     async def _state(self, store: Store, position: int) -> tuple[State, int]:
         if not self.has_log:
@@ -189,7 +189,7 @@ class Compaction(msgspec.Struct, frozen=True):
     files: Sequence[File]
     columns: Mapping[str, str]
 
-    async def run(self, context: Context) -> AsyncIterator[Told]:
+    async def run(self, context: Context) -> AsyncIterator[Written]:
         columns = {name: kind for name, kind in self.columns.items() if name != PARTITION}
         parts = [await read(context.warehouse, file, columns) for file in self.files]
         rows = pa.concat_tables(parts)
@@ -215,7 +215,7 @@ class Merge(msgspec.Struct, frozen=True):
     before: Mapping[str, Sequence[File]]
     """Present files of the tables on these dates."""
 
-    async def run(self, context: Context) -> AsyncIterator[Told]:
+    async def run(self, context: Context) -> AsyncIterator[Written]:
         added = await _gathered(context.warehouse, self.added, combine.ADDED[self.table])
         levels = gold.Levels(added) if self.table == "gold/depth" else None
         added = gold.summed(self.table, added)
@@ -224,29 +224,29 @@ class Merge(msgspec.Struct, frozen=True):
             counts = added.column(0).to_numpy()
             some = levels.between(begin, end) if levels else added.filter(pa.array((counts >= begin) & (counts < end)))
             if some.num_rows:
-                for told in await self._merge(context, date, some):
-                    yield told
+                for one in await self._merge(context, date, some):
+                    yield one
 
-    async def _merge(self, context: Context, date: str, added: Any) -> list[Told]:
+    async def _merge(self, context: Context, date: str, added: Any) -> list[Written]:
         touched = combine.hours(self.table, added)
         before = self._of(self.table, date, touched)
         old = await _gathered(context.warehouse, before, _types(self.table))
         merged = gold.merged(self.table, added, old)
-        told: list[Told] = [(REPLACED, file) for file in before]
+        written: list[Written] = [(REPLACED, file) for file in before]
         if self.table in gold.BY_MINUTE:
             for hour, rows in by_hour(merged, "minute"):
-                told += await self._write(context, self.table, date, rows, hour)
+                written += await self._write(context, self.table, date, rows, hour)
         else:
-            told += await self._write(context, self.table, date, merged)
+            written += await self._write(context, self.table, date, merged)
         if self.table == "gold/minutes":
             by_hours = gold.hours(merged)
             for table, rows in (("gold/hours", by_hours), ("gold/fairness", gold.fairness(by_hours))):
-                told += await self._replace_hours(context, table, date, rows, touched)
-        return told
+                written += await self._replace_hours(context, table, date, rows, touched)
+        return written
 
     async def _replace_hours(
         self, context: Context, table: str, date: str, rows: Any, touched: Sequence[int]
-    ) -> list[Told]:
+    ) -> list[Written]:
         before = self._of(table, date, touched)
         columns = {name: kind for name, kind in _types(table).items() if name != PARTITION}
         left = gold.but_for(await _gathered(context.warehouse, before, columns), touched)
@@ -260,7 +260,7 @@ class Merge(msgspec.Struct, frozen=True):
 
     async def _write(
         self, context: Context, table: str, date: str, rows: Any, hour: int | None = None
-    ) -> Sequence[Told]:
+    ) -> Sequence[Written]:
         if not rows.num_rows:
             return ()
         return [(table, await context.writer(table).write(context.warehouse, date, rows, first=hour, last=hour))]
@@ -274,10 +274,10 @@ Task: TypeAlias = FromArchive | FromSilver | FromLog | FromState | Compaction | 
 class Context:
     """The stores and writers of a task."""
 
-    def __init__(self, queue: Store, warehouse: Store, place: Place, stamp: str) -> None:
+    def __init__(self, queue: Store, warehouse: Store, store_ref: StoreRef, stamp: str) -> None:
         self._queue = queue
         self.warehouse = warehouse
-        self._place = place
+        self._store_ref = store_ref
         self._stamp = stamp
 
     def queue(self, shard: int | None) -> Store:
@@ -285,23 +285,23 @@ class Context:
         return self._queue if shard is None else StoreBelow(self._queue, shard_prefix(shard))
 
     def writer(self, table: str) -> Writer:
-        return Writer(self._place, table, self._stamp)
+        return Writer(self._store_ref, table, self._stamp)
 
-    async def add(self, added: Mapping[str, Any]) -> list[Told]:
+    async def add(self, added: Mapping[str, Any]) -> list[Written]:
         """Write sums to be added to gold tables."""
-        told: list[Told] = []
+        written: list[Written] = []
         for table, rows in added.items():
             if rows.num_rows:
                 hours = combine.hours(table, rows)
-                told.append((ADDED, await self.writer(table).write_added(self.warehouse, rows, hours)))
-        return told
+                written.append((ADDED, await self.writer(table).write_added(self.warehouse, rows, hours)))
+        return written
 
 
 class Tasks(msgspec.Struct, frozen=True):
     """For `mapInArrow` over a range of numbers: runs the tasks with these numbers."""
 
-    queue: Place
-    warehouse: Place
+    queue: StoreRef
+    warehouse: StoreRef
     stamp: str
     tasks: Sequence[Task]
 
@@ -311,21 +311,21 @@ class Tasks(msgspec.Struct, frozen=True):
             for number in batch.column(0).to_pylist():
                 yield answer(self._run(self.tasks[number]))
 
-    def _run(self, task: Task) -> list[Told]:
-        async def inside(warehouse: Store) -> list[Told]:
+    def _run(self, task: Task) -> list[Written]:
+        async def inside(warehouse: Store) -> list[Written]:
             from casque.storage.url import open_store
 
             queue = open_store(self.queue.url, options=self.queue.options)
             try:
                 context = Context(queue, warehouse, self.warehouse, self.stamp)
-                return [told async for told in task.run(context)]
+                return [one async for one in task.run(context)]
             finally:
                 await queue.close()
 
         return self.warehouse.run(inside)
 
 
-def told_by(shard: int | None, rows: Any) -> Any:
+def of_shard(shard: int | None, rows: Any) -> Any:
     """Rows of a shard with its number, and with sequences and tokens that are unique in the ring."""
     return rows if shard is None else as_told(rows, shard)
 

@@ -23,7 +23,7 @@ from casque.clock import Clock, SystemClock, new_nonce, system_random
 from casque.errors import CASConflictError, CorruptQueueError, InvalidInputError
 from casque.spark.arrow_types import arrow_schema
 from casque.spark.parquet import FILES_DDL, PARTITION, File, Reader, Writer, grouped, read
-from casque.spark.place import Place, body_of, create_new, get, swap
+from casque.spark.store_ref import StoreRef, body_of, create_new, get, swap
 from casque.storage.port import Store, Stored
 from casque.types import from_ms
 
@@ -83,12 +83,12 @@ class Warehouse:
     def __init__(
         self, url: str, options: Mapping[str, str] | None = None, *, clock: Clock | None = None, keep: timedelta = KEEP
     ) -> None:
-        self.place = Place(url, options)
+        self.store_ref = StoreRef(url, options)
         self._clock = clock or SystemClock()
         self._keep_ms = keep // timedelta(milliseconds=1)
 
     def __repr__(self) -> str:
-        return f"Warehouse({self.place.url.partition('?')[0]!r})"
+        return f"Warehouse({self.store_ref.url.partition('?')[0]!r})"
 
     def snapshot(self) -> Snapshot:
         """The warehouse as it is now. Later writes do not change the snapshot.
@@ -96,7 +96,7 @@ class Warehouse:
         Raises:
             CorruptQueueError: the root is another kind of object.
         """
-        return self.place.run(self.look)
+        return self.store_ref.run(self.look)
 
     def read(
         self,
@@ -146,7 +146,7 @@ class Warehouse:
 
         Call this only right after your own commit: changes that began before it can no longer win.
         """
-        return self.place.run(self.sweep_on)
+        return self.store_ref.run(self.sweep_on)
 
     # --- For callers that have the store open ---
 
@@ -156,11 +156,11 @@ class Warehouse:
     async def look(self, store: Store) -> Snapshot:
         read = await get(store, ROOT)
         if not isinstance(read, Stored):
-            return Snapshot(self.place, Root(), {}, None)
+            return Snapshot(self.store_ref, Root(), {}, None)
         root = _decode(ROOT, read.body, Root)
         if root.format > FORMAT:
             raise CorruptQueueError(ROOT, f"written in format {root.format} by a newer casque. Upgrade casque")
-        return Snapshot(self.place, root, {}, read.etag)
+        return Snapshot(self.store_ref, root, {}, read.etag)
 
     async def sweep_on(self, store: Store) -> int:
         snapshot = await self.look(store)
@@ -182,8 +182,8 @@ class Warehouse:
 class Snapshot:
     """A warehouse as of one version."""
 
-    def __init__(self, place: Place, root: Root, known: dict[str, Manifest], etag: str | None) -> None:
-        self._place = place
+    def __init__(self, store_ref: StoreRef, root: Root, known: dict[str, Manifest], etag: str | None) -> None:
+        self._store_ref = store_ref
         self._known = known
         self.root = root
         self.etag = etag
@@ -192,7 +192,7 @@ class Snapshot:
     def manifest(self, table: str) -> Manifest:
         """Empty if there is no such table."""
         if table not in self._known:
-            self._known[table] = self._place.run(lambda store: self.load(store, table))
+            self._known[table] = self._store_ref.run(lambda store: self.load(store, table))
         return self._known[table]
 
     async def load(self, store: Store, table: str) -> Manifest:
@@ -216,7 +216,7 @@ class Snapshot:
     ) -> DataFrame:
         """As `Warehouse.read`, of this version."""
         files, chosen = self._chosen(table, dates, columns)
-        return frame(spark, self._place, files, chosen)
+        return frame(spark, self._store_ref, files, chosen)
 
     def arrow(
         self, table: str, *, dates: Collection[str] | None = None, columns: Sequence[str] | None = None
@@ -227,7 +227,7 @@ class Snapshot:
         async def gather(store: Store) -> Any:
             return [await read(store, file, chosen) for file in files]
 
-        return pa.concat_tables([arrow_schema(chosen).empty_table(), *self._place.run(gather)])
+        return pa.concat_tables([arrow_schema(chosen).empty_table(), *self._store_ref.run(gather)])
 
     def _chosen(
         self, table: str, dates: Collection[str] | None, columns: Sequence[str] | None
@@ -247,7 +247,7 @@ class Change:
 
     def __init__(self, warehouse: Warehouse, base: Snapshot) -> None:
         self._warehouse = warehouse
-        self._place = warehouse.place
+        self._store_ref = warehouse.store_ref
         self.base = base
         self.stamp = stamp(warehouse.now_ms())
         self._manifests: dict[str, Manifest] = {}
@@ -257,7 +257,7 @@ class Change:
         return self._manifests.get(table) or self.base.manifest(table)
 
     def writer(self, table: str, *, minute: str | None = None) -> Writer:
-        return Writer(self._place, table, self.stamp, minute)
+        return Writer(self._store_ref, table, self.stamp, minute)
 
     def write(self, df: DataFrame, table: str, *, minute: str | None = None) -> list[File]:
         """Let the executors write a frame, each hour to separate files if it has a column `minute`. The files are not
@@ -301,7 +301,7 @@ class Change:
         Raises:
             CASConflictError: another writer changed the warehouse since this change began; nothing was changed.
         """
-        return self._place.run(lambda store: self._commit(store, cursor))
+        return self._store_ref.run(lambda store: self._commit(store, cursor))
 
     async def _commit(self, store: Store, cursor: dict[str, Any] | None) -> Snapshot:
         before = self.base.root
@@ -337,14 +337,14 @@ class Change:
 SWEEP_EVERY_MS = 3_600_000
 
 
-def frame(spark: SparkSession, place: Place, files: Sequence[File], columns: Mapping[str, str]) -> DataFrame:
+def frame(spark: SparkSession, store_ref: StoreRef, files: Sequence[File], columns: Mapping[str, str]) -> DataFrame:
     """Files as a frame, read by the executors."""
     ddl = ", ".join(f"`{name}` {kind}" for name, kind in columns.items())
     if not files:
         return spark.createDataFrame([], ddl)
     groups = grouped(files, bytes_max=READ_BYTES)
     numbers = spark.range(0, len(groups), 1, len(groups))
-    return numbers.mapInArrow(Reader(place, groups, dict(columns)), ddl)
+    return numbers.mapInArrow(Reader(store_ref, groups, dict(columns)), ddl)
 
 
 def columns_of(df: DataFrame) -> dict[str, str]:

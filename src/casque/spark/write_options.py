@@ -19,7 +19,7 @@ from casque import checks
 from casque.client.reaching import ClientTlsFiles, is_address
 from casque.errors import InvalidInputError
 from casque.spark.options import STORE_PREFIX
-from casque.spark.reach import Via
+from casque.spark.via import Via
 from casque.storage.url import open_store
 
 C = TypeVar("C", bound=StrEnum)

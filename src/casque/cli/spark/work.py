@@ -184,7 +184,7 @@ def work(
         fail(error, EXIT_FAILED)
     except CasqueError as error:
         fail(error, EXIT_CANNOT_TELL)
-    answer(summary.told(), _describe(summary), json=json)
+    answer(summary.as_dict(), _describe(summary), json=json)
 
 
 def _add_module_path() -> None:

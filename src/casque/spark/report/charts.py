@@ -14,7 +14,7 @@ import msgspec
 
 from casque.spark import sketch
 from casque.spark.report.markup import Markup, joined, tag
-from casque.spark.report.period import DAY_MS, HOUR_MS, Period, shown
+from casque.spark.report.period import DAY_MS, HOUR_MS, Period, at_utc
 from casque.spark.report.scales import (
     Scale,
     bounds,
@@ -101,7 +101,7 @@ def _line(line: Line, x: Scale, y: Scale, label: Callable[[float], str]) -> Mark
         dots += [
             tag(
                 "circle",
-                tag("title", f"{line.name}: {label(value)}, {shown(at)} UTC"),
+                tag("title", f"{line.name}: {label(value)}, {at_utc(at)} UTC"),
                 cx=px,
                 cy=py,
                 r=2.5 if len(places) == 1 else 5,
@@ -163,7 +163,7 @@ def heat_map(title: str, values: dict[int, float], period: Period, label: Callab
     drawn: list[Markup] = []
     for row, day in enumerate(days):
         y = TOP + row * cell
-        name = shown(day * DAY_MS)[5:10]
+        name = at_utc(day * DAY_MS)[5:10]
         drawn.append(tag("text", name, x=LEFT - 8, y=y + cell / 2 + 4, text_anchor="end"))
         for column in range(24):
             hour = day * DAY_MS + column * HOUR_MS
@@ -176,7 +176,7 @@ def heat_map(title: str, values: dict[int, float], period: Period, label: Callab
             drawn.append(
                 tag(
                     "rect",
-                    tag("title", f"{shown(hour)} UTC: {text}"),
+                    tag("title", f"{at_utc(hour)} UTC: {text}"),
                     x=LEFT + column * width + 1,
                     y=y + 1,
                     width=width - 2,
@@ -269,7 +269,7 @@ def strip(values: dict[int, float], period: Period, name: str) -> Markup:
     drawn = [
         tag(
             "rect",
-            tag("title", f"{shown(step)} UTC: {percent(values[step])}"),
+            tag("title", f"{at_utc(step)} UTC: {percent(values[step])}"),
             x=n * each,
             y=0,
             width=max(each - 0.3, 0.5),

@@ -59,10 +59,10 @@ def build(
     Raises:
         InvalidInputError: there is no warehouse, it is empty, or a period ends before it begins.
     """
-    told = progress or (lambda _what: None)
+    say = progress or (lambda _what: None)
     chosen = warehouse if isinstance(warehouse, Warehouse) else Warehouse(warehouse, options)
     tables = _Tables(spark, chosen)
-    told("looking at the warehouse")
+    say("looking at the warehouse")
     known = extent(tables)
     if known is None:
         raise InvalidInputError(
@@ -70,11 +70,11 @@ def build(
             " once jobs have gone through the queue"
         )
     period = _period(known, begin, end, as_of)
-    figures = collect(tables, period, known, told)
+    figures = collect(tables, period, known, say)
     comparison = None
     if compare_with is not None:
         before = checked("the period to compare with", Period(*map(minute_ms, compare_with)))
-        comparison = compare(collect(tables, before, known, lambda what: told(f"before: {what}")), figures)
+        comparison = compare(collect(tables, before, known, lambda what: say(f"before: {what}")), figures)
     made_ms = (clock or SystemClock()).wall_ms()
     return Report(Origin(_name(chosen), made_ms, known), figures, comparison)
 
@@ -113,4 +113,4 @@ def _dates(period: Period) -> Collection[str]:
 
 def _name(warehouse: Warehouse) -> str:
     # Options in a URL may be credentials.
-    return warehouse.place.url.partition("?")[0]
+    return warehouse.store_ref.url.partition("?")[0]

@@ -27,14 +27,14 @@ def tag(name: str, *children: Child, **attributes: Attribute) -> Markup:
     >>> tag("p", "1 < 2", class_="note", aria_label='"so"')
     '<p class="note" aria-label="&quot;so&quot;">1 &lt; 2</p>'
     """
-    shown = "".join(
+    written = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{escape(_text(value))}"'
         for key, value in attributes.items()
         if value is not None
     )
     if name in VOID and not children:
-        return Markup(f"<{name}{shown}/>")
-    return Markup(f"<{name}{shown}>{joined(*children)}</{name}>")
+        return Markup(f"<{name}{written}/>")
+    return Markup(f"<{name}{written}>{joined(*children)}</{name}>")
 
 
 def joined(*children: Child) -> Markup:

@@ -11,7 +11,7 @@ from casque.spark.report.charts import Line, Spot
 from casque.spark.report.figures import Fairness, Figures, Moment, Spread
 from casque.spark.report.headline import WRITTEN, Comparison, Difference, Unit, headlines
 from casque.spark.report.markup import Child, Markup, joined, tag
-from casque.spark.report.period import HOUR_MS, Period, shown
+from casque.spark.report.period import HOUR_MS, Period, at_utc
 from casque.spark.report.scales import dollars, index, number, percent, size, span
 from casque.spark.report.style import CSS
 
@@ -93,7 +93,7 @@ def _header(figures: Figures, origin: Origin) -> Markup:
         "period": str(figures.period),
         "warehouse": origin.warehouse,
         "knows about": str(origin.known),
-        "made": f"{shown(origin.made_ms)} UTC",
+        "made": f"{at_utc(origin.made_ms)} UTC",
     }
     listed = (tag("div", tag("dt", name), tag("dd", value)) for name, value in facts.items())
     return tag("header", tag("h1", "casque report"), tag("dl", *listed, class_="facts"))
@@ -153,7 +153,7 @@ def _depth(figures: Figures) -> Markup:
             _data(
                 ("time (UTC)", "waiting", "waiting, most", "running", "scheduled"),
                 [
-                    (shown(d.at_ms), number(d.waiting), number(d.waiting_max), number(d.running), number(d.scheduled))
+                    (at_utc(d.at_ms), number(d.waiting), number(d.waiting_max), number(d.running), number(d.scheduled))
                     for d in figures.depth
                 ],
             ),
@@ -176,7 +176,7 @@ def _latency(figures: Figures) -> Markup:
             parts.append(_nothing("Nothing was measured in this period."))
             continue
         rows = [
-            (shown(m.at_ms), number(s.count), span(s.p50_ms), span(s.p90_ms), span(s.p99_ms), span(s.max_ms))
+            (at_utc(m.at_ms), number(s.count), span(s.p50_ms), span(s.p90_ms), span(s.p99_ms), span(s.max_ms))
             for m in figures.over_time
             if (s := of(m)).count
         ]
@@ -216,7 +216,7 @@ def _heat(figures: Figures) -> Markup:
     jobs_map = charts.heat_map("Finished jobs by day and hour", finished, figures.period, number)
     waits_map = charts.heat_map("p90 of the wait by day and hour", waits, figures.period, span)
     rows = [
-        (shown(m.at_ms), number(m.tally.finished), span(m.tally.wait.p90_ms), percent(m.tally.attempt_failure_rate))
+        (at_utc(m.at_ms), number(m.tally.finished), span(m.tally.wait.p90_ms), percent(m.tally.attempt_failure_rate))
         for m in figures.hours
     ]
     return _section(
@@ -296,8 +296,8 @@ def _dead_letters(figures: Figures) -> Markup:
             _Text(one.entrypoint),
             _meter(number(one.jobs), one.jobs, most, bad=True),
             _Sample(joined(_cut(one.sample_error or "–"), tag("span", f"job {one.sample_job}", class_="about"))),
-            shown(one.first_ms)[5:],
-            shown(one.last_ms)[5:],
+            at_utc(one.first_ms)[5:],
+            at_utc(one.last_ms)[5:],
         )
         for one in letters[: 2 * ROWS_MAX]
     ]
@@ -383,7 +383,7 @@ def _zones(figures: Figures) -> Markup:
             ("hour (UTC)", "zones", "service", "waits", "wait of the large", "wait of the small", "ratio"),
             [
                 (
-                    shown(hour.at_ms),
+                    at_utc(hour.at_ms),
                     number(hour.fairness.zones),
                     index(hour.fairness.jain_service),
                     index(hour.fairness.jain_wait),
@@ -423,8 +423,8 @@ def _cost(figures: Figures) -> Markup:
     return _section(
         "cost",
         "Cost by zone",
-        f"Operations, and each zone's share of the queue's write requests. By whole hours, from {shown(hours[0])} to "
-        f"{shown(hours[-1] + hours.step)} UTC. All together {dollars(figures.dollars)} for "
+        f"Operations, and each zone's share of the queue's write requests. By whole hours, from {at_utc(hours[0])} to "
+        f"{at_utc(hours[-1] + hours.step)} UTC. All together {dollars(figures.dollars)} for "
         f"{number(round(figures.commits, 1))} commits.",
         _wide(_table(("zone", "operations", "commits", "payloads", "dollars"), rows))
         if rows

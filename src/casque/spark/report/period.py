@@ -53,7 +53,7 @@ class Period(msgspec.Struct, frozen=True):
         return max(0, min(step + length_ms, self.to_ms) - max(step, self.from_ms))
 
     def __str__(self) -> str:
-        return f"{shown(self.from_ms)} to {shown(self.to_ms)} UTC"
+        return f"{at_utc(self.from_ms)} to {at_utc(self.to_ms)} UTC"
 
 
 def parse_moments(name: str, text: str) -> tuple[datetime, datetime]:
@@ -80,9 +80,9 @@ def checked(name: str, period: Period) -> Period:
     return period
 
 
-def shown(at_ms: int) -> str:
+def at_utc(at_ms: int) -> str:
     """
-    >>> shown(1_771_189_800_000)
+    >>> at_utc(1_771_189_800_000)
     '2026-02-15 21:10'
     """
     return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M")

@@ -71,7 +71,7 @@ class Calling(msgspec.Struct, frozen=True):
             yield _back(files=msgspec.json.encode([self._written(self.keeping, pa.concat_tables(kept))]).decode())
 
     def _written(self, keeping: Keeping, rows: pa.Table) -> File:
-        return keeping.writer.place.run(lambda store: keeping.write(store, rows))
+        return keeping.writer.store_ref.run(lambda store: keeping.write(store, rows))
 
     def answered(self, jobs: Sequence[JobRecord]) -> tuple[list[Outcome], list[pa.Table]]:
         """Call the handler for these jobs; returns the outcomes, in order, and rows of results to keep.
@@ -83,8 +83,8 @@ class Calling(msgspec.Struct, frozen=True):
         if self.kind is Kind.JOB:
             return self._one_by_one(handler, jobs)
         size = self.per_call or max(len(jobs), 1)
-        told = [self._many(handler, chunk) for chunk in pieces(jobs, -(-len(jobs) // size))]
-        return [one for outcomes, _ in told for one in outcomes], [rows for _, several in told for rows in several]
+        pairs = [self._many(handler, chunk) for chunk in pieces(jobs, -(-len(jobs) // size))]
+        return [one for outcomes, _ in pairs for one in outcomes], [rows for _, several in pairs for rows in several]
 
     def crashed(self, job: Job[Any], error: str, _rng: Random) -> Outcome:
         """Outcome of a job whose process died. The queue decides how long it waits."""
@@ -171,9 +171,9 @@ def _back(
     return pa.RecordBatch.from_pylist([row], schema=_BACK)
 
 
-def _outcomes(jobs: Sequence[JobRecord], told: Iterable[tuple[str | None, bytes | None]]) -> list[Outcome]:
+def _outcomes(jobs: Sequence[JobRecord], ends: Iterable[tuple[str | None, bytes | None]]) -> list[Outcome]:
     """Done, or failed."""
-    return [Outcome(job.spec.id, job.token, error, result) for job, (error, result) in zip(jobs, told, strict=True)]
+    return [Outcome(job.spec.id, job.token, error, result) for job, (error, result) in zip(jobs, ends, strict=True)]
 
 
 def _tried(handler: Callable[[Job[Any]], Any], job: Job[Any], accept: Callable[[Any], Any]) -> tuple[str | None, Any]:
@@ -190,18 +190,18 @@ async def _gathered(
     concurrency: int,
 ) -> list[tuple[str | None, Any]]:
     """Run at most `concurrency` at once; each starts when another one ends."""
-    told: dict[int, tuple[str | None, Any]] = {}
+    found: dict[int, tuple[str | None, Any]] = {}
     numbered = enumerate(jobs)
 
     async def work() -> None:
         for number, job in numbered:
             try:
-                told[number] = None, accept(await handler(job))
+                found[number] = None, accept(await handler(job))
             except (Exception, SystemExit) as error:  # noqa: BLE001
-                told[number] = described(error), None
+                found[number] = described(error), None
 
     await asyncio.gather(*(work() for _ in range(concurrency)))
-    return [told[number] for number in range(len(told))]
+    return [found[number] for number in range(len(found))]
 
 
 def _result(returned: Any) -> bytes | None:

@@ -76,9 +76,9 @@ class Courier:
         done: list[Job[bytes]] = []
         outcomes: list[Outcome] = []
         files: list[File] = []
-        for number, parcel, told in self._trip([packed(piece) for piece in sent], tag):
-            if told is not None:
-                files += msgspec.json.decode(told, type=list[File])
+        for number, parcel, written in self._trip([packed(piece) for piece in sent], tag):
+            if written is not None:
+                files += msgspec.json.decode(written, type=list[File])
             elif parcel:
                 outcomes += answer_unpacked(parcel)
             else:

@@ -62,7 +62,7 @@ class Foreman:
         clock: Clock,
         rng: Random,
         results: ResultsTable | None,
-        tell: Callable[[Summary], None],
+        report: Callable[[Summary], None],
     ) -> None:
         self._queue = queue
         self._courier = courier
@@ -72,7 +72,7 @@ class Foreman:
         self._clock = clock
         self._rng = rng
         self._results = results
-        self._tell = tell
+        self._report = report
         self._summary = Summary(worker)
         self._began_ms = clock.monotonic_ms()
         self._pace = Pace(options.batch)
@@ -97,7 +97,7 @@ class Foreman:
             await asyncio.gather(*self._batches, return_exceptions=True)
         if self._failure is not None:
             raise self._failure
-        return self._told()
+        return self._summarised()
 
     # --- Claiming ---
 
@@ -212,7 +212,7 @@ class Foreman:
             self._fail(error)
             raise
         finally:
-            self._told()
+            self._summarised()
 
     async def _carried_out(self, jobs: list[Job[bytes]], leases: keeping) -> list[Delivery] | None:
         """The outcomes; None if the batch took too long and its jobs went back or are left to their leases."""
@@ -314,9 +314,9 @@ class Foreman:
         changed = {name: getattr(self._summary, name) + amount for name, amount in more.items()}
         self._summary = msgspec.structs.replace(self._summary, **changed)
 
-    def _told(self) -> Summary:
+    def _summarised(self) -> Summary:
         self._summary = msgspec.structs.replace(self._summary, seconds=self._since(self._began_ms))
-        self._tell(self._summary)
+        self._report(self._summary)
         return self._summary
 
     def _since(self, began_ms: int) -> float:

@@ -67,7 +67,7 @@ class Crew:
         self._loading = loading
         self._concurrency = concurrency
         self._loop = asyncio.Runner()
-        self._gang: _Gang | None = None
+        self._loop_runner: _LoopRunner | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -76,8 +76,8 @@ class Crew:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         with self._loop as loop:
-            if self._gang is not None:
-                loop.run(self._gang.close())
+            if self._loop_runner is not None:
+                loop.run(self._loop_runner.close())
 
     def answered(self, jobs: Sequence[JobRecord]) -> list[Outcome]:
         """Run these jobs and return their outcomes in order.
@@ -87,15 +87,15 @@ class Crew:
         """
         handlers = load(self._loading)
         claims = [Claim(Job(job, _BYTES), _of(handlers, job.spec.entrypoint), 0) for job in jobs]
-        return self._loop.run(self._worked_off(claims, handlers)) if claims else []
+        return self._loop.run(self._run(claims, handlers)) if claims else []
 
-    async def _worked_off(self, claims: list[Claim], handlers: Mapping[str, Handler]) -> list[Outcome]:
-        if self._gang is None:
-            self._gang = _Gang(handlers, self._concurrency)
-        return await self._gang.worked_off(claims)
+    async def _run(self, claims: list[Claim], handlers: Mapping[str, Handler]) -> list[Outcome]:
+        if self._loop_runner is None:
+            self._loop_runner = _LoopRunner(handlers, self._concurrency)
+        return await self._loop_runner.run(claims)
 
 
-class _Gang:
+class _LoopRunner:
     """The part that lives on the loop. Receives outcomes from the runner."""
 
     def __init__(self, handlers: Mapping[str, Handler], concurrency: int) -> None:
@@ -108,7 +108,7 @@ class _Gang:
         self._processes = Processes(apart, recycle_after=None, recycle_bytes=None, clock=clock) if apart else None
         self._tried = False
         self._claims = Claims()
-        self._over = asyncio.Event()
+        self._finished = asyncio.Event()
         self._outcomes: dict[int, Outcome] = {}
         self._runner = Runner(
             self._claims,
@@ -120,15 +120,15 @@ class _Gang:
             ended=self._ended,
         )
 
-    async def worked_off(self, claims: list[Claim]) -> list[Outcome]:
+    async def run(self, claims: list[Claim]) -> list[Outcome]:
         if self._processes is not None and not self._tried and any(one.handler.executor == "process" for one in claims):
             await self._processes.start()
             self._tried = True
-        self._over.clear()
+        self._finished.clear()
         for claim in claims:
             self._claims.take(claim)
         self._runner.fill()
-        await self._over.wait()
+        await self._finished.wait()
         return [self._outcomes.pop(claim.job.token) for claim in claims]
 
     def add(self, claim: Claim, outcome: Outcome) -> None:
@@ -140,7 +140,7 @@ class _Gang:
 
     def _ended(self) -> None:
         if not self._claims.open:
-            self._over.set()
+            self._finished.set()
 
 
 def functions_of(app: Handlers | str, entrypoints: tuple[str, ...] | None, concurrency: int) -> Functions:

@@ -15,7 +15,7 @@ from casque.client.reaching import ClientTlsFiles, is_address
 from casque.clock import SystemClock, new_nonce, system_random
 from casque.errors import InvalidInputError
 from casque.settings import SettingsChanges
-from casque.spark.reach import Via, is_led
+from casque.spark.via import Via, is_led
 from casque.spark.work.calling import Calling, Loading, by_name
 from casque.spark.work.courier import Courier
 from casque.spark.work.foreman import Foreman
@@ -185,7 +185,7 @@ class _Run:
         courier: Courier,
         results: ResultsTable | None,
         worker: str,
-        tell: Callable[[Summary], None],
+        report: Callable[[Summary], None],
         prepare: Prepare | None,
     ) -> None:
         self._prepare = prepare
@@ -193,7 +193,7 @@ class _Run:
         self._courier = courier
         self._results = results
         self._worker = worker
-        self._tell = tell
+        self._report = report
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop: asyncio.Event | None = None
         self._guard = threading.Lock()
@@ -219,7 +219,7 @@ class _Run:
                     clock=SystemClock(),
                     rng=system_random(),
                     results=self._results,
-                    tell=self._tell,
+                    report=self._report,
                 )
                 return await foreman.run()
 

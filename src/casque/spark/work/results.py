@@ -140,7 +140,7 @@ class ResultsTable:
 
     def keeping(self) -> Keeping:
         """For one trip. File names contain when it began: a warehouse deletes old files that no manifest names."""
-        writer = Writer(self._warehouse.place, self._table, stamp(self._warehouse.now_ms()))
+        writer = Writer(self._warehouse.store_ref, self._table, stamp(self._warehouse.now_ms()))
         return Keeping(writer, self._given)
 
     def add(self, files: Sequence[File]) -> None:

@@ -33,8 +33,8 @@ async def settle(queue: Queue[bytes], done: Sequence[Job[bytes]], outcomes: Sequ
     Raises:
         CasqueError: the queue could not be written; some may have been settled.
     """
-    told: list[Job[bytes] | Outcome] = [*done, *outcomes]
-    parts = [told[start : start + AT_ONCE] for start in range(0, len(told), AT_ONCE)]
+    everything: list[Job[bytes] | Outcome] = [*done, *outcomes]
+    parts = [everything[start : start + AT_ONCE] for start in range(0, len(everything), AT_ONCE)]
     # With an id, a call without an answer can be repeated, for example by a client that follows a failover.
     answers = await asyncio.gather(*(queue.settle(part, request_id=new_id(rng)) for part in parts))
     late = [answer is not None and _too_late(answer) for several in answers for answer in several]

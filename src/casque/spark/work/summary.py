@@ -43,7 +43,7 @@ class Summary(msgspec.Struct, frozen=True):
         settled = self.done + self.failed + self.snoozed + self.cancelled + self.declined
         return settled / self.seconds if self.seconds else 0.0
 
-    def told(self) -> dict[str, str | int | float]:
+    def as_dict(self) -> dict[str, str | int | float]:
         """The figures as a dict, for programs."""
         figures: dict[str, str | int | float] = {name: getattr(self, name) for name in self.__struct_fields__}
         return {name: round(value, 3) if isinstance(value, float) else value for name, value in figures.items()} | {

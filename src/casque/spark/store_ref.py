@@ -22,7 +22,7 @@ from casque.storage.url import open_store
 R = TypeVar("R")
 
 
-class Place:
+class StoreRef:
     """Where objects are. Its repr hides the options, which may be credentials.
 
     Raises:
@@ -39,7 +39,7 @@ class Place:
         self.options = dict(options or {})
 
     def __repr__(self) -> str:
-        return f"Place({self.url.partition('?')[0]!r})"
+        return f"StoreRef({self.url.partition('?')[0]!r})"
 
     def run(self, work: Callable[[Store], Awaitable[R]]) -> R:
         """Open the store, run `work` with it, close it."""
