@@ -51,7 +51,7 @@ class SnapshotRef(msgspec.Struct, frozen=True):
 
 
 class Mode(StrEnum):
-    """Who may write."""
+    """The processes that may write."""
 
     OPEN = "open"
     """Any number of embedded writers."""

@@ -322,7 +322,7 @@ def _name(kind: Any) -> str:
 def _has_json(value: Any) -> bool:
     try:
         _ENCODER.encode(value)
-    except Exception:  # noqa: BLE001  whatever it is, this is the argument that has no JSON
+    except Exception:  # noqa: BLE001  any error means that the argument has no JSON form
         return False
     return True
 

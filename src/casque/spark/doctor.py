@@ -95,7 +95,7 @@ def _look(url: str | None, options: dict[str, str], remote: str | None, progress
     progress("starting a session")
     try:
         session = _session(remote)
-    except Exception as error:  # noqa: BLE001  whatever Spark and Java say
+    except Exception as error:  # noqa: BLE001  Spark and Java raise many kinds
         where = "Connect server" if remote else "session"
         yield Finding(where, Health.FAILED, _first_line(error), "see the lines that Spark wrote above, and SPARK_HOME")
         return
@@ -217,7 +217,7 @@ def _workers(session: SparkSession) -> Finding:
     """Send one row through a Python worker as Arrow, as every read and write does."""
     try:
         [row] = session.range(1).mapInArrow(describe_worker, "python string, casque string").collect()
-    except Exception as error:  # noqa: BLE001  whatever a worker says
+    except Exception as error:  # noqa: BLE001  a worker may raise anything
         fix = "install the same Python and casque[spark] where tasks run; set PYSPARK_PYTHON"
         return Finding("task", Health.FAILED, _first_line(error), fix)
     ours = platform.python_version()
@@ -241,7 +241,7 @@ def describe_worker(batches: Iterable[Any]) -> Iterator[Any]:
 def _found_by_spark(session: SparkSession) -> Finding:
     try:
         columns = session.read.format("casque").option("table", "jobs").load("file:///casque-doctor").columns
-    except Exception as error:  # noqa: BLE001  whatever Spark says
+    except Exception as error:  # noqa: BLE001  Spark may raise anything
         fix = "casque.spark.register(spark); look for a package pyspark_* that fails to import"
         return Finding("data source", Health.FAILED, _first_line(error), fix)
     return Finding("data source", Health.WELL, f"Spark finds format('casque'); table jobs has {len(columns)} columns")
@@ -250,7 +250,7 @@ def _found_by_spark(session: SparkSession) -> Finding:
 def _store_from_a_task(session: SparkSession, url: str, options: dict[str, str]) -> Finding:
     try:
         [row] = session.range(1).mapInArrow(partial(ask_from_task, url, options), "answer string").collect()
-    except Exception as error:  # noqa: BLE001  whatever a worker says
+    except Exception as error:  # noqa: BLE001  a worker may raise anything
         fix = "give tasks the same credentials and network as the driver"
         return Finding("store, from a task", Health.FAILED, _first_line(error), fix)
     if row.answer.startswith("failed: "):

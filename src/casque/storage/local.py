@@ -211,7 +211,7 @@ class LocalStore:
         more = directory in parts.prepared
         try:
             outcome = self._create(parts, key, path, directory, body)
-        except BaseException as error:  # noqa: BLE001  the caller's, whatever it is
+        except BaseException as error:  # noqa: BLE001  any error goes to the caller
             answer.set_exception(error)
             return
         spare = parts.spares.promise(directory) if more and isinstance(outcome, Won) else None

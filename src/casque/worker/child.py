@@ -130,7 +130,7 @@ class Child:
             _send_logs(self.send, task.log_level)
             try:
                 self._handlers = _loaded(task, handlers)
-            except BaseException as error:  # noqa: BLE001  whatever a module does when it is imported
+            except BaseException as error:  # noqa: BLE001  an import may raise anything
                 self.send(Broken(described(error, caller=__file__)))
                 return
             threading.Thread(target=self._listen, args=(heard,), daemon=True).start()

@@ -110,7 +110,7 @@ class Guard:
             self._give_up("has died")
 
     def _give_up(self, why: str) -> None:
-        log.warning("the process that keeps leases while this one is busy %s: go on without it", why)
+        log.warning("the process that renews leases while this one is busy %s; continuing without it", why)
         process, self._process = self._process, None
         if process is not None:
             process.kill()
@@ -144,7 +144,7 @@ class _Keeping:
                 try:
                     await self._step_in()
                 except CasqueError as error:
-                    log.warning("leases could not be kept while the worker is busy, trying again: %s", error)
+                    log.warning("could not renew leases while the worker is busy, trying again: %s", error)
 
     def _silent_s(self) -> float:
         return (self._clock.monotonic_ms() - self._heard_ms) / 1000

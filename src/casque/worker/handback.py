@@ -34,7 +34,7 @@ def give_back_after(url: Any, opening: Mapping[str, Any], *, worker: str, leases
     kept = {name: value for name, value in opening.items() if name not in ("clock", "rng")}
     try:
         body = pickle.dumps((url, kept, worker, list(leases)))
-        file = tempfile.TemporaryFile()  # noqa: SIM115  it stays open for what takes the place of this process
+        file = tempfile.TemporaryFile()  # noqa: SIM115  stays open for the process that replaces this one
         file.write(body)
         file.flush()
         os.lseek(file.fileno(), 0, os.SEEK_SET)
@@ -52,7 +52,7 @@ def give_back_after(url: Any, opening: Mapping[str, Any], *, worker: str, leases
 def main() -> None:
     """The process that replaces the worker. Exits with 0, as the worker would have."""
     with os.fdopen(int(sys.argv[1]), "rb") as file:
-        url, opening, worker, leases = pickle.loads(file.read())  # noqa: S301  this very process wrote it
+        url, opening, worker, leases = pickle.loads(file.read())  # noqa: S301  written by this process
     try:
         asyncio.run(_give_back(url, opening, worker, leases))
     except (CasqueError, TimeoutError) as error:

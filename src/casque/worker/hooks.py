@@ -106,7 +106,7 @@ class Hooks:
             async with asyncio.timeout(HOOK_S):
                 called: Any = hook(event) if iscoroutinefunction(hook) else self._threads.call(lambda: hook(event))
                 await called
-        except Exception as error:  # noqa: BLE001  it is the hook's own trouble
+        except Exception as error:  # noqa: BLE001  a hook must not affect the worker
             context = event.context
             log.error(
                 "the hook %s failed for %s %s: %s: %s",

@@ -202,7 +202,7 @@ class Runner:
         else:
             try:
                 result = checks.result((encode or claim.handler.encode_result)(returned))
-            except Exception as error:  # noqa: BLE001  the function was called, but what it said cannot be kept
+            except Exception as error:  # noqa: BLE001  the function was called, but its result cannot be encoded
                 self._failed(claim, error)
                 return
             self._finish(claim, "done", Outcome(job.id, job.token, None, result))

@@ -1,4 +1,4 @@
-"""Reports outcomes to the queue: one by itself when idle, under load all that have come up meanwhile together."""
+"""Reports outcomes to the queue: at once when idle, under load in batches."""
 
 from __future__ import annotations
 
@@ -89,13 +89,13 @@ class Settler:
             except CasqueError as error:
                 if patience.is_hopeless(error):
                     raise
-                log.warning("the outcomes of %d jobs could not be written, trying again: %s", len(outcomes), error)
+                log.warning("could not write the outcomes of %d jobs, trying again: %s", len(outcomes), error)
                 await patience.wait()
 
     def _refused(self, claim: Claim, error: CasqueError) -> None:
         """The job was cancelled, or another worker has it: the outcome does not count."""
         self._summary.lost += 1
         if isinstance(error, (LeaseLostError, JobNotFoundError)):
-            log.warning("job %s was lost before its end could be written: %s", claim.job.id, error)
+            log.warning("lost the lease of job %s before its outcome was written: %s", claim.job.id, error)
         else:
             log.error("the outcome of job %s was refused: %s", claim.job.id, error)

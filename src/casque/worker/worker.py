@@ -190,7 +190,7 @@ class Worker:
         try:
             return Guard(self._url, opening, worker=self.name, lease_s=self._options.lease_s)
         except (OSError, TypeError, AttributeError, pickle.PicklingError) as error:
-            log.warning("no process keeps the leases while this one is busy: %s", error)
+            log.warning("could not start the process that renews leases while this one is busy: %s", error)
             return None
 
 
@@ -408,7 +408,7 @@ class _Shift:
 
     def _lost(self, claim: Claim) -> None:
         self._summary.lost += 1
-        log.warning("job %s is no longer this worker's", claim.job.id)
+        log.warning("lost the lease of job %s", claim.job.id)
         self._runner.lose(claim)
 
     def _tick(self) -> None:
@@ -463,7 +463,7 @@ class _Shift:
             running = [claim for claim in running if claim.handler.executor != "process"]
         for claim in running:
             self._summary.left += 1
-            log.warning("job %s still runs and cannot be stopped: its lease is kept from others", claim.job.id)
+            log.warning("job %s still runs and cannot be stopped; keeping its lease", claim.job.id)
             self._unstopped.append(Lease(claim.job.id, claim.job.token))
             self._runner.lose(claim)
         await self._return([claim for claim in left if not claim.left])

@@ -18,7 +18,7 @@ log = logger("worker")
 
 BEATS_PER_LEASE = 3
 LINGER_S = 1.0
-"""How long a manager stays with a FIFO zone while its job runs. A job that runs longer keeps the zone closed by itself,
+"""How long a manager stays with a FIFO zone while its job runs. A job that runs longer keeps the zone closed,
 and the manager is more useful elsewhere."""
 LEAVE_S = 5.0
 """Time limit of a release. After that the lease expires by itself."""
@@ -123,7 +123,7 @@ class Manager:
             except ZoneLeaseLostError:
                 return  # the next claim with this lease raises
             except CasqueError as error:
-                log.warning("the heartbeat of the zone %s failed, trying again: %s", lease.zone, error)
+                log.warning("the heartbeat of zone %s failed, trying again: %s", lease.zone, error)
 
     async def _release(self, lease: ZoneLease) -> None:
         """Release also while stopping: others should not have to wait until the lease expires."""
@@ -132,4 +132,4 @@ class Manager:
         if not done:
             releasing.cancel()
         elif isinstance(error := releasing.exception(), CasqueError):
-            log.warning("the zone %s could not be released; its lease runs out: %s", lease.zone, error)
+            log.warning("could not release zone %s; its lease will expire: %s", lease.zone, error)
