@@ -29,8 +29,8 @@ from casque.spark.parquet import ADDED, PARTITION, AddedRows, File, Writer, answ
 from casque.spark.store_ref import StoreRef, body_of
 from casque.spark.tables import TABLES
 from casque.state import Limits, State
-from casque.storage.below import StoreBelow
 from casque.storage.port import Store
+from casque.storage.prefixed import PrefixedStore
 from casque.types import from_ms
 
 ROWS_MAX = 250_000
@@ -282,7 +282,7 @@ class Context:
 
     def queue(self, shard: int | None) -> Store:
         """The store of the queue, or of a shard."""
-        return self._queue if shard is None else StoreBelow(self._queue, shard_prefix(shard))
+        return self._queue if shard is None else PrefixedStore(self._queue, shard_prefix(shard))
 
     def writer(self, table: str) -> Writer:
         return Writer(self._store_ref, table, self._stamp)

@@ -7,13 +7,13 @@ from collections.abc import AsyncIterator, Callable
 from casque.storage.port import Outcome, Read, Store, Watched, locate, place_of
 
 
-class StoreBelow:
+class PrefixedStore:
     """The objects below `prefix` in another store, under names without it. Closing it leaves the other store open.
 
     >>> import asyncio
     >>> from casque.storage.memory import MemoryStore
     >>> whole = MemoryStore()
-    >>> asyncio.run(StoreBelow(whole, "shards/0003").create("queue.json", b"{}"))
+    >>> asyncio.run(PrefixedStore(whole, "shards/0003").create("queue.json", b"{}"))
     Won(etag='1')
     >>> asyncio.run(whole.get("shards/0003/queue.json"))
     Stored(body=b'{}', etag='1')
