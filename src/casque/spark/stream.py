@@ -203,7 +203,7 @@ class TableStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         raise NotImplementedError
 
     def _whose(self, queue: str | None, of: Mapping[int | None, Offset]) -> str | None:
-        """A converted queue keeps its archive."""
+        """The queue id to check later; None for an archive, which survives a conversion of its queue."""
         return queue if None not in of or self._options.table is Table.EVENTS else None
 
     def skip(self, asked: str, oldest: int) -> None:
