@@ -173,7 +173,7 @@ def jobs_that_outlive_the_drain_left_to_their_leases(patch: pytest.MonkeyPatch) 
     """A worker that is stopped leaves them as they are, which looks like a crash."""
 
     async def end_running(self: Any) -> None:
-        for claim in [one for one in self._claims.running if not one.over and not one.left]:
+        for claim in [one for one in self._claims.running if not one.ended and not one.left]:
             self._runner.lose(claim)
 
     patch.setattr(_Shift, "_end_running", end_running)

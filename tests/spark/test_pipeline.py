@@ -68,7 +68,7 @@ def objects(warehouse: Warehouse) -> dict[str, str]:
         found = {key: await store.get(key) async for key in store.list()}
         return {key: read.etag for key, read in found.items() if isinstance(read, Stored)}
 
-    return warehouse.place.run(listed)
+    return warehouse.store_ref.run(listed)
 
 
 @pytest.mark.long

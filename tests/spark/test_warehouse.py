@@ -14,7 +14,7 @@ from casque.spark import parquet
 from casque.spark.arrow_types import arrow_schema
 from casque.spark.delta import publish, storage_options, table_uri
 from casque.spark.parquet import File
-from casque.spark.place import Place
+from casque.spark.store_ref import StoreRef
 from casque.spark.warehouse import Change, Warehouse
 from casque.storage.local import LocalStore
 from casque.storage.port import Outcome, Store, Unknown, Won
@@ -37,7 +37,7 @@ def write(change: Change, day: str, names: list[str], columns: Mapping[str, str]
     rows: list[dict[str, Any]] = [{"name": name, "count": len(name), "sketch": [(1, 2)]} for name in names]
     table = pa.Table.from_pylist(rows, schema=arrow_schema({k: v for k, v in columns.items() if k != "date"}))
     writer = change.writer(TABLE)
-    return writer.place.run(lambda store: writer.write(store, day, table))
+    return writer.store_ref.run(lambda store: writer.write(store, day, table))
 
 
 def put(warehouse: Warehouse, day: str, names: list[str], columns: Mapping[str, str] = COLUMNS) -> None:
@@ -54,7 +54,7 @@ def objects(warehouse: Warehouse) -> set[str]:
     async def listed(store: Store) -> set[str]:
         return {key async for key in store.list()}
 
-    return warehouse.place.run(listed)
+    return warehouse.store_ref.run(listed)
 
 
 # --- With Spark ---
@@ -157,7 +157,7 @@ def test_a_write_whose_answer_is_lost_is_neither_repeated_nor_given_up(
 ) -> None:
     store = Forgetful(tmp_path / "warehouse")
     store.asked = set()
-    monkeypatch.setattr("casque.spark.place.open_store", lambda url, options: store)
+    monkeypatch.setattr("casque.spark.store_ref.open_store", lambda url, options: store)
     put(warehouse, DAY, ["a"])
     put(warehouse, DAY, ["b"])
     assert len(store.asked) == 6, "of each change a file, a manifest and the root"
@@ -220,8 +220,8 @@ def test_executors_do_not_share_memory() -> None:
 
 
 def test_credentials_are_not_shown() -> None:
-    place = Place("s3://bucket/prefix?region=eu", {"secret_access_key": "hush"})
-    assert "hush" not in repr(place) + repr(Warehouse(place.url, place.options))
+    store_ref = StoreRef("s3://bucket/prefix?region=eu", {"secret_access_key": "hush"})
+    assert "hush" not in repr(store_ref) + repr(Warehouse(store_ref.url, store_ref.options))
 
 
 def test_dates_between() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from casque.spark.reach import is_led
+from casque.spark.via import is_led
 from tests.integration.shell import casque
 from tests.integration.test_serve_command import FREE, serving
 from tests.spark.driver import write

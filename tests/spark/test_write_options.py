@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from casque.errors import InvalidInputError
-from casque.spark.reach import Via
+from casque.spark.via import Via
 from casque.spark.write_options import OnKnown, WriteOptions
 
 pytestmark = pytest.mark.xdist_group("spark")

@@ -88,7 +88,7 @@ def main() -> None:
         spark = local_session("casque-work", master="local-cluster[2,1,512]", settings=SEPARATE)
     for run in given["runs"]:
         handler = HANDLERS[run.pop("handler")](Path(run.pop("place")))
-        print(json.dumps(process(spark, run.pop("url"), handler, **run).told()), flush=True)
+        print(json.dumps(process(spark, run.pop("url"), handler, **run).as_dict()), flush=True)
     spark.stop()
 
 

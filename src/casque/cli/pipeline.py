@@ -163,11 +163,11 @@ class _Pipeline(msgspec.Struct, frozen=True, kw_only=True):
             CasqueError: there is no queue, or a store cannot be reached.
         """
         from casque.spark.horizon import look_around
-        from casque.spark.place import Place
+        from casque.spark.store_ref import StoreRef
         from casque.spark.warehouse import Warehouse
 
         Warehouse(self.warehouse, self.warehouse_options).snapshot()
-        Place(self.url, self.options).run(lambda store: look_around(store, lambda _: sys.maxsize))
+        StoreRef(self.url, self.options).run(lambda store: look_around(store, lambda _: sys.maxsize))
 
     def run(self, session: SparkSession, settings: Settings) -> None:
         from casque.spark.pipeline import run as run_pipeline

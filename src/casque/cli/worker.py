@@ -62,11 +62,11 @@ class WorkerOptions(Options, frozen=True, kw_only=True):
         console = Terminal(stderr=True, highlight=False)
         with log_to_stderr(self.log_format, self.verbose):
             from casque.worker import Worker
-            from casque.worker.named import app_named
+            from casque.worker.importing import import_app
 
             add_current_directory()
             worker = Worker(
-                app_named(self.app),
+                import_app(self.app),
                 entrypoints=self.entrypoint,
                 zones=self.zone or None,
                 drain=self.drain,
@@ -133,8 +133,8 @@ def worker(
 
 
 def _run_until_stopped(worker: Worker, console: Console, *, json: bool) -> None:
-    """Does not return if a handler cannot be stopped: see `casque.worker.farewell`."""
-    from casque.worker.farewell import give_back_after
+    """Does not return if a handler cannot be stopped: see `casque.worker.handback`."""
+    from casque.worker.handback import give_back_after
 
     with asyncio.Runner(loop_factory=fast_loop()) as runner:
         summary = runner.run(_run(worker, console, quiet=json))

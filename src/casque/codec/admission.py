@@ -1,4 +1,4 @@
-"""The jobs that a segment only names: they lie in staged objects, and are put back when it is read."""
+"""Jobs that a segment only names: they are stored in staged objects and put back when the segment is read."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from casque.state.admission import added_events
 from casque.types import JobSpec, StagedPart
 
 Staged: TypeAlias = Mapping[str, Sequence[JobSpec] | CorruptQueueError]
-"""The jobs of staged objects by key; what is wrong with one in its place."""
+"""The jobs of staged objects by key; an error in the place of an object that could not be read."""
 
-# As it stands in a segment. In a text that somebody put there the quotes would be escaped.
+# The exact bytes of such an event in a segment. Inside a job's text the quotes would be escaped.
 _MARK = b'["admitted",'
 
 
@@ -29,7 +29,7 @@ _decoder = msgspec.json.Decoder(_Events)
 
 
 def named_parts(body: bytes) -> list[StagedPart]:
-    """The staged objects that a segment names. Whether it is one is not asked here."""
+    """The staged objects that a segment names. Does not check that `body` is a segment."""
     if _MARK not in body:
         return []
     try:

@@ -1,7 +1,7 @@
 """The archive: finished jobs as lines of JSON, in objects by hour.
 
-A pure projection of the log: which jobs an object holds, its name and its bytes follow from the log and from a range of
-positions alone, so whoever writes the range writes the same. A range that spans several hours has an object in each.
+A pure projection of the log: which jobs an object holds, its name and its bytes follow from the log and a range of
+positions alone, so every writer of a range writes the same bytes. A range of several hours has an object in each.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SUFFIX = ".jsonl"
 HOUR_MS = 3_600_000
 PIECE_JOBS = 1_000
 PIECE_BYTES = 256 * 1024
-"""A piece takes about two milliseconds. Under load there is one between two commits, which finish hundreds of jobs."""
+"""A piece takes about two milliseconds. Under load one is encoded between two commits of hundreds of jobs each."""
 
 _RUNNING = JobState.RUNNING
 _encoder = msgspec.json.Encoder()
@@ -30,14 +30,14 @@ _decoder = msgspec.json.Decoder(ArchivedJob)
 
 
 class Range(msgspec.Struct, frozen=True, order=True):
-    """Positions, both ends included."""
+    """A range of positions, both ends included."""
 
     first: int
     last: int
 
 
 def hour_of(at_ms: int) -> str:
-    """`2026-02-15T10`: in the order of time, as text."""
+    """The hour as `2026-02-15T10`, which sorts by time."""
     return from_ms(at_ms // HOUR_MS * HOUR_MS).isoformat()[:13]
 
 
@@ -46,7 +46,7 @@ def archive_key(hour: str, range_: Range) -> str:
 
 
 def parse_key(key: str) -> tuple[str, Range] | None:
-    """Hour and range of an object; None if it is something else that somebody put there."""
+    """Hour and range of an archive object; None for any other file."""
     hour = parse_hour(key)
     name = key.rpartition("/")[2]
     first, _, last = name.removesuffix(SUFFIX).partition("-")
@@ -61,14 +61,14 @@ def parse_hour(key: str) -> str:
 
 
 def archived_bytes(finished: Sequence[Finished]) -> int:
-    """About how large they are together."""
+    """Estimated size of these jobs in the archive."""
     size = sum([len(one.job.spec.payload) for one in finished])
     size += sum([len(one.result) for one in finished if one.result is not None])
     return size + sum([one.job.tries_bytes for one in finished if one.job.tries])
 
 
 def encode_archived(finished: Sequence[Finished]) -> Iterator[bytes]:
-    """Their lines in pieces, so that whoever asks for them can do something else in between."""
+    """Yield their lines in pieces, so that the caller can do something else in between."""
     start = 0
     while start < len(finished):
         some = finished[start : start + PIECE_JOBS]
@@ -79,7 +79,8 @@ def encode_archived(finished: Sequence[Finished]) -> Iterator[bytes]:
 
 
 def archived_jobs(finished: Iterable[Finished]) -> list[ArchivedJob]:
-    """As the archive keeps them. Many at once: they share their times, and a call for each would take as long again."""
+    """Finished jobs as the archive keeps them. Takes many at once because they share timestamps; one by one takes twice
+    as long."""
     moments = _Moments()
     out: list[ArchivedJob] = []
     for one in finished:
@@ -135,8 +136,8 @@ def archived_try(tried: Attempt) -> ArchivedAttempt:
 
 
 def agree(one: bytes, other: bytes) -> bool:
-    """Whether two bodies of one object say the same, but for how far back they know of attempts that came to nothing: a
-    release that did not keep those may have begun what this one goes on with."""
+    """Whether two bodies of one object hold the same jobs, ignoring how far back their failed attempts reach: an older
+    release that did not keep those may have begun a range that this one continues."""
     if one == other:
         return True
     try:
@@ -153,7 +154,7 @@ def _bare(job: ArchivedJob) -> ArchivedJob:
 def decode_archived(key: str, body: bytes) -> list[ArchivedJob]:
     """
     Raises:
-        CorruptQueueError: it is no object of an archive.
+        CorruptQueueError: `body` is not an archive object.
     """
     try:
         return _decoder.decode_lines(body)

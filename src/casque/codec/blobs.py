@@ -15,14 +15,14 @@ _KEY = re.compile(r"blobs/[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}/[A-Za-z0-9_-]{1,64
 
 
 def blob_key(job_id: str, at_ms: int, rng: Random) -> str:
-    """`blobs/2026-02-15T10/<job>-<nonce>`: the hour is for whoever sweeps, the job for whoever looks."""
+    """`blobs/2026-02-15T10/<job>-<nonce>`: sweeping goes by the hour, people by the job."""
     name = job_id if _PLAIN.fullmatch(job_id) else "job"
     return f"{BLOBS}{hour_of(at_ms)}/{name}-{new_nonce(rng)}"
 
 
 def is_blob(key: object) -> bool:
-    """Whether this is the name of a large payload, exactly as `blob_key` makes them. Nothing else is read in the place
-    of a payload, or deleted with its job."""
+    """Whether this is the name of a large payload, exactly as `blob_key` makes them. Nothing else is ever read as a
+    payload or deleted with a job."""
     return type(key) is str and _KEY.fullmatch(key) is not None
 
 
@@ -31,7 +31,7 @@ def blob_hour(key: str) -> str:
 
 
 def missing_blob(record: JobRecord) -> CorruptQueueError:
-    """What to say about a payload that is not there."""
+    """The error for a payload that is missing from the store."""
     assert record.spec.blob is not None
     return CorruptQueueError(
         record.spec.blob,

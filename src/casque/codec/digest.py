@@ -1,4 +1,4 @@
-"""One number for everything that a queue holds: two states with the same digest are the same queue."""
+"""One digest for everything that a queue holds: states with equal digests are the same queue."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ASIDE = ("staged", "writers_forgotten")
 
 
 def state_digest(state: State) -> str:
-    """Of jobs, tokens, counters, remembered requests, writers and what the facets hold; not of the position, which a
+    """Covers jobs, tokens, counters, remembered requests, writers and what the facets hold; not the position, which a
     fence moves as well."""
     sha256 = hashlib.sha256()
     for part in (state.counters, state.writers, stored_requests(state.requests)):

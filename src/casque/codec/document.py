@@ -1,8 +1,8 @@
 """The document: a whole queue as one JSON object, one job per line.
 
-Its first seven fields per job and `version` are jqueue's, so each reads what the other wrote; everything else is
-extra there and ignored. Each job's line is kept and only made again when the job changes, so a commit encodes what it
-changed and copies the rest.
+Its first seven fields per job and `version` are jqueue's, so casque and jqueue read each other's documents; jqueue
+ignores all other fields. The line of each job is kept and encoded again only when the job changes, so a commit encodes
+its changes and copies the rest.
 """
 
 from __future__ import annotations
@@ -67,22 +67,22 @@ class _ForeignJob(msgspec.Struct):
 
 
 class Leadership(msgspec.Struct, frozen=True):
-    """Who leads, as a document says it. Nobody does in epoch 0, and in one that somebody resigned from."""
+    """The leader according to a document. There is none in epoch 0, nor after the leader of an epoch resigned."""
 
     epoch: int = 0
     owner: Owner | None = None
     heartbeat_ms: int = 0
-    """When the leader last wrote, by its own clock: for people, and never compared with another clock."""
+    """When the leader last wrote, by its own clock: shown to people, never compared with another clock."""
 
 
-NOBODY = Leadership()
+NO_LEADER = Leadership()
 
 
 class _Document(Head, frozen=True):
     version: int = 0
     epoch: int = 0
     broker: str | None = None
-    """Where the leader can be reached."""
+    """Address of the leader."""
     broker_heartbeat: int = msgspec.field(default=0, name="brokerHeartbeat")
     broker_id: str | None = msgspec.field(default=None, name="brokerId")
     broker_nonce: str = msgspec.field(default="", name="brokerNonce")
@@ -112,21 +112,21 @@ _foreign_decoder = msgspec.json.Decoder(_ForeignJob)
 
 
 class DocumentCodec:
-    """Turns the state of one queue into documents, remembering the line of each job."""
+    """Encodes the state of one queue as documents and caches the line of each job."""
 
     def __init__(self, key: str, queue_id: str) -> None:
         self.key = key
         self.queue_id = queue_id
-        self.leadership = NOBODY
-        """Of the document that was last read or is to be written."""
+        self.leadership = NO_LEADER
+        """As in the document last read, or as the next one shall say."""
         self.dropped = 0
-        """The version of the document that was last read, if jqueue wrote it: it drops the table of writers."""
+        """Version of the document last read if jqueue wrote it, which drops the table of writers; else 0."""
         self._lines = _Lines()
         self._changed: dict[str, None] = {}  # in the order the jobs changed, so that new lines keep it
         self._finished = _FinishedLines()
 
     def touch(self, job_ids: Iterable[str]) -> None:
-        """These jobs changed, or changed back."""
+        """Mark jobs that changed, or changed back."""
         self._changed.update(dict.fromkeys(job_ids))
 
     def encode(
@@ -140,8 +140,7 @@ class DocumentCodec:
         archived: int | None = None,
         archiving: int | None = None,
     ) -> bytes:
-        """`writers_forgotten`, `requests`, `archived` and `archiving` are as they are to be from now on, if not as they
-        are in the state."""
+        """`writers_forgotten`, `requests`, `archived` and `archiving` replace the values of the state if given."""
         lines, jobs = self._lines, state.jobs
         for job_id in self._changed:
             job = jobs.get(job_id)
@@ -172,7 +171,7 @@ class DocumentCodec:
         return b"".join((head, lines.joined(), b"\n]}\n"))
 
     def _pending(self, finished: list[Finished], archived: int, archiving: int | None) -> bytes:
-        """What is over and not archived; nothing at all if there is nothing."""
+        """Finished jobs that are not archived yet; empty if there are none."""
         lines = self._finished.lines_of(finished)
         first = bisect_right(finished, archived, key=lambda one: one.position)
         if first == len(lines) and archiving is None:
@@ -181,10 +180,10 @@ class DocumentCodec:
         return b'%b"finished": [\n%b\n],\n' % (marks, b",\n".join(lines[first:] if first else lines))
 
     def decode(self, body: bytes, limits: Limits) -> State:
-        """A state as a document tells it. Unchanged lines are kept as they are.
+        """The state that a document holds. Caches the lines of its jobs.
 
         Raises:
-            CorruptQueueError: it is not a document, or not this queue's.
+            CorruptQueueError: `body` is not a document, or belongs to another queue.
         """
         read_layout(self.key, body)
         try:
@@ -216,14 +215,14 @@ class DocumentCodec:
         state.facets.restore(state, document)
         pending = state.facets.finished
         pending.restore(state, finished)
-        # A document that says nothing about it has nothing to be archived.
+        # Without the field, nothing waits to be archived.
         pending.archived = document.version if document.archived is None else document.archived
         pending.archiving = document.archiving
         return state
 
 
 def _led(leadership: Leadership) -> bytes:
-    """The lines about brokers: in a document that never had one there are none."""
+    """The lines about brokers. A document that never had a broker has none."""
     if not leadership.epoch:
         return b""
     owner = leadership.owner
@@ -248,7 +247,7 @@ def _leadership(document: _Document) -> Leadership:
 
 
 class _Block:
-    """Some lines, and what they look like joined."""
+    """Some lines, and their cached join."""
 
     __slots__ = ("joined", "lines")
 
@@ -258,7 +257,7 @@ class _Block:
 
 
 class _Lines:
-    """The jobs' lines in order, in blocks: a commit joins anew only the blocks it changed."""
+    """The jobs' lines in order, in blocks: a commit joins again only the blocks that it changed."""
 
     def __init__(self) -> None:
         self._blocks: dict[int, _Block] = {}
@@ -300,7 +299,7 @@ class _Lines:
 
 
 class _FinishedLines:
-    """The lines of what is over. They come and go at the ends only: an archived one at the front, one whose commit did
+    """The lines of finished jobs. They change at the ends only: archived jobs leave at the front, jobs whose commit did
     not land at the back."""
 
     def __init__(self, finished: Iterable[Finished] = (), lines: Iterable[bytes] = ()) -> None:
@@ -325,8 +324,8 @@ def _state(document: _Document, stored: list[StoredJob], limits: Limits, key: st
     records = [record_of(job, index) for index, job in enumerate(stored, 1)]
     counters = document.counters
     if counters is None:
-        # jqueue keeps no counters: what is there is all there ever was. Tokens given out before it rewrote the
-        # document are forgotten, but there were fewer of them than milliseconds since 1970.
+        # jqueue keeps no counters: count the jobs that are there. Tokens given out before jqueue rewrote the document
+        # are forgotten, but there were fewer of them than milliseconds since 1970.
         moments = [document.version, *(r.created_ms for r in records), *(r.beat_ms or 0 for r in records)]
         counters = Counters(enqueued=len(records), sequence=len(records), tokens=max(moments))
     return restored(key, records, counters, document.version, document.writers, document.requests, limits)

@@ -1,4 +1,4 @@
-"""What every `queue.json` says first, whatever its layout."""
+"""The fields that every `queue.json` starts with, in every layout."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ RING = "ring"
 
 
 class Head(msgspec.Struct, frozen=True):
-    """What every `queue.json` says first, whatever its layout."""
+    """The fields that every `queue.json` starts with, in every layout."""
 
     format: int = 0
     layout: str = "document"
@@ -21,21 +21,22 @@ class Head(msgspec.Struct, frozen=True):
 
 
 class Owner(msgspec.Struct, frozen=True):
-    """Who has the queue for itself. The nonce is made for each claim; the address is where a leader can be reached."""
+    """The exclusive owner of a queue. Each claim has a new nonce; `address` is where clients reach a leader."""
 
     id: str
     nonce: str
     address: str | None = None
     place: str | None = None
-    """Where it leads; a copy of the queue is another place. None if the store cannot tell, and in older heads."""
+    """The place where it leads; a copy of the queue is another place. None if the store has no such mark, and in older
+    heads."""
 
 
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""What decoding damaged bytes may raise. JSON nested a thousand deep ends in a RecursionError."""
+"""Errors of decoding damaged bytes. JSON nested a thousand deep raises RecursionError."""
 
 
 class _Ours(msgspec.Struct, frozen=True):
-    """What casque writes into every `queue.json`, in every layout; only a head has all three."""
+    """The fields that casque writes into every `queue.json`, in every layout; only a head has all three."""
 
     format: int
     layout: str
@@ -43,7 +44,7 @@ class _Ours(msgspec.Struct, frozen=True):
 
 
 class _Foreign(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What jqueue writes: these two and nothing else."""
+    """The fields that jqueue writes: these two and nothing else."""
 
     version: int
     jobs: list[msgspec.Raw]
@@ -54,13 +55,13 @@ _foreign_decoder = msgspec.json.Decoder(_Foreign)
 
 
 def read_layout(key: str, body: bytes, place: str | None = None) -> Head:
-    """What kind of queue this is, before anything else is believed. `place` names the object for people.
+    """Find out the kind of queue before anything else is read. `place` names the object in errors.
 
-    Recognised is what casque writes (`format`, `layout` and `queue_id`) and what jqueue writes (`version` and `jobs`,
-    alone). Whatever else lies there belongs to another program.
+    Accepts heads of casque (`format`, `layout` and `queue_id`) and of jqueue (`version` and `jobs`, alone). Anything
+    else belongs to another program.
 
     Raises:
-        CorruptQueueError: it is none that this release knows.
+        CorruptQueueError: this release knows no such head.
     """
     try:
         ours = _ours_decoder.decode(body)
@@ -93,7 +94,7 @@ def check_format(key: str, head: Head) -> None:
 def check_single(head: Head) -> Head:
     """
     Raises:
-        RingError: it is a ring of shards, and has no jobs and no history of its own.
+        RingError: the queue is a ring of shards, which has no jobs and no history of its own.
     """
     if head.layout == RING:
         raise RingError
@@ -101,21 +102,21 @@ def check_single(head: Head) -> Head:
 
 
 def check_layout(head: Head, layout: str) -> None:
-    """Asked by those who have seen this queue in `layout` before.
+    """For callers that have seen this queue in `layout` before.
 
     Raises:
-        QueueReplacedError: it was converted since.
-        RingError: it is a ring of shards.
+        QueueReplacedError: the queue was converted since.
+        RingError: the queue is a ring of shards.
     """
     if check_single(head).layout != layout:
         raise QueueReplacedError(f"a queue in the layout {head.layout!r}")
 
 
 def check_same_queue(head: Head, queue_id: str | None) -> None:
-    """`queue_id` is that of the queue that was opened; None if it has none, or was not there yet.
+    """`queue_id` is that of the opened queue; None if it has none, or did not exist yet.
 
     Raises:
-        QueueReplacedError: it was converted since, and maybe back, or another one put there.
+        QueueReplacedError: the queue was converted since (and maybe back), or replaced by another one.
     """
     if queue_id is not None and head.queue_id not in (None, queue_id):
         raise QueueReplacedError(f"the queue {head.queue_id} and not {queue_id}")

@@ -1,7 +1,7 @@
 """The log: segments, snapshots and the head, all JSON that `cat` shows.
 
 A segment holds one commit's events. It names the digest of the segment before it, so that a history cannot be cut,
-swapped or mixed with another without being noticed, and ends with a checksum of its own bytes.
+swapped or mixed with another unnoticed, and ends with a checksum of its own bytes.
 """
 
 from __future__ import annotations
@@ -24,31 +24,31 @@ from casque.types import (
 
 LAYOUT = "log"
 START = ""
-"""What the first segment names as the digest of the one before it."""
+"""The previous digest that the first segment names."""
 
 _CRC_BYTES = len(b',"crc":"00000000"}\n')
 REPAIR = "Restore the object from a backup or an older version of it; `casque queue verify` checks the whole queue"
 
 
 class SnapshotRef(msgspec.Struct, frozen=True):
-    """Where a whole state is, and what its bytes must hash to."""
+    """Where a snapshot is, and the digest of its bytes."""
 
     position: int
     key: str
     sha256: str
     bytes: int
-    """Of all of it, parts included."""
+    """Total size, parts included."""
     at: int = 0
-    """When it was made, by its writer's clock: for people, and for how long the past is kept."""
+    """When it was made, by its writer's clock: shown to people, and compared with how long the past is kept."""
 
 
 class Mode(StrEnum):
-    """Who may write."""
+    """The processes that may write."""
 
     OPEN = "open"
     """Any number of embedded writers."""
     EXCLUSIVE = "exclusive"
-    """One embedded writer that found itself alone; whoever else wants to write makes the queue open again first."""
+    """One embedded writer that found itself alone; any other writer first makes the queue open again."""
     LED = "led"
     """The leader among the brokers."""
 
@@ -60,31 +60,31 @@ class LogHead(Head, frozen=True, kw_only=True):
     mode: Mode = Mode.OPEN
     version: int = 0
     writer: str = ""
-    """Who wrote this version: two writers must never produce the same bytes."""
+    """The writer of this version, so that two writers never produce the same bytes."""
     epoch: int = 0
-    """Rises with every change of who may write."""
+    """Rises whenever the right to write changes hands."""
     owner: Owner | None = None
     snapshot: SnapshotRef | None = None
     kept: tuple[SnapshotRef, ...] = ()
-    """Older snapshots, oldest first: from each of them on, the past can still be read."""
+    """Older snapshots, oldest first: the past can be read from each of them on."""
     floor: int = 0
-    """Segments up to here may be gone; whoever stands below starts again from the snapshot."""
+    """Segments up to here may be deleted; a reader below this position restarts from the snapshot."""
     archived: int | None = None
-    """What the archive holds: nothing above it may be collected. None before there is one."""
+    """The archive is complete up to here; segments above must not be collected. None before there is an archive."""
     archiving: int | None = None
-    """Up to here somebody has begun to archive what follows `archived`: this very range, whoever goes on with it."""
+    """End of the range after `archived` that a writer has begun to archive; its successor continues that same range."""
     jobs: str = "in log/ and snapshots/"
-    """Only for jqueue: it would take a head without jobs for an empty queue and write over it, and refuses this."""
+    """Only for jqueue: it takes a head without jobs for an empty queue and overwrites it, but refuses this one."""
 
     @property
     def archived_to(self) -> int:
-        """Up to where nothing is left to be archived. What is older than the archive itself is not archived."""
+        """Nothing up to here is left to archive. Jobs older than the archive itself are never archived."""
         if self.archived is not None:
             return self.archived
         return self.snapshot.position if self.snapshot is not None else 0
 
     def next(self, writer: str, **changes: Any) -> LogHead:
-        """The head that takes the place of this one."""
+        """The head that replaces this one."""
         return msgspec.structs.replace(self, version=self.version + 1, writer=writer, **changes)
 
 
@@ -101,23 +101,23 @@ class Segment(msgspec.Struct, frozen=True):
     at: int
     events: list[Event]
     forgets: str | None = None
-    """The request of this id, and all that were remembered before it, are forgotten with this commit."""
+    """This commit forgets the request of this id and all that were remembered before it."""
 
     @property
     def is_fence(self) -> bool:
-        """Without events it only marks that somebody took the lead."""
+        """A segment without events only marks that a new leader took over."""
         return not self.events
 
 
 class Tip(msgspec.Struct):
-    """What the end of a log says to whoever appends to it."""
+    """The end of a log, as the next writer needs it."""
 
     chain: str = START
-    """The digest of the last segment."""
+    """Digest of the last segment."""
     epoch: int = 0
-    """Of the last segment."""
+    """Epoch of the last segment."""
     fences: list[int] = []
-    """Where all fences are, collected segments or not: a fence is for ever."""
+    """Positions of all fences, also of those in collected segments: a fence never expires."""
 
     def advance(self, segment: Segment, chain: str) -> None:
         self.chain = chain
@@ -127,7 +127,7 @@ class Tip(msgspec.Struct):
 
 
 class View(msgspec.Struct, frozen=True):
-    """A state as of one position, safe from later changes: its records are frozen and everything else is copied."""
+    """A state as of one position. Later changes do not reach it: records are frozen and everything else is copied."""
 
     position: int
     tip: Tip
@@ -171,7 +171,7 @@ _head_decoder = msgspec.json.Decoder(LogHead)
 
 
 SEGMENTS = "log"
-"""Where the commits are."""
+"""Folder of the commits."""
 
 
 def segment_key(position: int) -> str:
@@ -179,7 +179,7 @@ def segment_key(position: int) -> str:
 
 
 def segment_position(key: str) -> int | None:
-    """Which commit has this key; None for any other object."""
+    """The position of the commit with this key; None for any other object."""
     _, _, number = key.rpartition("/")
     return int(number) if number.isascii() and number.isdigit() and segment_key(int(number)) == key else None
 
@@ -218,15 +218,15 @@ def encode_segment(
             b"" if forgets is None else b'"forgets":%b,' % _encode(forgets),
         )
     )
-    happened = _encode(events)  # megabytes of a bulk: copied once, to their place
+    happened = _encode(events)  # megabytes in a bulk: copied only once
     return b'%b%b,"crc":"%08x"}\n' % (start, happened, zlib.crc32(happened, zlib.crc32(start)))
 
 
 def decode_segment(body: bytes, *, queue_id: str, position: int, prev: str) -> Segment:
-    """A segment, if it is the one that belongs at this place.
+    """Decode a segment and check that it belongs at this position.
 
     Raises:
-        CorruptQueueError: it is cut, changed, another queue's, or does not follow what stands before it.
+        CorruptQueueError: it is cut, changed, another queue's, or does not follow its predecessor.
     """
     key = segment_key(position)
     if body[-_CRC_BYTES:] != b',"crc":"%08x"}\n' % zlib.crc32(memoryview(body)[:-_CRC_BYTES]):
@@ -253,7 +253,7 @@ def decode_segment(body: bytes, *, queue_id: str, position: int, prev: str) -> S
 
 
 def _unknown_kind(body: bytes) -> str | None:
-    """The first event that is of no kind that this release knows, if that is what is wrong with a segment."""
+    """The first event of a kind that this release does not know; None if all are known."""
     try:
         events = _kinds_decoder.decode(body).events
     except UNREADABLE:
@@ -263,7 +263,8 @@ def _unknown_kind(body: bytes) -> str | None:
 
 
 def previous(body: bytes) -> str:
-    """What a segment says about the one before it, for whoever cannot know. Whether it is one is not asked here."""
+    """The digest that a segment names for its predecessor, for readers that start in the middle. Does not check that
+    `body` is a segment."""
     try:
         return _link_decoder.decode(body).prev
     except UNREADABLE:
@@ -274,7 +275,7 @@ def replay(state: State, segment: Segment) -> None:
     """Apply a commit, or pass a fence.
 
     Raises:
-        CorruptQueueError: its events do not fit the state.
+        CorruptQueueError: the events do not fit the state.
     """
     if segment.is_fence:
         state.fence()
@@ -301,7 +302,7 @@ def encode_head(head: LogHead) -> bytes:
 def decode_head(key: str, body: bytes) -> LogHead:
     """
     Raises:
-        CorruptQueueError: it is none, or one that this release cannot read.
+        CorruptQueueError: `body` is not a head, or this release cannot read it.
     """
     try:
         head = _head_decoder.decode(body)

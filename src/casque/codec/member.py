@@ -1,4 +1,4 @@
-"""`brokers/ID` below the root of a ring: one broker, where it is, and a number that rises while it lives."""
+"""`brokers/ID` below the root of a ring: a broker, its address, and a number that rises while it lives."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ FOLDER = "brokers/"
 
 
 class Member(msgspec.Struct, frozen=True, kw_only=True):
-    """For the other brokers, and for clients that look for one. Nothing but liveness depends on it."""
+    """Read by the other brokers and by clients looking for a broker. Only liveness depends on it."""
 
     id: str
     address: str
     beats: int = 0
     nonce: str = ""
-    """Two versions are never the same bytes."""
+    """Keeps two versions from having the same bytes."""
     place: str | None = None
-    """Of the ring that it is a broker of: in a copy this is another place."""
+    """The place of its ring; a copy of the ring is another place."""
     leads: tuple[int, ...] = ()
-    """The shards that it leads just now."""
+    """The shards that it leads now."""
 
 
 _encode = msgspec.json.Encoder().encode
@@ -36,7 +36,7 @@ def encode_member(member: Member) -> bytes:
 
 
 def decode_member(body: bytes) -> Member | None:
-    """None for what is no member: somebody put another file there."""
+    """None if `body` is not a member but another file."""
     try:
         return _decoder.decode(body)
     except UNREADABLE:

@@ -1,4 +1,4 @@
-"""`queue.json` of a ring: how many shards there are, and have been. The jobs are in the shards, each of them a log."""
+"""`queue.json` of a ring: its number of shards, now and before. The jobs are in the shards, each of which is a log."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ from casque.errors import CorruptQueueError
 from casque.state.ring import home
 
 SHARDS_MAX = 4096
-"""Shards that a ring may ever have. Stored with every number that leaves a ring: it must never change."""
+"""Largest number of shards in a ring. Stored in every number that leaves a ring: it must never change."""
 SHARDS = "shards"
 
 
 class RingHead(Head, frozen=True, kw_only=True):
-    """The root of a ring, for people to read: small, and changed by compare-and-set alone."""
+    """The root of a ring: small, readable, changed by compare-and-set only."""
 
     layout: str = RING
     version: int = 0
     writer: str = ""
-    """Who wrote this version: two writers must never produce the same bytes."""
+    """The writer of this version, so that two writers never produce the same bytes."""
     generation: int = 1
     """Rises with each change of the size."""
     sizes: tuple[int, ...]
-    """How many shards there were, newest last: of the past those that zones may still be found by."""
+    """Numbers of shards, newest last; of the older ones those that zones may still be found by."""
     shards: int
-    """How many there are below `shards/`. After the ring has shrunk these are more than its size."""
+    """Shards that exist below `shards/`. After the ring has shrunk there are more of them than its size."""
     resized_at: int = 0
-    """When the size changed last, in milliseconds, by the clock of whoever changed it."""
+    """When the size last changed, in milliseconds, by the clock of the process that changed it."""
     cleared_at: int | msgspec.UnsetType = msgspec.UNSET
-    """When somebody found, by the same kind of clock, that since the last change nothing is left where only older sizes
-    would look for it. Until then it is not there."""
+    """When a check found, by the same kind of clock, that no job is left where only an older size would look for it.
+    Unset until then."""
     jobs: str = "in shards/"
-    """Only for jqueue: it would take a head without jobs for an empty queue and write over it, and refuses this."""
+    """Only for jqueue: it takes a head without jobs for an empty queue and overwrites it, but refuses this one."""
 
     @property
     def size(self) -> int:
@@ -42,17 +42,17 @@ class RingHead(Head, frozen=True, kw_only=True):
 
     @property
     def walked(self) -> int:
-        """Jobs may wait in so many shards, the first ones."""
+        """Number of shards, counted from the first, that may hold waiting jobs."""
         return max(self.sizes)
 
     def homes(self, place: str) -> list[int]:
-        """Where a zone may be: its homes on older rings, oldest first, and at last that on the newest."""
+        """The shards where a zone may be: its homes on older rings, oldest first, then its home on the newest."""
         newest = home(place, self.size)
         older = [home(place, size) for size in self.sizes[:-1]] if len(self.sizes) > 1 else []
         return [*dict.fromkeys(token for token in older if token != newest), newest]
 
     def next(self, writer: str, **changes: Any) -> RingHead:
-        """The head that takes the place of this one."""
+        """The head that replaces this one."""
         return msgspec.structs.replace(self, version=self.version + 1, writer=writer, **changes)
 
 
@@ -61,7 +61,7 @@ _decoder = msgspec.json.Decoder(RingHead)
 
 
 def shard_prefix(token: int) -> str:
-    """Where a shard is, below the root.
+    """The prefix of a shard below the root.
 
     >>> shard_prefix(7)
     'shards/0007'
@@ -76,7 +76,7 @@ def encode_ring(head: RingHead) -> bytes:
 def decode_ring(body: bytes) -> RingHead:
     """
     Raises:
-        CorruptQueueError: it is none, or one that this release cannot read.
+        CorruptQueueError: `body` is not the head of a ring, or this release cannot read it.
     """
     if (layout := read_layout(KEY, body).layout) != RING:
         raise CorruptQueueError(KEY, f"this is no ring of shards but a queue of its own ({layout})")

@@ -1,7 +1,7 @@
 """Snapshots: a whole state as JSON that `cat` shows.
 
-A small one is one object. The jobs of a larger one lie in parts beside it, each small enough to be made, written and
-read without anybody waiting for long; the object that the head names then lists their digests.
+A small one is one object. The jobs of a larger one are in parts beside it, each small enough to be encoded, written and
+read without a long pause; the object that the head names then lists their digests.
 """
 
 from __future__ import annotations
@@ -61,20 +61,20 @@ class _Snapshot(msgspec.Struct):
     jobs: list[msgspec.Raw]
     parts: list[Part] = []
     finished: list[msgspec.Raw] = []
-    """What was over by then and not archived yet."""
+    """Jobs that were finished and not archived yet."""
     admissions: dict[str, LastBatch] = {}
     staged: list[Named] = []
-    """What commits name that could be replayed by then."""
+    """Staged objects named by commits that could still be replayed."""
     schedules: list[Schedule] = []
     gates: Gates = ALL_OPEN
     zones: dict[str, ZoneRules] = {}
-    """The rules of those that have any."""
+    """Rules by zone, of the zones that have any."""
     ring: RingView | None = None
     zone_leases: list[ZoneLease] = []
     writers_forgotten: int | None = None
-    """None if its table of writers had room, or if it was written by a release that kept no account of it."""
+    """None if the table of writers had room, or in snapshots of releases that did not count."""
     vigils: list[Vigil] = []
-    """What processes that came and went saw of leases."""
+    """Observations of leases by processes that came and went."""
 
 
 class _PartBody(msgspec.Struct):
@@ -100,7 +100,7 @@ def snapshot_of(key: str) -> str:
 
 
 def encode_jobs(jobs: Iterable[JobRecord]) -> Iterator[bytes]:
-    """Their lines in pieces, so that whoever asks for them can do something else in between."""
+    """Yield their lines in pieces, so that the caller can do something else in between."""
     some: list[JobRecord] = []
     size = 0
     for job in jobs:
@@ -117,7 +117,7 @@ def encode_jobs(jobs: Iterable[JobRecord]) -> Iterator[bytes]:
 
 
 def encode_snapshot(queue_id: str, view: View, jobs: Sequence[bytes], parts: Sequence[Part] = ()) -> bytes:
-    """`jobs` are pieces of lines, of those jobs that lie in no part."""
+    """`jobs` are pieces of lines, of the jobs that are in no part."""
     listed = b'"parts": %b,\n' % _encode(parts) if parts else b""
     if view.finished:
         listed += b'"finished": [\n%b\n],\n' % b",\n".join(map(encode_finished, view.finished))
@@ -148,10 +148,10 @@ def _part_head(queue_id: str, position: int) -> bytes:
 
 
 class Restoring:
-    """A snapshot on its way back into a state, part by part, in any order.
+    """Restores a state from a snapshot, part by part, in any order.
 
     Raises:
-        CorruptQueueError: these are not the bytes that the head names.
+        CorruptQueueError: the bytes are not those that the head names.
     """
 
     def __init__(self, ref: SnapshotRef, body: bytes, *, queue_id: str) -> None:
@@ -172,19 +172,19 @@ class Restoring:
 
     @property
     def tip(self) -> Tip:
-        """The end of the log that it stands for."""
+        """The end of the log that the snapshot stands for."""
         return self._snapshot.tip
 
     @property
     def records(self) -> list[JobRecord]:
-        """The jobs that were read so far."""
+        """The jobs read so far."""
         return self._records
 
     def add(self, part: Part, body: bytes) -> None:
         self._records += _records(part.key, part_lines(self._ref, part, body, queue_id=self._queue_id))
 
     def finished(self, limits: Limits) -> tuple[State, Tip]:
-        """The state, and the end of the log that it stands for."""
+        """The state, and the end of the log that the snapshot stands for."""
         s = self._snapshot
         state = restored(self._ref.key, self._records, s.counters, s.position, s.writers, s.requests, limits)
         state.facets.restore(state, s)
@@ -194,10 +194,10 @@ class Restoring:
 
 
 def part_lines(ref: SnapshotRef, part: Part, body: bytes, *, queue_id: str) -> list[msgspec.Raw]:
-    """The jobs of one part of a snapshot, each as the JSON that it is kept in.
+    """The jobs of one part of a snapshot, each as stored JSON.
 
     Raises:
-        CorruptQueueError: these are not the bytes that the snapshot names.
+        CorruptQueueError: the bytes are not those that the snapshot names.
     """
     _check_digest(part.key, body, part.sha256, f"the part that {ref.key} names")
     try:
@@ -209,11 +209,11 @@ def part_lines(ref: SnapshotRef, part: Part, body: bytes, *, queue_id: str) -> l
 
 
 def part_text(ref: SnapshotRef, part: Part, body: bytes, *, queue_id: str) -> bytes | None:
-    """The same for whoever takes the text apart himself: jobs with a comma and a new line between them. None if it was
-    written in any other way than here.
+    """The jobs of one part as text for callers that parse it themselves: jobs separated by a comma and a newline. None
+    if the text was not written by `encode_part`.
 
     Raises:
-        CorruptQueueError: these are not the bytes that the snapshot names.
+        CorruptQueueError: the bytes are not those that the snapshot names.
     """
     _check_digest(part.key, body, part.sha256, f"the part that {ref.key} names")
     head = _part_head(queue_id, ref.position)
@@ -225,7 +225,7 @@ def part_text(ref: SnapshotRef, part: Part, body: bytes, *, queue_id: str) -> by
 def decode_snapshot(
     ref: SnapshotRef, body: bytes, *, queue_id: str, limits: Limits, read: Callable[[str], bytes] | None = None
 ) -> tuple[State, Tip]:
-    """All at once, for whoever has everything at hand; `read` gives the bytes of a part."""
+    """Restore in one step, for callers that have all bytes at hand; `read` returns the bytes of a part."""
     restoring = Restoring(ref, body, queue_id=queue_id)
     for part in restoring.parts:
         assert read is not None, "it has parts"

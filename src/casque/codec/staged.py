@@ -1,7 +1,7 @@
-"""Staged jobs: columns of many jobs in one immutable object, for an admission to name.
+"""Staged jobs: columns of many jobs in one immutable object, named by an admission.
 
-MessagePack, written by executors of a cluster from columns that they have anyway and read by whoever replays the log:
-no row is touched by Python on the way in, and only once on the way out.
+MessagePack, written by executors of a cluster from columns that they already have, and read when the log is replayed:
+Python touches no row on the way in, and each row only once on the way out.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from casque.types import JobSpec, StagedPart
 
 STAGED = "staged/"
 FORMAT = 2
-"""What is read. 1 has no `max_crashes`, and is written for jobs that have none, so that older releases read it."""
+"""The newest format. Jobs without `max_crashes` are written as format 1, which older releases read."""
 _FIRST_COLUMNS = 11
-"""Those of format 1."""
+"""Number of columns in format 1."""
 PART_JOBS_MAX = 100_000
 PART_BYTES_MAX = 64 * 1024 * 1024
-"""What one object holds at the most: whoever reads it holds all of it, and does nothing else while it is decoded."""
+"""Largest size of one object: a reader holds all of it in memory and blocks while it decodes."""
 
 ADMITTED_PARTS_MAX = 10_000
 ADMITTED_JOBS_MAX = 2_000_000
 ADMITTED_BYTES_MAX = 1024 * 1024 * 1024
-"""What one admission takes at the most: its jobs are in memory together, and become part of the queue together."""
+"""Largest size of one admission: its jobs are in memory together and join the queue together."""
 
 _PLAIN = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -43,9 +43,9 @@ _KEY = re.compile(KEY_PATTERN)
 
 
 class StagedJobs(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Many jobs by column. A column is a list with a value for each row, or one value for all of them.
+    """Many jobs by column. A column is a list with a value for each row, or one value for all rows.
 
-    Stored, so columns only ever come at the end and with defaults.
+    This is a stored format: new columns come at the end and have defaults.
     """
 
     ids: list[str]
@@ -53,13 +53,13 @@ class StagedJobs(msgspec.Struct, frozen=True, array_like=True, gc=False):
     payloads: list[bytes] | bytes
     priorities: list[int] | int = 0
     run_at_ms: list[int | None] | int | None = None
-    """Milliseconds since the epoch; None or the past: at once."""
+    """Milliseconds since the epoch; None or a time in the past means at once."""
     attempts_max: list[int | None] | int | None = None
     keys: list[str | None] | None = None
     headers: list[dict[str, str] | None] | dict[str, str] | None = None
     zones: list[str | None] | str | None = None
     blobs: list[str | None] | None = None
-    """Where a payload lies that was too large; written by whoever stages, never by whoever asks."""
+    """Keys of payloads that were too large to inline; set while staging, never by a client."""
     blob_bytes: list[int] | int = 0
     max_crashes: list[int | None] | int | None = None
 
@@ -67,11 +67,11 @@ class StagedJobs(msgspec.Struct, frozen=True, array_like=True, gc=False):
         return len(self.ids)
 
     def rows(self, start: int, end: int) -> StagedJobs:
-        """Some of them."""
+        """A slice of the rows."""
         return StagedJobs(*(column[start:end] if isinstance(column, list) else column for column in self.columns()))
 
     def chosen(self, rows: list[int]) -> StagedJobs:
-        """Those of some rows."""
+        """A selection of rows."""
         if len(rows) == len(self):
             return self
         return StagedJobs(*([col[row] for row in rows] if isinstance(col, list) else col for col in self.columns()))
@@ -95,7 +95,7 @@ _raw_decoder = msgspec.msgpack.Decoder(_Raw)
 
 
 def staged_key(txn: str, at_ms: int, rng: Random) -> str:
-    """`staged/2026-02-15T10/<txn>-<nonce>`: the hour is for whoever sweeps, the name for whoever looks."""
+    """`staged/2026-02-15T10/<txn>-<nonce>`: sweeping goes by the hour, people by the name."""
     name = txn if _PLAIN.fullmatch(txn) else "part"
     return f"{STAGED}{hour_of(at_ms)}/{name}-{new_nonce(rng)}"
 
@@ -105,7 +105,7 @@ def staged_hour(key: str) -> str:
 
 
 def encode_staged(jobs: StagedJobs) -> bytes:
-    """The bytes of an object. What is in the columns was checked before: see `checked`."""
+    """The bytes of an object. Expects columns that passed `checked`."""
     columns = jobs.columns()
     return _encode((1, columns[:_FIRST_COLUMNS]) if jobs.max_crashes is None else (2, columns))
 
@@ -115,8 +115,8 @@ def staged_part(key: str, jobs: StagedJobs, body: bytes) -> StagedPart:
 
 
 def expanded_bytes(jobs: StagedJobs) -> int:
-    """What the payloads and headers of these jobs are together. One value that stands for all rows is small in its
-    object, and large in everything that is written about the jobs afterwards."""
+    """Size of the payloads and headers of these jobs. One value that stands for all rows is small in its object, and
+    large in everything that is written about the jobs later."""
     payloads, headers = jobs.payloads, jobs.headers
     total = sum(map(len, payloads)) if isinstance(payloads, list) else len(payloads) * len(jobs)
     if isinstance(headers, dict):
@@ -125,10 +125,10 @@ def expanded_bytes(jobs: StagedJobs) -> int:
 
 
 def decode_columns(part: StagedPart, body: bytes) -> StagedJobs:
-    """The columns of an object, if it is the one that the part names.
+    """The columns of the object that `part` names.
 
     Raises:
-        CorruptQueueError: it is cut, changed, or was never such an object.
+        CorruptQueueError: the object is cut or changed, or is not a staged object.
     """
     if len(body) != part.bytes or hashlib.sha256(body).hexdigest() != part.sha256:
         raise CorruptQueueError(part.key, f"it is not what was staged: cut or changed. {RESTORE}")
@@ -145,7 +145,7 @@ def decode_columns(part: StagedPart, body: bytes) -> StagedJobs:
 
 
 def decode_staged(part: StagedPart, body: bytes) -> list[JobSpec]:
-    """The jobs of an object, if it is the one that the part names. Raises CorruptQueueError if it is not."""
+    """The jobs of the object that `part` names. Raises CorruptQueueError if `body` is not that object."""
     return decode_columns(part, body).specs(0, part.jobs)
 
 
@@ -155,12 +155,12 @@ RESTORE = (
 
 
 def missing_part(key: str) -> CorruptQueueError:
-    """What to say about an object that is not there."""
+    """The error for a staged object that is missing from the store."""
     return CorruptQueueError(key, f"the staged jobs that a commit names are missing: the object was deleted. {RESTORE}")
 
 
 def checked_parts(parts: Any) -> tuple[StagedPart, ...]:
-    """The parts of an admission, if they look like some.
+    """Check the parts of an admission and return them.
 
     Raises:
         InvalidInputError: names the part, counted from 0, and what it should be.
@@ -189,11 +189,11 @@ def checked_parts(parts: Any) -> tuple[StagedPart, ...]:
     return tuple(parts)
 
 
-# --- Checking: a column at a time, which costs next to nothing. Only a refusal looks at rows, to name the first. ---
+# --- Checking: a column at a time, which is almost free. Only a refusal walks rows, to name the first bad one. ---
 
 
 def checked(jobs: StagedJobs) -> StagedJobs:
-    """The same jobs, if an ordinary enqueue would have taken each of them.
+    """The same jobs, if an ordinary enqueue would accept each of them.
 
     Raises:
         InvalidInputError: names the row, counted from 0, and what it should be.
@@ -274,11 +274,11 @@ def _check_blobs(jobs: StagedJobs) -> None:
 
 
 def _check_some(values: Any, check: Callable[[Any], object]) -> None:
-    """Most columns have few different values: each of them is checked once."""
+    """Check each distinct value once: most columns have few."""
     if not isinstance(values, list):
         check(values)
     elif len(kinds := set(map(type, values)) - {type(None)}) > 1 or kinds & {list, dict}:
-        _name_row(values, check)  # 1, True and 1.0 are one value to a set, and a list is none
+        _name_row(values, check)  # a set takes 1, True and 1.0 for one value, and cannot hold a list
     else:
         for value in set(values):
             try:

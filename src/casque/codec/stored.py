@@ -1,6 +1,6 @@
-"""What a stored state consists of: jobs, one per line of JSON, and remembered answers; the same in every layout.
+"""Parts of a stored state that are the same in every layout: jobs, one per line of JSON, and remembered answers.
 
-The first seven fields of a job are jqueue's; the rest is left out where it says nothing.
+The first seven fields of a job are jqueue's; other fields are left out if they have their default.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class StoredStatus(StrEnum):
-    """jqueue's three states. What it cannot tell apart is in `state`."""
+    """jqueue's three states. `state` keeps the distinctions that jqueue lacks."""
 
     QUEUED = "queued"
     IN_PROGRESS = "in_progress"
@@ -29,7 +29,7 @@ class StoredStatus(StrEnum):
 
 
 class StoredJob(msgspec.Struct, omit_defaults=True, gc=False):
-    """One job's line. Made by the million on opening: the garbage collector would take most of the time."""
+    """One job's line. Opening a queue makes millions: with the garbage collector they would take most of the time."""
 
     id: str
     entrypoint: str
@@ -63,7 +63,7 @@ class StoredJob(msgspec.Struct, omit_defaults=True, gc=False):
 
 
 class StoredFinished(msgspec.Struct, omit_defaults=True, gc=False):
-    """A job that is over and yet to be archived: how it ended, and the job as it stood before."""
+    """A finished job that is not archived yet: how it ended, and the job as it stood before."""
 
     position: int
     at_ms: int
@@ -94,8 +94,8 @@ def encode_job(job: JobRecord) -> bytes:
 
 
 def encode_several(jobs: Iterable[JobRecord]) -> bytes:
-    """A line for each, with commas between them: in half the time that one by one would take. No line has a break of
-    its own, which JSON writes in other letters."""
+    """A line for each job, with commas between them, in half the time of encoding one by one. No line contains a line
+    break, because JSON escapes it."""
     return _encoder.encode_lines([_stored(job) for job in jobs])[:-1].replace(b"\n", b",\n")
 
 
@@ -131,7 +131,7 @@ def restored(
     requests: Iterable[StoredRequest],
     limits: Limits,
 ) -> State:
-    """The jobs, writers and answers of a state as they were stored; its other facets come after them.
+    """Build the jobs, writers and answers of a state from their stored parts; its other facets are restored after them.
 
     Raises:
         CorruptQueueError: the parts do not fit together.
@@ -149,8 +149,8 @@ def restored(
 
 
 def end_alike(tries: Sequence[object], others: Sequence[object]) -> bool:
-    """Whether one of them is the end of the other. Releases before this one did not keep the attempts that came to
-    nothing, so that of two accounts of a job one may reach further back."""
+    """Whether one list is the end of the other. Releases before this one did not keep failed attempts, so one of two
+    records of a job may reach further back."""
     shorter = min(len(tries), len(others))
     return tries[len(tries) - shorter :] == others[len(others) - shorter :]
 

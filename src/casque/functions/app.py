@@ -1,4 +1,4 @@
-"""A queue and the functions that work on it."""
+"""A queue and the functions that run its jobs."""
 
 from __future__ import annotations
 
@@ -52,11 +52,10 @@ class App:
     hello to ada
     send ready
 
-    Everything that `Queue.open` takes may be given: options of the store, `via="broker"`, settings. Nothing is opened
-    before `async with app:`, or `with app:` for code without asyncio. A worker runs the jobs:
-    `casque worker module:app`. An app without a URL finds its queue when it is opened, as the command line does: by the
-    variable CASQUE_URL, or by the `url` in casque.toml. `result_ttl` is that of all functions which have none of their
-    own.
+    Takes the same arguments as `Queue.open`: options of the store, `via="broker"`, settings. Nothing is opened before
+    `async with app:`, or `with app:` for code without asyncio. A worker runs the jobs: `casque worker module:app`. An
+    app without a URL looks for its queue when it is opened, as the command line does: in the variable CASQUE_URL, then
+    under `url` in casque.toml. `result_ttl` applies to all functions that have none of their own.
     """
 
     def __init__(
@@ -91,24 +90,24 @@ class App:
 
     @property
     def url(self) -> Any:
-        """Where the queue is.
+        """URL of the queue.
 
         Raises:
-            InvalidInputError: nobody has said so.
+            InvalidInputError: no URL was given.
         """
         return self.located()[0]
 
     @property
     def opening(self) -> Mapping[str, Any]:
-        """What else `Queue.open` is to be given."""
+        """The other arguments for `Queue.open`."""
         return MappingProxyType(self._opening)
 
     def located(self) -> tuple[Any, Mapping[str, Any]]:
-        """Both. Of an app without a URL, also what casque.toml says about the queue that it names; what the app itself
-        says wins.
+        """URL and other arguments for `Queue.open`. An app without a URL also takes the options of the queue that
+        casque.toml names; its own options win.
 
         Raises:
-            InvalidInputError: nobody has said where the queue is.
+            InvalidInputError: no URL was given.
         """
         if self._url is not None:
             return self._url, self.opening
@@ -124,12 +123,12 @@ class App:
 
     @property
     def handlers(self) -> Mapping[str, Handler]:
-        """What a worker runs, by entrypoint."""
+        """The handlers that a worker runs, by entrypoint."""
         return MappingProxyType({name: one.handler for name, one in self._definitions.items()})
 
     @property
     def hooks(self) -> HookTable:
-        """Whom a worker tells what becomes of jobs."""
+        """The hooks that a worker calls, by moment."""
         return MappingProxyType(self._hooks)
 
     # --- Functions ---
@@ -150,21 +149,21 @@ class App:
         executor: Literal["async", "thread", "process"] | None = None,
         result_ttl: Span | None = None,
     ) -> Decorator:
-        """Make a function enqueueable. Its parameters are what its jobs carry; a first one that is annotated with
-        `JobContext` is filled in by the worker.
+        """Make a function enqueueable. Its parameters are the arguments of its jobs; the worker fills in a first
+        parameter that is annotated with `JobContext`.
 
-        `name`: the entrypoint, if not the function's own name. `max_attempts`: dead after so many. `max_crashes`:
-        quarantined, which is dead as well, after it took so many worker processes with it; that is apart from the
-        attempts, unless it is None. `backoff`: how long it waits after a failure, doubling from there up to
-        `backoff_cap`; or the waits themselves, one after the other, the last of them ever after. `timeout`: a run that
-        takes longer has failed. `priority`: lower runs first. `key`: while an unfinished job of this function has the
-        same key, nothing is added; a template such as `"user-{user_id}"`, or a function of the same arguments.
-        `zone`: whose jobs they are, given in the same ways, such as `"{tenant}"`: zones take turns. `fifo`: those of a
-        zone run strictly in the order they came, one at a time.
-        `executor`: where a plain function runs, in a `thread` unless it is so quick that it may run on the worker's
-        loop, `async`, where coroutine functions run; with `process` either runs in a process of its own, for what
-        computes, may crash, or must be killed when its time is up. `result_ttl`: how long after its end a result can be
-        had from a handle; 0 if it need not be kept at all, and by default as long as the archive has it.
+        `name`: the entrypoint, by default the function's own name. `max_attempts`: failed attempts after which a job is
+        dead. `max_crashes`: crashed worker processes after which a job is quarantined, which is dead as well; crashes
+        do not count as attempts, unless this is None. `backoff`: the wait after a failure, doubled each time up to
+        `backoff_cap`; or a list of waits, of which the last one repeats. `timeout`: a run that takes longer has failed.
+        `priority`: lower runs first. `key`: while an unfinished job of this function has the same key, nothing is
+        added; a template such as `"user-{user_id}"`, or a function of the same arguments. `zone`: the tenant of a job,
+        given in the same ways, such as `"{tenant}"`: zones take turns. `fifo`: the jobs of a zone run strictly in the
+        order of enqueue, one at a time. `executor`: where a plain function runs: in a `thread` by default, or, if it is
+        quick, on the worker's loop with `async`, where coroutine functions run; with `process` either runs in a process
+        of its own, for code that computes, may crash, or must be killed on timeout. `result_ttl`: how long a handle can
+        read the result after the job's end; 0 to keep no result at all. By default it can be read as long as the
+        archive has it.
         """
         if name is not None and not isinstance(name, str):
             raise InvalidInputError("write @app.job() with parentheses; its first argument is a name")
@@ -195,7 +194,7 @@ class App:
                 options,
                 key=definition.checked_key(key),
                 zone=plain,
-                zone_of=zone_of if plain is None else None,  # a name that is always the same need not be made
+                zone_of=zone_of if plain is None else None,  # a fixed name needs no template
             )
             self._definitions[entrypoint] = definition
             return JobFunction[..., Any, Any](self, definition, whole)
@@ -205,10 +204,10 @@ class App:
     # --- Hooks ---
 
     def on_claimed(self, hook: H) -> H:
-        """Have a worker call this function when it has claimed a job, with a `JobEvent`.
+        """Register a function that a worker calls with a `JobEvent` when it has claimed a job.
 
-        Hooks are coroutines, or plain functions, which run in threads. They are told after the fact and out of the way
-        of the jobs: one that raises is logged and changes nothing.
+        Hooks are coroutines, or plain functions, which run in threads. They are called after the fact and do not delay
+        jobs: an exception in a hook is logged and changes nothing.
 
         >>> import casque
         >>> app = casque.App("memory://hooks-example")
@@ -220,12 +219,12 @@ class App:
         return self._hooked(Moment.CLAIMED, hook)
 
     def on_completed(self, hook: H) -> H:
-        """The same when a job is done, and durably so."""
+        """Register a hook for jobs that are done, called once that is durable."""
         return self._hooked(Moment.COMPLETED, hook)
 
     def on_failed(self, hook: H) -> H:
-        """The same when an attempt has failed, and durably so; `event.final` says whether it was the last. A worker
-        that dies tells nobody."""
+        """Register a hook for failed attempts, called once that is durable; `event.final` is True after the last
+        attempt. A worker that dies calls no hook."""
         return self._hooked(Moment.FAILED, hook)
 
     def cron(
@@ -237,8 +236,8 @@ class App:
         name: str | None = None,
         arguments: Mapping[str, Any] | None = None,
     ) -> Callable[[F], F]:
-        """Have a function's job added whenever a cron expression is due, one job for each tick. Goes above
-        `@app.job()`, several times if need be; a worker of the app tells the queue when it starts.
+        """Add a job of this function whenever a cron expression is due, one job for each tick. Goes above `@app.job()`,
+        several times if need be; a worker of the app registers the schedules when it starts.
 
         >>> import casque
         >>> app = casque.App("memory://cron-example")
@@ -248,11 +247,11 @@ class App:
         >>> list(app.schedules)
         ['remind']
 
-        `tz`: the time zone of the expression. `missed`: what becomes of ticks that nobody noticed for more than a
-        minute: `skip` forgets them, `one` adds one job for all of them, `all` one for each. `name`: what the schedule
-        is called, if not as the function. `arguments`: those of the function, the same at every tick; which tick it is
-        says the header `casque-tick`. Priority, attempts, key and zone are those of `@app.job()`: with a key, nothing
-        is added while the job of an earlier tick is unfinished.
+        `tz`: the time zone of the expression. `missed`: how to treat ticks that were noticed more than a minute late:
+        `skip` forgets them, `one` adds one job for all of them, `all` one for each. `name`: the name of the schedule,
+        by default that of the function. `arguments`: those of the function, the same at every tick; the header
+        `casque-tick` holds the time of the tick. Priority, attempts, key and zone are those of `@app.job()`: with a
+        key, nothing is added while the job of an earlier tick is unfinished.
         """
         cron.parse(checks.text("expression", expression, cron.EXPRESSION_MAX), cron.zone(tz))
         chosen = checks.missed(missed)
@@ -274,17 +273,17 @@ class App:
 
     @property
     def schedules(self) -> Mapping[str, Periodic]:
-        """What `@app.cron` declared, by name."""
+        """The schedules that `@app.cron` declared, by name."""
         return MappingProxyType(self._periodic)
 
     async def prepare(self, queue: Queue[bytes]) -> None:
-        """What a worker does before it begins: tell the queue of the schedules. What is declared no longer is reported,
-        and goes on."""
+        """Register the schedules with the queue; a worker calls this before it starts. Schedules that are no longer
+        declared are reported and continue."""
         modules = {str(one.function.__module__) for one in self._definitions.values()}
         await register_if_possible(queue, self._periodic, modules)
 
     async def trigger(self, name: str) -> Handle[Any]:
-        """Add the job of a schedule now, beside its ticks."""
+        """Add the job of a schedule now, in addition to its ticks."""
         if name not in self._periodic:
             raise ScheduleNotFoundError(name)
         call = self._periodic[name].call
@@ -334,12 +333,12 @@ class App:
 
     @contextmanager
     def through(self, outlet: Queue[bytes] | Outlet) -> Iterator[App]:
-        """Enqueue through a queue that is open already, in the event loop that it was opened in. A worker lends its
-        own to the functions that it runs; an app that is open itself does without. Tests put what they like in the
-        queue's place."""
+        """Enqueue through a queue that is already open, in the event loop that it was opened in. A worker lends its
+        queue to the functions that it runs, unless the app is open itself. Tests put a stand-in in the queue's
+        place."""
         before = self._outlet
         if isinstance(outlet, Queue) and before is not None:
-            yield self  # or else whoever waits for a result here would lose the queue with the worker
+            yield self  # code that waits here for a result would lose its queue when the worker ends
             return
         self._outlet = Open(outlet, self._settings, self._opening.get("clock")) if isinstance(outlet, Queue) else outlet
         try:
@@ -349,7 +348,7 @@ class App:
 
     @property
     def queue(self) -> Queue[bytes]:
-        """The open queue, for whatever functions do not cover."""
+        """The open queue, for everything that functions do not cover."""
         if self._queue is None:
             raise QueueClosedError("use the app inside `async with app:`, or `with app:` without asyncio")
         return self._queue
@@ -372,11 +371,11 @@ class App:
         return [self._handle(call.definition, job_id, since) for call, (job_id, since) in zip(made, added, strict=True)]
 
     def handle(self, definition: Definition, job_id: str, since: datetime | None = None) -> Handle[Any]:
-        """For `function.handle`."""
+        """A handle of a job; see `function.handle`."""
         return self._handle(definition, checks.job_id(job_id), since)
 
     def wait(self, call: Coroutine[Any, Any, S]) -> S:
-        """Carry out a call for somebody who blocks meanwhile."""
+        """Run a coroutine for a caller that blocks meanwhile."""
         try:
             outlet = self._open()
         except QueueClosedError:

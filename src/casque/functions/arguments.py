@@ -1,7 +1,7 @@
-"""Calls to payloads and back: one JSON object, an entry for each argument that was given.
+"""Calls to payloads and back: one JSON object, with an entry for each given argument.
 
-Defaults are not in it. They are filled in where the function runs, so that a default that changes is changed for the
-jobs that are waiting, too.
+Defaults are not stored. They are filled in where the function runs, so a changed default also applies to jobs that are
+already waiting.
 """
 
 from __future__ import annotations
@@ -25,46 +25,46 @@ from casque.errors import InvalidInputError, NotUnderstoodError
 from casque.worker.handlers import Cancel, JobContext, Snooze
 
 _OWN_TYPES = (bytes, bytearray, memoryview, datetime, date, time, timedelta, Decimal, UUID)
-"""Values that have a type of their own in Python, though JSON has them as text: no text is taken for one of them."""
+"""Types that JSON stores as text. A text is never accepted in place of such a value."""
 _AS_IT_IS = frozenset({str, int, bool})
-"""A value of just such a type has nothing to be converted."""
+"""Values of exactly these types need no conversion."""
 _LEFT_OUT: Any = object()
 _PLACE = re.compile(r"^(?P<problem>.*) - at `\$\.(?P<argument>\w+)(?P<rest>[^`]*)`$", re.DOTALL)
 _MISSING = re.compile(r"^Object missing required field `(\w+)`$")
 _UNKNOWN = re.compile(r"^Object contains unknown field `(.*)`$")
 
 
-class Taken(NamedTuple):
+class Parameters(NamedTuple):
     """A function's signature with its types resolved."""
 
     signature: inspect.Signature
-    """Without the context, which no caller gives."""
+    """Without the context, which callers do not pass."""
     kinds: Mapping[str, Any]
     context: str | None
     decoder: msgspec.json.Decoder[Any]
-    by_place: tuple[str, ...]
-    """What may be given without its name, in order."""
+    by_position: tuple[str, ...]
+    """Parameters that may be passed by position, in order."""
     by_name: frozenset[str]
     required: frozenset[str]
-    nameless: tuple[str, ...]
-    """What the function takes without a name only, the context included."""
+    positional_only: tuple[str, ...]
+    """Positional-only parameters, the context included."""
     plain: tuple[tuple[str, type], ...] | None
-    """All arguments, if each is of a type that has nothing to be converted, and may be given without its name."""
+    """All parameters, if each has a type without conversion and may be passed by position; else None."""
 
 
 class Arguments:
-    """What one function takes."""
+    """The parameters of one function."""
 
     def __init__(self, function: Callable[..., Any], entrypoint: str) -> None:
         self.function = function
         self.entrypoint = entrypoint
         try:
-            self._taken  # noqa: B018  what is wrong with a signature is best said where it stands
+            self._parameters  # noqa: B018  report a bad signature where it is written
         except NameError:
-            pass  # an annotation may name what the module defines further down: it is resolved when it is needed
+            pass  # an annotation may name something that the module defines further down: resolve it on first use
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """For a process that loads the function itself: by its name, where its module has the job in its place."""
+        """Pickled by name: the other process imports the module, where the job replaces the function."""
         module, name = self.function.__module__, self.function.__qualname__
         try:
             found = _function_named(module, name)
@@ -83,35 +83,36 @@ class Arguments:
         Raises:
             InvalidInputError: one is missing, unknown, or not of its type.
         """
-        taken = self._resolved()
-        if taken.plain is not None and not kwargs and len(args) == len(taken.plain):
+        parameters = self._resolved()
+        if parameters.plain is not None and not kwargs and len(args) == len(parameters.plain):
             plain: dict[str, Any] = {}
-            for (name, kind), value in zip(taken.plain, args):  # noqa: B905  to say `strict` would take half of the time
+            for (name, kind), value in zip(parameters.plain, args):  # noqa: B905  `strict` would take half of the time
                 if type(value) is not kind:
                     break
                 plain[name] = value
             else:
                 return plain
-        given = _given(taken, args, kwargs)
+        given = _given(parameters, args, kwargs)
         if given is None:
             try:
-                given = taken.signature.bind(*args, **kwargs).arguments
+                given = parameters.signature.bind(*args, **kwargs).arguments
             except TypeError as error:
-                raise InvalidInputError(f"{self.entrypoint}: {error}; {self._takes(taken)}") from None
-        kinds = taken.kinds
+                raise InvalidInputError(f"{self.entrypoint}: {error}; {self._takes(parameters)}") from None
+        kinds = parameters.kinds
         return {
             name: value if type(value) is kinds[name] in _AS_IT_IS else self._converted(name, value, kinds[name])
             for name, value in given.items()
         }
 
     def with_defaults(self, given: Mapping[str, Any]) -> inspect.BoundArguments:
-        """As the function would see them, but for the context."""
+        """The arguments as the function sees them, without the context."""
         bound = inspect.BoundArguments(self._resolved().signature, dict(given))
         bound.apply_defaults()
         return bound
 
     def encode(self, given: Mapping[str, Any]) -> bytes:
-        """The payload of a call. It is read back at once: nothing checks a dataclass or a struct when it is made."""
+        """The payload of a call. It is decoded at once as a check: dataclasses and structs do not validate
+        themselves."""
         try:
             payload = _ENCODER.encode(given)
         except (msgspec.MsgspecError, TypeError, ValueError, RecursionError) as error:
@@ -125,35 +126,35 @@ class Arguments:
         return payload
 
     def call(self, payload: bytes, context: JobContext) -> Any:
-        """Call the function with what a payload holds.
+        """Call the function with the arguments in a payload.
 
         Raises:
-            NotUnderstoodError: it does not fit.
+            NotUnderstoodError: the payload does not fit the function.
         """
         kwargs = self.decode(payload)
-        taken = self._taken
-        if taken.context is not None:
-            kwargs[taken.context] = context
-        if not taken.nameless:
+        parameters = self._parameters
+        if parameters.context is not None:
+            kwargs[parameters.context] = context
+        if not parameters.positional_only:
             return self.function(**kwargs)
-        args = [kwargs.pop(name) for name in taken.nameless if name in kwargs]
+        args = [kwargs.pop(name) for name in parameters.positional_only if name in kwargs]
         return self.function(*args, **kwargs)
 
     def decode(self, payload: bytes) -> dict[str, Any]:
-        taken = self._resolved()
+        parameters = self._resolved()
         try:
-            decoded = taken.decoder.decode(payload)
+            decoded = parameters.decoder.decode(payload)
         except (msgspec.MsgspecError, ValueError) as error:
             raise NotUnderstoodError(self.entrypoint, self._problem(error)) from error
         found = msgspec.structs.asdict(decoded)
-        if len(taken.required) == len(found):
+        if len(parameters.required) == len(found):
             return found
         return {name: value for name, value in found.items() if value is not _LEFT_OUT}
 
     # --- Inside ---
 
     @cached_property
-    def _taken(self) -> Taken:
+    def _parameters(self) -> Parameters:
         whole = inspect.signature(self.function)
         hints = get_type_hints(self.function, include_extras=True)
         for name, parameter in whole.parameters.items():
@@ -169,21 +170,21 @@ class Arguments:
         kinds = {one.name: hints.get(one.name, Any) for one in rest}
         only_by_place, only_by_name = inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.KEYWORD_ONLY
         plain = all(_is_plain(kinds[one.name]) and one.kind is not only_by_name for one in rest)
-        return Taken(
+        return Parameters(
             whole.replace(parameters=rest),
             kinds,
             context,
             self._decoder(rest, kinds),
-            by_place=tuple(one.name for one in rest if one.kind is not only_by_name),
+            by_position=tuple(one.name for one in rest if one.kind is not only_by_name),
             by_name=frozenset(one.name for one in rest if one.kind is not only_by_place),
             required=frozenset(one.name for one in rest if one.default is inspect.Parameter.empty),
-            nameless=tuple(one.name for one in whole.parameters.values() if one.kind is only_by_place),
+            positional_only=tuple(one.name for one in whole.parameters.values() if one.kind is only_by_place),
             plain=tuple(kinds.items()) if plain else None,
         )
 
-    def _resolved(self) -> Taken:
+    def _resolved(self) -> Parameters:
         try:
-            return self._taken
+            return self._parameters
         except NameError as error:
             raise InvalidInputError(
                 f"{self.entrypoint}: an annotation cannot be resolved: {error}. Types of a job's arguments must be "
@@ -191,8 +192,8 @@ class Arguments:
             ) from error
 
     def _context(self, whole: inspect.Signature, hints: Mapping[str, Any]) -> str | None:
-        """The parameter that the context goes to. It comes first or has a default: else no type checker could know
-        that callers leave it out."""
+        """The parameter for the context. It must come first or have a default: otherwise type checkers could not know
+        that callers omit it."""
         found = [name for name in whole.parameters if _is_context(hints.get(name))]
         if not found:
             return None
@@ -227,19 +228,19 @@ class Arguments:
             raise InvalidInputError(f"{self.entrypoint}: argument {name!r}: {error}") from error
 
     def _problem(self, error: Exception) -> str:
-        """What msgspec says about a field, said about an argument."""
+        """An error of msgspec about a field, reworded to name the argument."""
         said = str(error)
         if found := _PLACE.match(said):
             inside = f" at {found['rest']}" if found["rest"] else ""
             return f"argument {found['argument']!r}{inside}: {found['problem']}"
         if found := _MISSING.match(said):
-            return f"argument {found[1]!r} is missing; {self._takes(self._taken)}"
+            return f"argument {found[1]!r} is missing; {self._takes(self._parameters)}"
         if found := _UNKNOWN.match(said):
-            return f"there is no argument {found[1]!r}; {self._takes(self._taken)}"
+            return f"there is no argument {found[1]!r}; {self._takes(self._parameters)}"
         return f"{said}; a payload is a JSON object with an entry for each argument"
 
-    def _takes(self, taken: Taken) -> str:
-        return f"it takes {', '.join(taken.kinds) or 'no arguments'}"
+    def _takes(self, parameters: Parameters) -> str:
+        return f"it takes {', '.join(parameters.kinds) or 'no arguments'}"
 
 
 def _function_named(module: str, name: str) -> Any:
@@ -254,26 +255,26 @@ def _arguments_named(module: str, name: str, entrypoint: str) -> Arguments:
     return Arguments(_function_named(module, name), entrypoint)
 
 
-def _given(taken: Taken, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any] | None:
-    """The arguments of a call by name and in their order; None if they do not fit, for `inspect` to say why. It would
-    take half of the time of a bulk enqueue to say that nothing is wrong."""
-    if len(args) > len(taken.by_place):
+def _given(parameters: Parameters, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any] | None:
+    """The arguments of a call by name, in order; None if they do not fit, for `inspect` to explain. A shortcut:
+    `inspect` alone would take half of the time of a bulk enqueue."""
+    if len(args) > len(parameters.by_position):
         return None
-    given = dict(zip(taken.by_place, args, strict=False))
+    given = dict(zip(parameters.by_position, args, strict=False))
     if kwargs:
-        if not kwargs.keys() <= taken.by_name or not kwargs.keys().isdisjoint(given):
+        if not kwargs.keys() <= parameters.by_name or not kwargs.keys().isdisjoint(given):
             return None
         given.update(kwargs)
-        given = {name: given[name] for name in taken.kinds if name in given}
-    return given if given.keys() >= taken.required else None
+        given = {name: given[name] for name in parameters.kinds if name in given}
+    return given if given.keys() >= parameters.required else None
 
 
 def _is_plain(kind: Any) -> bool:
-    return isinstance(kind, type) and kind in _AS_IT_IS  # what is no type may have no hash
+    return isinstance(kind, type) and kind in _AS_IT_IS  # a kind that is not a type may be unhashable
 
 
 def result_decoder(function: Callable[..., Any]) -> msgspec.json.Decoder[Any]:
-    """Reads a result as what the function says it returns; as plain JSON values if it does not say, or cannot."""
+    """Decodes a result to the function's return type; to plain JSON values if that is missing or has no JSON form."""
     try:
         kind = get_type_hints(function, include_extras=True).get("return", Any)
         if get_origin(kind) in (Union, UnionType):
@@ -284,12 +285,12 @@ def result_decoder(function: Callable[..., Any]) -> msgspec.json.Decoder[Any]:
 
 
 def encode_result(returned: object) -> bytes | None:
-    """JSON, for the archive; nothing for a function that returns nothing."""
+    """JSON for the archive; None for a function that returns None."""
     return None if returned is None else _ENCODER.encode(returned)
 
 
 def discard_result(_returned: object) -> bytes | None:
-    """For a function whose results nobody may read, not even at once: they are not written."""
+    """For `result_ttl=0`: the result is not written."""
     return None
 
 
@@ -310,7 +311,7 @@ def _check_kind(kind: Any) -> None:
 
 
 def _is_model(kind: Any) -> bool:
-    """Pydantic's models are known by what they can do: it need not be installed."""
+    """Recognises Pydantic models by their methods, so that Pydantic need not be installed."""
     return hasattr(kind, "model_validate_json")
 
 
@@ -321,7 +322,7 @@ def _name(kind: Any) -> str:
 def _has_json(value: Any) -> bool:
     try:
         _ENCODER.encode(value)
-    except Exception:  # noqa: BLE001  whatever it is, this is the argument that has no JSON
+    except Exception:  # noqa: BLE001  any error means that the argument has no JSON form
         return False
     return True
 

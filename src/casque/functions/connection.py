@@ -1,4 +1,4 @@
-"""Between an app and its open queue: calls may come from any thread and any event loop, the queue has one."""
+"""Connects an app to its open queue: calls come from any thread and any event loop, but the queue has only one."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ from casque.types import JobState, Progress
 R = TypeVar("R")
 
 CLOCKS_APART = timedelta(hours=1)
-"""By so much the clocks of who enqueued a job and of who finished it may differ, and its result is still found."""
+"""Clock difference between the machines that enqueue and finish a job up to which its result is still found."""
 ARCHIVED_AFTER = 3
-"""After so many times `archive_interval`, what is not in the archive does not come there any more."""
-Added = tuple[str, datetime | None]
+"""After this many times `archive_interval`, a job that is not in the archive will not appear there."""
+Enqueued = tuple[str, datetime | None]
 """The id of a job, and when it was created."""
 
 
 class Outlet(Connection, Protocol):
-    """Where an app's jobs go."""
+    """Destination of an app's jobs."""
 
-    async def enqueue(self, calls: Sequence[JobCall[Any]], *, request_id: str | None = None) -> list[Added]: ...
+    async def enqueue(self, calls: Sequence[JobCall[Any]], *, request_id: str | None = None) -> list[Enqueued]: ...
 
 
 class Open:
@@ -49,7 +49,7 @@ class Open:
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
 
-    async def enqueue(self, calls: Sequence[JobCall[Any]], *, request_id: str | None = None) -> list[Added]:
+    async def enqueue(self, calls: Sequence[JobCall[Any]], *, request_id: str | None = None) -> list[Enqueued]:
         if tracer() is None and self._is_here():
             jobs = await self._queue.enqueue_many([call.new for call in calls], request_id=request_id)
         else:
@@ -90,12 +90,12 @@ class Open:
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(call, self._loop))
 
     def _is_here(self) -> bool:
-        # A thread runs one loop at a time. To ask which one is a system call on some versions of Python.
+        # A thread runs one loop at a time. Asking which one is a system call on some versions of Python.
         return threading.get_ident() == self._thread and self._loop.is_running()
 
     async def _outcome(self, handle: Handle[Any]) -> Outcome:
         while True:
-            # The position first: what happens between the two looks is then in the events.
+            # Read the position first: events then cover everything that happens after `find`.
             position = (await self._queue.stats()).position
             job = await self._queue.find(handle.id)
             if job is not None and job.state is JobState.DEAD:
@@ -105,7 +105,7 @@ class Open:
             try:
                 return await self._from_events(handle, position)
             except HistoryGoneError:
-                continue  # it fell behind: look again
+                continue  # it fell behind: start again
             except NoHistoryError:
                 if not self._queue.archives:
                     why = "this queue has the document layout and keeps no archive, so that results are kept nowhere"
@@ -127,7 +127,7 @@ class Open:
         raise QueueClosedError("the queue was closed while a result was waited for")
 
     async def _from_archive(self, handle: Handle[Any]) -> Outcome:
-        """It has left the queue; the archive has it within `archive_interval`, or never."""
+        """For a job that has left the queue: the archive has it within `archive_interval`, or never."""
         pause_s = self._settings.poll_min.total_seconds()
         limit_s = ARCHIVED_AFTER * self._settings.archive_interval.total_seconds()
         until_ms = self._clock.monotonic_ms() + limit_s * 1000
@@ -142,12 +142,12 @@ class Open:
                 )
             await self._clock.sleep(pause_s)
             pause_s = min(2 * pause_s, self._settings.poll_max.total_seconds())
-        # By two clocks, if another machine finished it: a time to live is a courtesy, and nothing else goes by this.
+        # Two clocks, if another machine finished the job. That is good enough: only `result_ttl` depends on this age.
         age = self._clock.wall_ms() - checks.moment_ms("finished_at", archived.finished_at)
         return Outcome(archived.state, archived.result, archived.error, max(0, age))
 
     async def _from_looks(self, handle: Handle[Any]) -> Outcome:
-        """A queue without a history is looked at now and then."""
+        """Polls a queue that has no history."""
         pause_s = self._settings.poll_min.total_seconds()
         while (job := await self._queue.find(handle.id)) is not None:
             if job.state is JobState.DEAD:
@@ -162,12 +162,12 @@ class Open:
         async with aclosing(self._queue.archive(since=since, entrypoint=handle.entrypoint)) as jobs:
             async for job in jobs:
                 if job.id == handle.id:
-                    found = job  # and go on: a dead job that was given fresh attempts ends again
+                    found = job  # and continue: a dead job that got new attempts ends again
         return found
 
 
 def _traced(new: NewJob[bytes], trace: Mapping[str, str]) -> NewJob[bytes]:
-    """What the caller said about the trace wins."""
+    """A trace that the caller set wins."""
     return msgspec.structs.replace(new, headers={**trace, **(new.headers or {})})
 
 

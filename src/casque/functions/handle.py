@@ -1,4 +1,4 @@
-"""An enqueued job, as whoever enqueued it sees it."""
+"""An enqueued job, from the caller's point of view."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class Outcome(msgspec.Struct, frozen=True):
     result: bytes | None = None
     error: str | None = None
     age_ms: int = 0
-    """How long ago that was, by the clock of whoever asks; 0 if it was waited for."""
+    """Time since the end, by the clock of this process; 0 if the end was waited for."""
 
 
 class Connection(Protocol):
-    """What a handle needs of the queue: one that is open, or what stands for it in a test."""
+    """The queue as a handle needs it: an open one, or a stand-in in tests."""
 
     async def status(self, handle: Handle[Any]) -> JobState | None: ...
 
@@ -37,49 +37,50 @@ class Connection(Protocol):
     async def outcome(self, handle: Handle[Any], timeout: float | None) -> Outcome: ...
 
     def wait(self, call: Coroutine[Any, Any, R]) -> R:
-        """Carry out a call for a caller that blocks."""
+        """Run a coroutine for a caller that blocks."""
         ...
 
 
 class Handle(msgspec.Struct, Generic[T], eq=False, gc=False):
-    """One job. It can be made again from its id with `function.handle(job_id)`."""
+    """One job. `function.handle(job_id)` makes a handle from an id."""
 
-    # A struct that the garbage collector leaves alone: a bulk gives one for each of its jobs. Apps make them.
+    # A struct without garbage collection: a bulk enqueue makes one for each job. Only apps make them.
     _connection: Callable[[], Connection]
     entrypoint: str
     id: str
     _decode: Callable[[bytes], T]
     since: datetime | None = None
-    """When it was enqueued, if that is known: how far back the archive is searched."""
+    """When it was enqueued, if known: the archive is not searched further back."""
     _ttl_ms: int | None = None
 
     async def status(self) -> JobState | None:
-        """Where the job stands. None for a moment after it has finished, until the archive has it, and for a job
-        that never was."""
+        """The state of the job. None for a moment after it has finished, until it is in the archive, and for an unknown
+        job."""
         return await self._connection().status(self)
 
     async def progress(self) -> Progress | None:
-        """How far the attempt that is under way has come, as its function said with `context.progress(...)`. The queue
-        is told every few seconds. None if it does not say, and when nobody is at it."""
+        """Progress of the running attempt, as its function reported with `context.progress(...)`; up to a few seconds
+        old. None if the function reports none, and while the job is not running."""
         return await self._connection().progress(self)
 
     async def cancel(self) -> None:
-        """Take it out of the queue. If it is running, its worker learns of it with its next heartbeat.
+        """Remove the job from the queue. If it is running, its worker notices with its next heartbeat.
 
         Raises:
-            JobNotFoundError: it has finished.
-            JobStateError: it is dead.
+            JobNotFoundError: the job has finished.
+            JobStateError: the job is dead.
         """
         await self._connection().cancel(self)
 
     async def result(self, timeout: float | None = None) -> T:
-        """What the function returned, once it has.
+        """Wait for the job to finish and return its result.
 
         Raises:
             JobFailedError: the job is dead, or was cancelled.
-            NoResultError: it cannot be had, however long one waits: the job is unknown, results are not kept, or this
-                one has expired, because its function has a `result_ttl`.
-            TimeoutError: it had not finished after so many seconds. It goes on.
+            NoResultError: there is no result, and waiting longer does not help: the job is unknown, results are not
+                kept,
+                or the result has expired because its function has a `result_ttl`.
+            TimeoutError: the job was unfinished after `timeout` seconds. It continues.
         """
         outcome = await self._connection().outcome(self, timeout)
         if outcome.state is not JobState.DONE:
@@ -99,7 +100,7 @@ class Handle(msgspec.Struct, Generic[T], eq=False, gc=False):
 
 
 class SyncHandle(Generic[T]):
-    """A `Handle` whose calls block: what `enqueue_sync` returns."""
+    """A `Handle` whose calls block, as returned by `enqueue_sync`."""
 
     def __init__(self, handle: Handle[T], wait: Callable[[Coroutine[Any, Any, Any]], Any]) -> None:
         self.handle = handle

@@ -27,7 +27,7 @@ Key = str | Callable[..., str]
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """How a job is put into the queue: what the decorator says, and what one call says otherwise."""
+    """How a job is enqueued: the decorator's settings, and their changes for one call."""
 
     priority: int = 0
     delay: float | timedelta | None = None
@@ -36,15 +36,15 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     max_attempts: int | None = None
     headers: Mapping[str, str] | None = None
     zone: str | None = None
-    """A name as it is. What one call says is never a template: it may well be a name that a customer chose."""
+    """A literal name. A zone given for one call is never a template: it may be a name that a customer chose."""
     zone_of: Key | None = None
-    """What makes the name, if the decorator says so."""
+    """The decorator's template or function for the name."""
     max_crashes: int | None = None
     fifo: bool = False
 
 
 class JobCall(msgspec.Struct, Generic[T], frozen=True, gc=False):
-    """A checked call of a function that has not been enqueued yet: what `bind` makes for `enqueue_many`."""
+    """A checked call of a function that is not enqueued yet; `bind` makes it for `enqueue_many`."""
 
     definition: Definition
     arguments: Mapping[str, Any]
@@ -56,8 +56,8 @@ class JobCall(msgspec.Struct, Generic[T], frozen=True, gc=False):
         return self.new.entrypoint
 
 
-class Desk(Protocol):
-    """Where calls go: an app."""
+class CallSink(Protocol):
+    """Enqueues calls: an app."""
 
     async def enqueue_many(
         self, calls: Iterable[JobCall[Any]], *, request_id: str | None = None
@@ -69,7 +69,7 @@ class Desk(Protocol):
 
 
 class Definition:
-    """What is known about one function: its name, its arguments, how it is run."""
+    """One decorated function: its name, its arguments, how it is run."""
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class Definition:
             encode_result=discard_result if result_ttl_ms == 0 else encode_result,
         )
         self.result_ttl_ms = result_ttl_ms
-        """How long after its end a job's result may be read; None for as long as it is there."""
+        """How long after its end a job's result may be read; None for no limit."""
         self._results: msgspec.json.Decoder[Any] | None = None
 
     def decode_result(self, result: bytes) -> Any:
@@ -104,13 +104,13 @@ class Definition:
         return self._results.decode(result)
 
     def key(self, key: Key | None, arguments: Mapping[str, Any]) -> str | None:
-        """The unique key of one call. The entrypoint is part of it: a key is about jobs of one function."""
+        """The unique key of one call. It contains the entrypoint: keys of different functions do not collide."""
         if key is None:
             return None
         return f"{self.entrypoint}:{checks.text('key', self._made('key', key, arguments), checks.KEY_MAX)}"
 
     def zone(self, zone: Key, arguments: Mapping[str, Any]) -> str:
-        """Whose job one call is."""
+        """The zone of one call."""
         return checks.zone(self._made("zone", zone, arguments))
 
     def checked_key(self, key: Any) -> Key | None:
@@ -153,8 +153,8 @@ class Definition:
 class Enqueuing(Generic[P, T]):
     """The ways to enqueue a function, all of them typed like the function itself."""
 
-    def __init__(self, desk: Desk, definition: Definition, options: Options) -> None:
-        self._desk = desk
+    def __init__(self, sink: CallSink, definition: Definition, options: Options) -> None:
+        self._sink = sink
         self._definition = definition
         self._options = options
         self._arguments = definition.arguments
@@ -170,7 +170,7 @@ class Enqueuing(Generic[P, T]):
         Raises:
             InvalidInputError: the arguments do not fit the function.
         """
-        [handle] = await self._desk.enqueue_many([self.bind(*args, **kwargs)])
+        [handle] = await self._sink.enqueue_many([self.bind(*args, **kwargs)])
         return handle
 
     def enqueue_sync(self, *args: P.args, **kwargs: P.kwargs) -> SyncHandle[T]:
@@ -205,20 +205,20 @@ class Enqueuing(Generic[P, T]):
 
     async def enqueue_many(self, calls: Iterable[JobCall[T]], *, request_id: str | None = None) -> list[Handle[T]]:
         """Add several jobs, each made with `bind`, in one commit: all of them or none."""
-        return await self._desk.enqueue_many(calls, request_id=request_id)
+        return await self._sink.enqueue_many(calls, request_id=request_id)
 
     def enqueue_many_sync(self, calls: Iterable[JobCall[T]], *, request_id: str | None = None) -> list[SyncHandle[T]]:
         """As `enqueue_many`, for code without asyncio."""
-        handles = self._desk.wait(self._desk.enqueue_many(calls, request_id=request_id))
-        return [SyncHandle(handle, self._desk.wait) for handle in handles]
+        handles = self._sink.wait(self._sink.enqueue_many(calls, request_id=request_id))
+        return [SyncHandle(handle, self._sink.wait) for handle in handles]
 
     def delay(self, seconds: float | timedelta) -> Enqueuing[P, T]:
-        """The same function, to be run not before so many seconds have passed."""
+        """The same function, to be run after this many seconds."""
         checks.span_ms("delay", seconds)
         return self._changed(delay=seconds, run_at=None)
 
     def schedule(self, at: datetime) -> Enqueuing[P, T]:
-        """The same function, to be run not before this moment, which names its time zone."""
+        """The same function, to be run at this moment or later. `at` needs a time zone."""
         checks.moment_ms("at", at)
         return self._changed(run_at=at, delay=None)
 
@@ -233,7 +233,7 @@ class Enqueuing(Generic[P, T]):
         max_crashes: int | None = None,
         fifo: bool | None = None,
     ) -> Enqueuing[P, T]:
-        """The same function, with other settings than its decorator's for what is enqueued through this."""
+        """The same function with other settings than its decorator's, for the jobs enqueued through the result."""
         given: dict[str, Any] = {
             "priority": None if priority is None else checks.priority(priority),
             "key": self._definition.checked_key(key),
@@ -246,25 +246,25 @@ class Enqueuing(Generic[P, T]):
         return self._changed(**{name: value for name, value in given.items() if value is not None})
 
     def handle(self, job_id: str, *, since: datetime | None = None) -> Handle[T]:
-        """A handle of a job that was enqueued before. `since`: the archive is not searched further back."""
-        return self._desk.handle(self._definition, job_id, since)
+        """A handle of a job that was enqueued before. The archive is not searched further back than `since`."""
+        return self._sink.handle(self._definition, job_id, since)
 
     def _changed(self, **changes: Any) -> Enqueuing[P, T]:
-        return Enqueuing(self._desk, self._definition, msgspec.structs.replace(self._options, **changes))
+        return Enqueuing(self._sink, self._definition, msgspec.structs.replace(self._options, **changes))
 
 
 class JobFunction(Enqueuing[P, T], Generic[P, R, T]):
-    """What `@app.job()` makes of a function."""
+    """A function decorated with `@app.job()`."""
 
     __name__: str
 
-    def __init__(self, desk: Desk, definition: Definition, options: Options) -> None:
-        super().__init__(desk, definition, options)
+    def __init__(self, sink: CallSink, definition: Definition, options: Options) -> None:
+        super().__init__(sink, definition, options)
         update_wrapper(self, definition.function)
 
     @property
     def definition(self) -> Definition:
-        """What testing tools and the app itself know about it."""
+        """The definition, for testing tools and the app itself."""
         return self._definition
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -277,9 +277,9 @@ class JobFunction(Enqueuing[P, T], Generic[P, R, T]):
 
 
 class ContextJobFunction(Enqueuing[P, T], Generic[P, R, T]):
-    """The same for a function whose first parameter is a `JobContext`: whoever enqueues it leaves that out.
+    """The same for a function whose first parameter is a `JobContext`, which callers of `enqueue` omit.
 
-    Only type checkers see this class; what is made is a `JobFunction`."""
+    Exists only for type checkers; at run time it is a `JobFunction`."""
 
     __name__: str
     definition: Definition
@@ -289,7 +289,7 @@ class ContextJobFunction(Enqueuing[P, T], Generic[P, R, T]):
 
 
 class Decorator(Protocol):
-    """What `app.job(...)` returns."""
+    """The decorator that `app.job(...)` returns."""
 
     @overload
     def __call__(  # type: ignore[overload-overlap]
@@ -309,7 +309,7 @@ class Decorator(Protocol):
 
 
 def _check_fifo(entrypoint: str, zone: str | None, options: Options) -> None:
-    """What a queue would refuse as well, said where the call is made, in tests that have no queue too."""
+    """The same check as in the queue, but made where the function is called, also in tests without a queue."""
     if zone is None:
         raise InvalidInputError(f"{entrypoint}: fifo=True is about the order within a zone: say which, zone=...")
     if options.delay is not None or options.run_at is not None:

@@ -1,4 +1,4 @@
-"""Functions that are due again and again: what `@app.cron` declares, and how the queue hears of it."""
+"""Schedules that `@app.cron` declares, and their registration with the queue."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ class Periodic(msgspec.Struct, frozen=True):
 
 
 async def register(queue: Queue[bytes], declared: Mapping[str, Periodic], modules: Iterable[str]) -> list[Schedule]:
-    """Tell the queue what is declared. One that it knows stays as it is, its next tick and a pause included.
+    """Register the declared schedules. One that the queue has stays as it is, with its next tick and its pause.
 
-    Returns schedules that these modules declared before and do not any longer. They go on until somebody drops them:
+    Returns schedules that these modules declared before and no longer do. They continue until they are dropped by hand:
     an older release of the program may still run elsewhere.
     """
     known = {schedule.name: schedule for schedule in await queue.schedules()}
@@ -59,8 +59,8 @@ async def register(queue: Queue[bytes], declared: Mapping[str, Periodic], module
 
 
 async def register_if_possible(queue: Queue[bytes], declared: Mapping[str, Periodic], modules: Iterable[str]) -> None:
-    """For a worker, which can work all the same: without the right to do this, and, if nothing is declared, with a
-    broker that knows nothing of schedules."""
+    """For a worker, which also works without: if it lacks the right to register, or, when nothing is declared, if the
+    broker does not support schedules."""
     try:
         await register(queue, declared, modules)
     except NotAllowedError as error:

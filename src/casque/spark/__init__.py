@@ -1,13 +1,13 @@
-"""casque beside Spark: its tables as DataFrames, DataFrames as jobs, its history as a warehouse, executors as workers.
+"""casque on Spark: queues as DataFrames, DataFrames as jobs, history as a warehouse, executors as workers.
 
-Stands on the queue's public interfaces only, and on PySpark's: nothing here needs a jar. Stores are read and written
-through casque's own adapters, on the driver and on the executors alike. Whatever an executor runs is importable there.
+Uses only the queue's public interfaces and PySpark's: nothing here needs a jar. Stores are read and written through
+casque's own adapters, on the driver and on the executors. All code that an executor runs is importable there.
 
-Where things are: `source.py` is what Spark meets. Reading: `options`, `reader`, `pruning`, `arrow`, and for streams
-`stream`, `offsets`; what they read with is `casque.client.scan`. Writing: `write_options`, `columns`, `sink`,
-`stream_sink`, `admitting`. The pipeline: `pipeline` runs `horizon`, `tasks`, `bronze`, `silver`, `combine`, `gold` and
-`requests` into a `warehouse` (`tables`, `parquet`, `place`, `groups`, `sketch`, `sketch_arrays`, `delta`). `report/`
-makes the page, `work/` lends executors, `replaying` enqueues again. `session`, `java` and `doctor` are for starting.
+Layout: `source.py` is the entry point for Spark. Reading: `options`, `reader`, `pruning`, `arrow`, and for streams
+`stream`, `offsets`, all on top of `casque.client.scan`. Writing: `write_options`, `columns`, `sink`, `stream_sink`,
+`admitting`. The pipeline: `pipeline` runs `horizon`, `tasks`, `bronze`, `silver`, `combine`, `gold` and `requests` into
+a `warehouse` (`tables`, `parquet`, `store_ref`, `groups`, `sketch`, `sketch_arrays`, `delta`). `report/` makes the
+page, `work/` runs jobs on executors, `replaying` enqueues again. `session`, `java` and `doctor` are for starting.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _WHERE = {
     "replay": "casque.spark.replaying",
     "results": "casque.spark.work",
 }
-"""Where each public name lives. Imported when it is asked for: what looks for Java must not need PySpark."""
+"""Module of each public name. Imported on first use: the search for Java must not need PySpark."""
 
 __all__ = ["CasqueDataSource", "Summary", "process", "register", "replay", "results"]
 

@@ -1,8 +1,7 @@
-"""The driver's part of a write: one commit that names what the tasks have staged.
+"""The driver's part of a write: one commit that names the objects staged by the tasks.
 
-Made by whichever process Spark runs commits in, through whoever may write the queue: the broker that leads it, or else
-this very process. That may change at any moment, and an answer may get lost. Asking again is safe: the queue remembers
-the last batch of every source.
+The commit goes through the broker that leads the queue, or else is made by this process. Leadership may change at any
+moment, and an answer may get lost. Retrying is safe: the queue remembers the last batch of every source.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from casque.errors import (
     StorageError,
     UnknownOutcomeError,
 )
-from casque.spark.reach import Via, is_led
+from casque.spark.via import Via, is_led
 from casque.spark.write_options import WriteOptions
 from casque.storage.port import Lost, Store, Stored, Unknown
 from casque.storage.url import open_store
@@ -38,21 +37,21 @@ log = logger("spark")
 
 TRIES_MAX = 5
 HELD_MAX = 4
-"""Streams of one session that stay with their queues."""
+"""Streams of one session that keep their queue open."""
 WRITERS = "writers/"
 ASK_ELSEWHERE = (QueueLedError, NoLeaderError, QueueReplacedError, QueueClosedError, UnknownOutcomeError)
-"""Whoever was asked cannot do it, or did not say whether it has: ask whoever can now."""
+"""This queue or broker cannot do it, or did not say whether it has: find the current leader and ask there."""
 
 
 def admit(
     options: WriteOptions, *, source: str, batch: int, parts: Sequence[StagedPart], stay_open: bool = False
 ) -> Admission:
-    """Make the commit. A stream stays with its queue: to read a large one anew for each batch would take longer than
+    """Make the commit. A stream keeps its queue open: reading a large one anew for each batch would take longer than
     everything else.
 
     Raises:
-        InvalidInputError: a job of the batch is one that the queue has. Nothing was enqueued.
-        UnknownOutcomeError: nobody could be asked whether it has landed. The same batch again is safe.
+        InvalidInputError: the queue already has a job of the batch. Nothing was enqueued.
+        UnknownOutcomeError: it is unknown whether the commit landed. Sending the same batch again is safe.
     """
     for tries_left in reversed(range(TRIES_MAX)):
         try:
@@ -82,7 +81,7 @@ class _Holding(msgspec.Struct):
 
 
 _held: list[_Holding] = []
-"""Spark runs the commits of streams in one process, which it ends when it has been idle for a minute."""
+"""Spark commits all streams in one process, and ends it after a minute without work."""
 
 
 def _queue(options: WriteOptions) -> SyncQueue[bytes]:
@@ -102,8 +101,8 @@ def _let_go(options: WriteOptions) -> None:
         try:
             holding.queue.__exit__(None, None, None)
         except CasqueError as error:
-            # What was asked has its answer. An error here would make Spark take a write for failed that has landed.
-            log.warning("the queue could not be closed in order; whoever opens it next makes up for it: %s", error)
+            # The commit has its answer. After an error here Spark would take a write for failed that has landed.
+            log.warning("could not close the queue cleanly; the next process to open it recovers: %s", error)
 
 
 def _opened(options: WriteOptions) -> SyncQueue[bytes]:
@@ -129,11 +128,12 @@ class _Binding(msgspec.Struct, frozen=True):
 
 
 def bind_writer(options: WriteOptions, writer: str, query: str) -> None:
-    """Batches are numbered by the checkpoint. Under a new one they begin at 0 again, and the queue would take them for
-    those that it has: their jobs would be lost without a word. So the first query to use a name keeps it.
+    """Give a writer's name to one query. Batches are numbered by the checkpoint. Under a new checkpoint they begin at 0
+    again, the queue would take them for batches that it has, and their jobs would silently be lost. So the first query
+    to use a name keeps it.
 
     Raises:
-        CheckpointError: the name is another query's.
+        CheckpointError: another query has this name.
     """
     asyncio.run(_bind(options, writer, query))
 

@@ -1,4 +1,4 @@
-"""Between Spark's idea of a schema and the columns that a scan gives."""
+"""Translates between Spark's schemas and the columns of a scan."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from casque.errors import InvalidInputError
 
 
 def wanted_schema(table: Table, schema: StructType) -> Any:
-    """The Arrow schema of what Spark asks for: the whole table, or what the user's own `.schema(...)` leaves of it.
+    """The Arrow schema that Spark asks for: the whole table, or the part that the user's `.schema(...)` selects.
 
     Raises:
         InvalidInputError: the table has no such column, or has it with another type.
@@ -30,5 +30,5 @@ def wanted_schema(table: Table, schema: StructType) -> Any:
 
 
 def fitted(batch: Any, schema: Any) -> Any:
-    """The same columns under the very schema that Spark compares them with."""
+    """The same columns under exactly the schema that Spark compares them with."""
     return batch if batch.schema.equals(schema) else pa.RecordBatch.from_arrays(batch.columns, schema=schema)

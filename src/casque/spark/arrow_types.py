@@ -1,4 +1,4 @@
-"""Spark's types as Arrow's, from the words of a DDL: for tasks, which have no session to ask."""
+"""Spark's types as Arrow's, parsed from DDL: for tasks, which have no session to ask."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def arrow_type(ddl: str) -> Any:
     MapType(map<int32, int64>)
 
     Raises:
-        InvalidInputError: no type that a warehouse keeps.
+        InvalidInputError: a warehouse does not keep this type.
     """
     ddl = ddl.strip()
     if ddl in _PLAIN:
@@ -57,7 +57,7 @@ def arrow_schema(columns: dict[str, str]) -> Any:
 
 
 def _parts(text: str) -> Iterator[str]:
-    """What the outermost commas separate."""
+    """Split at the outermost commas."""
     depth = start = 0
     for at, sign in enumerate(text):
         depth += (sign in "<(") - (sign in ">)")

@@ -17,11 +17,11 @@ _TYPES = {
     name: arrow_type(column.type) for name, column in TABLES["bronze/events"].columns.items() if name != PARTITION
 }
 _SAME = ("delayed", "token", "lease_ms", "worker", "error", "request_id", "verb", "count")
-"""Fields that events have under the name of the column, those that have them."""
+"""Event fields that have the same name as their column."""
 
 
 def happened(segments: Sequence[Segment], *, payloads: bool) -> Any:
-    """Rows of `bronze/events`; without payloads and results unless they are wanted."""
+    """Rows of `bronze/events`; payloads and results only if `payloads` is set."""
     rows = [(segment, index, event) for segment in segments for index, event in enumerate(segment.events)]
     columns: dict[str, list[Any]] = {name: [] for name in _TYPES}
     operations = {segment.position: sum(subject(event) is not None for event in segment.events) for segment in segments}
@@ -50,7 +50,7 @@ def _row(segment: Segment, index: int, event: Event, payloads: bool) -> dict[str
     for name in _SAME:
         row[name] = getattr(event, name, None)
     if isinstance(event, Ringed):
-        row["token"] = None  # that of a ring is no lease's
+        row["token"] = None  # the token of a ring is not a lease's
     if payloads:
         row["result"] = getattr(event, "result", None)
     if isinstance(event, Added):

@@ -1,7 +1,7 @@
-"""Columns of a DataFrame as columns of jobs: what fits is found out from the schema, what is in them batch by batch.
+"""Columns of a DataFrame as columns of jobs: types are checked once by schema, values batch by batch.
 
-A column that is a field of a job is used as that field. All others have to be asked for, so that a misspelt `priorty`
-does not end up somewhere unseen. Arrow does the work on whole columns; Python touches each value once.
+A column that is named like a field of a job fills that field. All others must be requested, so that a misspelt
+`priorty` is not silently put into a payload. Arrow works on whole columns; Python touches each value once.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ FIELDS: dict[str, tuple[tuple[type[DataType], ...], str]] = {
     "max_attempts": (WHOLE, "a whole number"),
     "max_crashes": (WHOLE, "a whole number"),
 }
-"""The columns that are fields of a job, and what they may be."""
+"""Columns that fill a field of a job, and the types that they may have."""
 NEVER_NULL = ("id", "entrypoint", "payload", "priority")
 
 _encoder = msgspec.json.Encoder()
@@ -54,12 +54,12 @@ Convert = Callable[[Any], list[Any]]
 
 
 class JobColumns:
-    """How the rows of one schema become jobs. Made once on the driver, which refuses what cannot be; used by tasks."""
+    """How rows of one schema become jobs. Made once on the driver, which rejects bad schemas; used by tasks."""
 
     def __init__(self, schema: StructType, options: WriteOptions) -> None:
         """
         Raises:
-            InvalidInputError: a column that is missing, of the wrong type, or no field of a job.
+            InvalidInputError: a column is missing, has the wrong type, or is not a field of a job.
         """
         names = schema.fieldNames()
         _check_names(names)
@@ -76,7 +76,7 @@ class JobColumns:
     def jobs(self, batch: pa.RecordBatch, stager: Stager) -> StagedJobs:
         """
         Raises:
-            InvalidInputError: a value that no job may have, and its column.
+            InvalidInputError: a job cannot have this value; names the column.
         """
         column = dict(zip(batch.schema.names, batch.columns, strict=True))
         for name in NEVER_NULL:
@@ -87,7 +87,7 @@ class JobColumns:
                 )
         ids = self._ids(column, batch.num_rows, stager)
         if self._skips_known and len(set(ids)) != len(ids):
-            first = dict(zip(reversed(ids), reversed(range(len(ids))), strict=True))  # the last to be put in stays
+            first = dict(zip(reversed(ids), reversed(range(len(ids))), strict=True))  # the last entry wins
             rows = sorted(first.values())
             ids = [ids[row] for row in rows]
             column = {name: values.take(pa.array(rows)) for name, values in column.items()}
@@ -130,11 +130,11 @@ class JobColumns:
 
 
 def derived_ids(entrypoints: Sequence[str], values: Sequence[Sequence[Any]]) -> list[str]:
-    """The same id for the same entrypoint and values, in any process and any release: a hash of them as JSON."""
+    """Ids derived from entrypoint and values: a hash of their JSON, the same in any process and any release."""
     return [hashlib.sha256(line).hexdigest()[:32] for line in _lines(zip(entrypoints, *values, strict=True))]
 
 
-# --- What the schema says ---
+# --- Checks of the schema ---
 
 
 def _check_names(names: Sequence[str]) -> None:
@@ -215,7 +215,7 @@ _numbers = _texts
 
 
 def _moments(column: Any) -> Any:
-    # What Spark sends is an instant that is labelled with the session's zone; the zone is not ours to keep.
+    # Spark labels instants with the session's time zone; jobs keep only the instant.
     return _texts(column.cast(pa.timestamp("ms", tz="UTC"), safe=False).cast(pa.int64()))
 
 
@@ -224,7 +224,7 @@ def _headers(column: Any) -> list[dict[str, str] | None]:
 
 
 def _is_one(column: Any) -> bool:
-    """Whether all rows have the same value, as those of a literal do: it is stored once then."""
+    """Whether all rows have the same value, as with a literal: it is then stored once."""
     if not len(column) or column.null_count == len(column):
         return True
     return not column.null_count and bool(pc.all(pc.equal(column, column[0])).as_py())
@@ -235,7 +235,7 @@ def _one(column: Any) -> Any:
 
 
 def _values(column: Any) -> list[Any]:
-    """Values that JSON has a form for. Instants are told in UTC, whatever the session's zone."""
+    """Values that have a JSON form. Instants are in UTC, whatever the session's time zone."""
     plain = _in_utc(column.type)
     if plain != column.type:
         column = column.cast(plain)
@@ -260,7 +260,7 @@ def _has_map(kind: Any) -> bool:
 
 
 def _unpaired(value: Any, kind: Any) -> Any:
-    """Maps come as lists of pairs."""
+    """Convert maps, which come as lists of pairs."""
     if value is None:
         return None
     if pa.types.is_map(kind):
@@ -273,7 +273,7 @@ def _unpaired(value: Any, kind: Any) -> Any:
 
 
 def _json_objects(names: Sequence[str], values: Sequence[Sequence[Any]], rows: int) -> list[bytes]:
-    """One object per row. A struct type of its own is the fastest that JSON can be made of columns."""
+    """One object per row. A generated struct type is the fastest way from columns to JSON."""
     row = _row_type(tuple(names))
     payloads = _lines(map(row, *values))
     assert len(payloads) == rows
@@ -286,7 +286,7 @@ def _row_type(names: tuple[str, ...]) -> type[Any]:
 
 
 def _lines(values: Any) -> list[bytes]:
-    """Each value as JSON, which has no line feeds but those between the values."""
+    """Each value as JSON. In JSON, line feeds occur only between the values."""
     try:
         lines = _encoder.encode_lines(list(values)).split(b"\n")
     except (TypeError, ValueError, UnicodeEncodeError) as error:

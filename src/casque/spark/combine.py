@@ -1,8 +1,9 @@
-"""What some finished jobs, or a change of the queue, add to the gold tables: added up on the executor that has them.
+"""Sums that finished jobs, or a change of the queue, add to the gold tables; computed on the executor that has the
+rows.
 
-Spark then only merges what many tasks say, which is little however many jobs there were. Every figure can be added up;
-what is no longer so counts for less (`sign` is -1). Rows come out by minute, or by hour for dead letters, and carry
-what they are about; percentiles and levels follow from the sums and are computed there.
+Spark then only merges the sums of many tasks, which are small however many jobs there were. Every figure is additive;
+rows that no longer hold are subtracted (`sign` is -1). Rows are by minute, or by hour for dead letters; percentiles and
+levels are computed from the sums when they are merged.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ COUNTERS = (
 )
 WORKED = ("busy_ms", "attempts", "failed")
 LEVELS = ("s", "d", "r", "s_ms", "d_ms", "r_ms")
-"""Of scheduled, due and running jobs: how many more there are after the points of a minute, and for how much of it."""
+"""For scheduled, due and running jobs: the change of their number at the points of a minute, and its duration within
+it."""
 ADDED: dict[str, dict[str, str]] = {
     "gold/minutes": {
         "m": "bigint",
@@ -62,13 +64,13 @@ ADDED: dict[str, dict[str, str]] = {
         "last_ms": "bigint",
     },
 }
-"""The columns of what is added to each table."""
+"""Columns of the rows that are added to each table."""
 UNITS = {"gold/minutes": MINUTE_MS, "gold/depth": MINUTE_MS, "gold/workers": MINUTE_MS, "gold/dead_letters": HOUR_MS}
 _FAILED = ("failed", "expired", "crashed", "dead")
 
 
 class Jobs:
-    """Jobs as arrays: finished ones, or what is in the queue as of a moment."""
+    """Jobs as arrays: finished ones, or those in the queue at a moment."""
 
     def __init__(self, rows: Any, *, finished: bool, sign: int = 1) -> None:
         self.rows = rows
@@ -82,16 +84,16 @@ class Jobs:
 
 
 class Attempts:
-    """Attempts that are over, or under way up to a moment, as arrays."""
+    """Attempts as arrays: finished ones, or those under way up to a moment."""
 
-    def __init__(self, rows: Any, began: Any, ended: Any, *, failed: Any, sign: Any, over: bool = True) -> None:
+    def __init__(self, rows: Any, began: Any, ended: Any, *, failed: Any, sign: Any, finished: bool = True) -> None:
         self.rows = rows
         self.began = began
-        """-1 if nobody knows."""
+        """-1 if unknown."""
         self.ended = ended
         self.failed = failed
         self.sign = sign
-        self.over = over
+        self.finished = finished
 
     @classmethod
     def of(cls, rows: Any) -> Attempts:
@@ -101,7 +103,7 @@ class Attempts:
 
 
 def of_finished(jobs: Any, attempts: Any) -> dict[str, Any]:
-    """What rows of `silver/jobs` and `silver/attempts` add, by table."""
+    """The sums that rows of `silver/jobs` and `silver/attempts` add, by table."""
     some = Jobs(jobs, finished=True)
     tried = [Attempts.of(attempts)]
     return {
@@ -113,45 +115,45 @@ def of_finished(jobs: Any, attempts: Any) -> dict[str, Any]:
 
 
 def of_queue(now: Any, before: Any) -> dict[str, Any]:
-    """What the jobs in the queue add, and those that were in it the last time take away."""
+    """The sums of the jobs now in the queue, minus those of the previous run."""
     sides = [_Side(rows, sign) for rows, sign in ((now, 1), (before, -1))]
-    over = [tried for side in sides for tried in side.tried]
+    ended = [tried for side in sides for tried in side.tried]
     under_way = [side.running for side in sides]
     return {
-        "gold/minutes": _minutes([*(_creations(side.jobs, ~side.jobs.revived) for side in sides), *map(_ends, over)]),
+        "gold/minutes": _minutes([*(_creations(side.jobs, ~side.jobs.revived) for side in sides), *map(_ends, ended)]),
         "gold/depth": _depth(
-            [*(p for side in sides for p in _coming_and_going(side.jobs)), *_running(over + under_way)]
+            [*(p for side in sides for p in _coming_and_going(side.jobs)), *_running(ended + under_way)]
         ),
-        "gold/workers": _workers(over + under_way),
+        "gold/workers": _workers(ended + under_way),
     }
 
 
 def hours(table: str, rows: Any) -> list[int]:
-    """The hours that rows fall into, counted from 1970."""
+    """The hours of these rows, counted from 1970."""
     found: list[int] = np.unique(rows.column(0).to_numpy() * UNITS[table] // HOUR_MS).tolist()
     return found
 
 
 def dates(hours_: Iterable[int]) -> list[str]:
-    """The partitions that hours belong to."""
+    """The partitions of these hours."""
     days = np.unique(np.fromiter(hours_, np.int64) * HOUR_MS // DAY_MS)
     return [str(day) for day in days.astype("datetime64[D]")]
 
 
 def hours_between(first: str, last: str) -> tuple[int, int]:
-    """The hours from one date to another, both included: the first, and the first after."""
+    """The hours from one date to another, both included, as a half-open range."""
     return span("gold/dead_letters", first)[0], span("gold/dead_letters", last)[1]
 
 
 def span(table: str, date: str) -> tuple[int, int]:
-    """A date in minutes or hours since 1970, whatever is counted in a table: the first, and the first after."""
+    """A date as a half-open range of minutes or hours since 1970, depending on the table."""
     per_day = DAY_MS // UNITS[table]
     first = int(np.datetime64(date, "D").astype(np.int64)) * per_day
     return first, first + per_day
 
 
 class _Side:
-    """The queue at one of two moments. What is dead has been told by its end."""
+    """The queue at one of two moments. Dead jobs are left out: their end has been counted."""
 
     def __init__(self, rows: Any, sign: int) -> None:
         alive = rows.filter(pa.array(rows.column("state").to_numpy() != "dead"))
@@ -162,7 +164,7 @@ class _Side:
         nothing = np.zeros(chosen.num_rows, np.int64)
         signs = np.full(chosen.num_rows, sign, np.int64)
         self.running = Attempts(
-            chosen, _ms(chosen, "claimed_at"), _ms(chosen, "as_of"), failed=nothing, sign=signs, over=False
+            chosen, _ms(chosen, "claimed_at"), _ms(chosen, "as_of"), failed=nothing, sign=signs, finished=False
         )
         self.tried = list(self._tried(alive, sign))
 
@@ -226,8 +228,8 @@ def _minutes(parts: Sequence[Mapping[str, Any]]) -> Any:
     groups = Groups([(part["m"], part["rows"]) for part in parts], ("entrypoint", "zone"))
     columns: dict[str, Any] = {"m": groups.counts, **groups.names}
     for name in COUNTERS:
-        told = [(groups.of[number], part[name]) for number, part in enumerate(parts) if name in part]
-        columns[name] = groups.largest(told) if name.endswith("_max") else groups.sums(told)
+        values = [(groups.of[number], part[name]) for number, part in enumerate(parts) if name in part]
+        columns[name] = groups.largest(values) if name.endswith("_max") else groups.sums(values)
     for span in ("wait", "run"):
         spans = []
         for number, part in enumerate(parts):
@@ -239,8 +241,8 @@ def _minutes(parts: Sequence[Mapping[str, Any]]) -> Any:
 
 
 def changes_minutes(totals: Mapping[str, Any]) -> Any:
-    """Whether what is added to each minute is anything at all. One attempt more and another one less are as many, and
-    still took another time."""
+    """Whether anything is added to each minute. A sum of 0 is not enough to skip it: one attempt more and another one
+    less may have taken different times."""
     something = np.any([totals[name] != 0 for name in COUNTERS if not name.endswith("_max")], axis=0)
     for sketch in ("wait_sketch", "run_sketch"):
         something |= np.diff(totals[sketch].offsets.to_numpy()) > 0
@@ -254,7 +256,7 @@ def _coming_and_going(jobs: Jobs) -> list[tuple[Any, Any, dict[str, Any]]]:
     """Points in time at which the number of scheduled (`s`) or due (`d`) jobs changes."""
     end = np.maximum(jobs.ended, jobs.created)
     due = np.minimum(jobs.due, end)
-    # Clocks differ: a job that was claimed was due.
+    # Clocks differ: a claimed job was due.
     due = np.where(jobs.claimed >= 0, np.minimum(due, jobs.claimed), due)
     put_off = ((due > jobs.created) & ~jobs.revived).astype(np.int64) * jobs.sign
     one = np.full(len(end), jobs.sign, np.int64)
@@ -276,8 +278,10 @@ def _depth(points: Sequence[tuple[Any, Any, dict[str, Any]]]) -> Any:
     groups = Groups([(at // MINUTE_MS, rows) for at, rows, _ in points], ("entrypoint", "zone"))
     columns: dict[str, Any] = {"m": groups.counts, **groups.names}
     for name in ("s", "d", "r"):
-        told = [(groups.of[number], changes[name]) for number, (_, _, changes) in enumerate(points) if name in changes]
-        columns[name] = groups.sums(told)
+        values = [
+            (groups.of[number], changes[name]) for number, (_, _, changes) in enumerate(points) if name in changes
+        ]
+        columns[name] = groups.sums(values)
         lasted = [
             (groups.of[number], changes[name] * (MINUTE_MS - at % MINUTE_MS))
             for number, (at, _, changes) in enumerate(points)
@@ -302,7 +306,7 @@ def _workers(tried: Sequence[Attempts]) -> Any:
         minute = np.arange(len(which)) - np.repeat(np.cumsum(times) - times, times) + first[which]
         end = np.minimum(some.ended[which], (minute + 1) * MINUTE_MS)
         busy = (end - np.maximum(began[which], minute * MINUTE_MS)) * some.sign[which]
-        is_last = (minute == last[which]) * some.sign[which] * some.over
+        is_last = (minute == last[which]) * some.sign[which] * some.finished
         parts.append((minute, some.rows.select(["worker"]).take(pa.array(which))))
         figures.append({"busy_ms": busy, "attempts": is_last, "failed": is_last * some.failed[which]})
     groups = Groups(parts, ("worker",))
@@ -314,7 +318,7 @@ def _workers(tried: Sequence[Attempts]) -> Any:
 
 
 def _dead_letters(jobs: Jobs) -> Any:
-    """Few, so one by one."""
+    """Row by row: there are few."""
     found: dict[tuple[Any, ...], list[tuple[int, str, str | None]]] = {}
     names = ["id", "entrypoint", "zone", "error_class", "error"]
     dead = np.flatnonzero(jobs.state == "dead")
@@ -343,7 +347,7 @@ def _table(name: str, columns: Mapping[str, Any]) -> Any:
 
 
 def _ms(rows: Any, name: str) -> Any:
-    """Milliseconds; -1 for none."""
+    """Milliseconds; -1 for null."""
     return rows.column(name).cast(pa.int64()).fill_null(-1_000).to_numpy() // 1000
 
 

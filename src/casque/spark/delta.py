@@ -1,8 +1,8 @@
-"""The tables of a warehouse as Delta tables, over the very same files: only a log is written beside them.
+"""The tables of a warehouse as Delta tables over the same files: only a Delta log is written beside them.
 
-What a Delta log says is compared with what the manifest says, and the difference committed: so it may be done at any
-time, again, and after a crash between the warehouse's own commit and this one. Versions of a Delta table from before
-files were replaced can be read for as long as the warehouse keeps such files.
+Publishing commits the difference between the Delta log and the manifest. So it may run at any time, repeatedly, and
+after a crash between the warehouse's own commit and this one. Older versions of a Delta table can be read as long as
+the warehouse keeps replaced files.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from casque.spark.warehouse import Manifest, Warehouse
 
 APPLICATION = "casque-pipeline"
 _NAMES = {"s3": "aws_", "gs": "google_", "az": "azure_storage_"}
-"""How the options of a cloud begin where Delta's library wants to hear them."""
+"""Prefix of a cloud's options in Delta's library."""
 
 
 def publish(warehouse: Warehouse) -> dict[str, int]:
-    """Bring the Delta logs of all tables up to date; answers how many files each gained or lost.
+    """Bring the Delta logs of all tables up to date; returns the number of files that each gained or lost.
 
     Raises:
-        NotInstalledError: there is no `deltalake`.
+        NotInstalledError: `deltalake` is not installed.
     """
     snapshot = warehouse.snapshot()
     changed = {}
@@ -37,21 +37,21 @@ def publish(warehouse: Warehouse) -> dict[str, int]:
 
 
 def table_uri(warehouse: Warehouse, table: str) -> str:
-    """Where `deltalake.DeltaTable` finds a table."""
-    return f"{warehouse.place.url.partition('?')[0]}/{table}"
+    """The URI of a table for `deltalake.DeltaTable`."""
+    return f"{warehouse.store_ref.url.partition('?')[0]}/{table}"
 
 
 def storage_options(warehouse: Warehouse) -> dict[str, str]:
-    """The warehouse's own options, as Delta's library calls them."""
-    parts = urlsplit(warehouse.place.url)
+    """The warehouse's own options under the names of Delta's library."""
+    parts = urlsplit(warehouse.store_ref.url)
     if parts.scheme not in _NAMES:
         return {}
-    given = dict(parse_qsl(parts.query)) | warehouse.place.options
+    given = dict(parse_qsl(parts.query)) | warehouse.store_ref.options
     named = {_NAMES[parts.scheme] + name: value for name, value in given.items()}
     if parts.scheme == "s3":
         if given.get("endpoint", "").startswith("http://"):
             named["aws_allow_http"] = "true"
-        # Without it two who commit at once could both believe that they had.
+        # Without it two concurrent commits could both seem to succeed.
         named["aws_conditional_put"] = "etag"
     return named
 
@@ -92,7 +92,7 @@ def _publish(warehouse: Warehouse, manifest: Manifest, version: int, at_ms: int)
 
 
 def _grown(delta: Any, columns: Mapping[str, str]) -> Any:
-    """With the columns that the table has gained since."""
+    """Add the columns that the table has gained since."""
     from deltalake import Schema
 
     known = {field.name for field in delta.schema().fields}
@@ -103,7 +103,7 @@ def _grown(delta: Any, columns: Mapping[str, str]) -> Any:
 
 
 def _files(delta: Any) -> dict[str, tuple[str, int]]:
-    """What the log names now, with its date and size."""
+    """The files in the Delta log, with date and size."""
     import pyarrow as pa
 
     actions = pa.table(delta.get_add_actions(flatten=True)).to_pylist()

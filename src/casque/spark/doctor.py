@@ -1,7 +1,7 @@
-"""Looks at everything that casque on Spark rests on, and says of each part whether it is well and what mends it.
+"""Checks everything that casque on Spark depends on, and says for each part whether it works and how to fix it.
 
-Goes from the ground up: Python and its packages, Java, a session, what the session's workers can do, the data source,
-the store. What stands on something that failed is not looked at: its failure would only repeat the first one.
+Goes from the bottom up: Python and its packages, Java, a session, the session's workers, the data source, the store.
+Parts that depend on a failed one are skipped: they would only repeat its failure.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ PACKAGES: dict[str, tuple[tuple[int, ...], tuple[int, ...] | None]] = {
     "pyarrow": ((18,), None),
     "pandas": ((2, 2), (3,)),
 }
-"""Each with the oldest that will do, and the first that will not."""
+"""Each with the oldest version that works, and the first that does not."""
 ARROW_STREAMS = (4, 1)
-"""Since then Spark hands the batches of a stream to a writer as Arrow."""
+"""Since this version Spark passes the batches of a stream to a writer as Arrow."""
 WANTED = {
     "spark.sql.python.filterPushdown.enabled": ("true", "reads prune hours and positions by option only"),
     "spark.sql.execution.arrow.pyspark.enabled": ("true", "toPandas and createDataFrame go row by row"),
@@ -45,7 +45,7 @@ Progress = Callable[[str], None]
 
 
 class Health(StrEnum):
-    """`note` works, and could be better."""
+    """`note` works, but could be better."""
 
     WELL = "well"
     NOTE = "note"
@@ -53,7 +53,7 @@ class Health(StrEnum):
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """One part, how it is, and what to do about it."""
+    """One part, its state, and how to fix it."""
 
     part: str
     health: Health
@@ -73,7 +73,7 @@ def examine(
     remote: str | None = None,
     progress: Progress = lambda _: None,
 ) -> Report:
-    """Look at this machine, or with `remote` at a Connect server; with a URL, at that store too."""
+    """Check this machine, or with `remote` a Connect server; with a URL also that store."""
     findings = tuple(_look(url, dict(options or {}), remote, progress))
     return Report(all(finding.health is not Health.FAILED for finding in findings), findings)
 
@@ -95,7 +95,7 @@ def _look(url: str | None, options: dict[str, str], remote: str | None, progress
     progress("starting a session")
     try:
         session = _session(remote)
-    except Exception as error:  # noqa: BLE001  whatever Spark and Java say
+    except Exception as error:  # noqa: BLE001  Spark and Java raise many kinds
         where = "Connect server" if remote else "session"
         yield Finding(where, Health.FAILED, _first_line(error), "see the lines that Spark wrote above, and SPARK_HOME")
         return
@@ -136,7 +136,7 @@ def _package(name: str, oldest: tuple[int, ...], first_bad: tuple[int, ...] | No
 
 
 def _discovery() -> Finding:
-    """Whether Spark would find the data source by itself: it imports every package that is called `pyspark_*`."""
+    """Whether Spark would find the data source by itself: it imports every package named `pyspark_*`."""
     fix = "install casque where the session runs, or call casque.spark.register(spark)"
     try:
         source = importlib.import_module("pyspark_casque").DefaultSource
@@ -163,7 +163,7 @@ def _store(url: str, options: dict[str, str]) -> Finding:
 
 
 async def ask_store(url: str, options: Mapping[str, str]) -> str:
-    """What can be said about the queue there, by reading one object. Also runs in tasks."""
+    """Describe the queue there by reading one object. Also runs in tasks."""
     store = open_store(url, options=options)
     try:
         leader = await leader_here(store)
@@ -178,7 +178,7 @@ async def ask_store(url: str, options: Mapping[str, str]) -> str:
 def _session(remote: str | None) -> SparkSession:
     if remote is not None:
         return local_session("casque doctor", remote=remote)
-    # What the session finds by itself is what the user's own sessions find: so ours must not set it.
+    # Our session must find these settings as the user's own sessions do, so it must not set them.
     ours = {key: value for key, value in SETTINGS.items() if key not in WANTED and "timeZone" not in key}
     return local_session("casque doctor", master="local[1]", settings={**ours, "spark.log.level": "ERROR"}, plain=True)
 
@@ -199,14 +199,14 @@ def _settings(session: SparkSession) -> Iterator[Finding]:
                 fix = f"casque.spark.register(spark), or {fix}"
             yield Finding("setting", Health.NOTE, f"{name} is {value or 'not set'}: {otherwise}", fix)
     zone = _setting(session, "spark.sql.session.timeZone") or "not set"
-    told = f"session time zone is {zone}"
+    text = f"session time zone is {zone}"
     if zone not in ("UTC", "Etc/UTC", "GMT"):
-        told += ": instants stay what they are, Spark shows and parses them in that zone"
-    yield Finding("setting", Health.WELL, told)
+        text += ": instants stay what they are, Spark shows and parses them in that zone"
+    yield Finding("setting", Health.WELL, text)
 
 
 def _setting(session: SparkSession, key: str) -> str:
-    """Nothing for one that this Spark does not know."""
+    """Empty for a setting that this Spark does not know."""
     try:
         return session.conf.get(key) or ""
     except Exception:  # noqa: BLE001  each kind of session has its own
@@ -214,18 +214,18 @@ def _setting(session: SparkSession, key: str) -> str:
 
 
 def _workers(session: SparkSession) -> Finding:
-    """One row through a Python worker as Arrow: what every read and write of ours does."""
+    """Send one row through a Python worker as Arrow, as every read and write does."""
     try:
         [row] = session.range(1).mapInArrow(describe_worker, "python string, casque string").collect()
-    except Exception as error:  # noqa: BLE001  whatever a worker says
+    except Exception as error:  # noqa: BLE001  a worker may raise anything
         fix = "install the same Python and casque[spark] where tasks run; set PYSPARK_PYTHON"
         return Finding("task", Health.FAILED, _first_line(error), fix)
     ours = platform.python_version()
-    told = f"Python {row.python} with casque {row.casque}"
+    text = f"Python {row.python} with casque {row.casque}"
     if row.python.split(".")[:2] != ours.split(".")[:2]:
         fix = f"run tasks on Python {'.'.join(ours.split('.')[:2])} too: set PYSPARK_PYTHON"
-        return Finding("task", Health.FAILED, f"{told}, and the driver has Python {ours}", fix)
-    return Finding("task", Health.WELL, told)
+        return Finding("task", Health.FAILED, f"{text}, and the driver has Python {ours}", fix)
+    return Finding("task", Health.WELL, text)
 
 
 def describe_worker(batches: Iterable[Any]) -> Iterator[Any]:
@@ -241,7 +241,7 @@ def describe_worker(batches: Iterable[Any]) -> Iterator[Any]:
 def _found_by_spark(session: SparkSession) -> Finding:
     try:
         columns = session.read.format("casque").option("table", "jobs").load("file:///casque-doctor").columns
-    except Exception as error:  # noqa: BLE001  whatever Spark says
+    except Exception as error:  # noqa: BLE001  Spark may raise anything
         fix = "casque.spark.register(spark); look for a package pyspark_* that fails to import"
         return Finding("data source", Health.FAILED, _first_line(error), fix)
     return Finding("data source", Health.WELL, f"Spark finds format('casque'); table jobs has {len(columns)} columns")
@@ -250,7 +250,7 @@ def _found_by_spark(session: SparkSession) -> Finding:
 def _store_from_a_task(session: SparkSession, url: str, options: dict[str, str]) -> Finding:
     try:
         [row] = session.range(1).mapInArrow(partial(ask_from_task, url, options), "answer string").collect()
-    except Exception as error:  # noqa: BLE001  whatever a worker says
+    except Exception as error:  # noqa: BLE001  a worker may raise anything
         fix = "give tasks the same credentials and network as the driver"
         return Finding("store, from a task", Health.FAILED, _first_line(error), fix)
     if row.answer.startswith("failed: "):
@@ -270,7 +270,7 @@ def ask_from_task(url: str, options: dict[str, str], batches: Iterable[Any]) -> 
         yield pa.RecordBatch.from_pylist([{"answer": answer}])
 
 
-# --- Words ---
+# --- Text ---
 
 
 def _numbers(version: str) -> tuple[int, ...]:
@@ -288,6 +288,6 @@ def _dotted(numbers: tuple[int, ...]) -> str:
 
 
 def _first_line(error: BaseException) -> str:
-    """Spark's errors carry pages of Java."""
+    """Spark's errors contain pages of Java stack traces."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[0][:300] if lines else type(error).__name__

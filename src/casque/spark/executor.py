@@ -1,4 +1,4 @@
-"""What code of ours does first in a Python process that Spark has started."""
+"""Set-up of a Python process that Spark has started."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import cache
 
 @cache
 def settle_in() -> None:
-    """Once in a process: Spark collects garbage there after every task. With Arrow, pandas and Spark itself loaded that
-    takes longer than many tasks do, 30 ms, and finds nothing. What is loaded by now stays, and need not be looked at.
+    """Run once per process. Spark collects garbage after every task. With Arrow, pandas and Spark loaded that takes 30
+    ms, longer than many tasks, and finds nothing. So freeze all objects loaded by now: the collector skips them.
     """
     gc.freeze()

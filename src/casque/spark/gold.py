@@ -1,8 +1,8 @@
-"""The gold tables: what a run adds to them, together with what they say. Runs on executors.
+"""The gold tables: merges the sums of a run with the rows that the tables have. Runs on executors.
 
-Everything in them can be added up. A run therefore looks only at what is new: tasks say what it adds (`combine`), that
-is added up here with the partitions that it changes, and percentiles, rates and levels follow from the sums. Counts are
-whole numbers, so that the sum is the same in whatever order and portions it is made.
+All figures are additive. So a run looks only at new data: tasks compute the sums to add (`combine`), this module adds
+them to the partitions that they change, and percentiles, rates and levels follow from the totals. Counts are integers,
+so the total does not depend on order or grouping.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ def columns(table: str) -> dict[str, str]:
 
 
 def summed(table: str, added: Any) -> Any:
-    """What many tasks add, as one. What cancels out is gone: a job that was in the queue and is finished by now was
-    enqueued once."""
+    """Merge the sums of many tasks. Sums that cancel out vanish: a job that was in the queue and is finished by now was
+    enqueued only once."""
     match table:
         case "gold/minutes":
             totals = _totals([(added.column("m").to_numpy(), added)])
@@ -47,7 +47,7 @@ def summed(table: str, added: Any) -> Any:
 
 
 def merged(table: str, added: Any, old: Any) -> Any:
-    """The rows of a table: what is added, and what it says. Of tables by minute some hours, of others a date."""
+    """The new rows of a table: added sums plus old rows. Tables by minute are merged by hours, others by date."""
     match table:
         case "gold/minutes":
             return _minutes(added, old)
@@ -78,8 +78,8 @@ def _totals(parts: Sequence[tuple[Any, Any]]) -> dict[str, Any]:
     groups = Groups(parts, WHOSE)
     totals: dict[str, Any] = {"count": groups.counts, **groups.names}
     for name in COUNTERS:
-        told = [(groups.of[number], rows.column(name).to_numpy()) for number, (_, rows) in enumerate(parts)]
-        totals[name] = groups.largest(told) if name.endswith("_max") else groups.sums(told)
+        values = [(groups.of[number], rows.column(name).to_numpy()) for number, (_, rows) in enumerate(parts)]
+        totals[name] = groups.largest(values) if name.endswith("_max") else groups.sums(values)
     for sketch in ("wait_sketch", "run_sketch"):
         entries = []
         for number, (_, rows) in enumerate(parts):
@@ -90,7 +90,7 @@ def _totals(parts: Sequence[tuple[Any, Any]]) -> dict[str, Any]:
 
 
 def _measured(table: str, totals: Mapping[str, Any], unit: str, unit_ms: int, chosen: Any = None) -> Any:
-    """The counters, and what follows from them."""
+    """The counters, and the columns computed from them."""
     ended = totals["done"] + totals["dead"]
     measures = {
         **totals,
@@ -111,10 +111,10 @@ def _measured(table: str, totals: Mapping[str, Any], unit: str, unit_ms: int, ch
 
 
 class Levels:
-    """How many jobs more or less there were in each minute, and for how long.
+    """The number of jobs in each minute, and for how long.
 
-    Jobs come and go at points in time: what changes at the points of a minute, and how long the change lasted within
-    it, adds up. Between two minutes in which anything changed the level stays, and stands in every minute.
+    Jobs come and go at points in time. The changes at the points of a minute, and their duration within it, are
+    additive. Between two minutes with changes the level stays the same and is repeated in every minute.
     """
 
     def __init__(self, added: Any) -> None:
@@ -125,7 +125,7 @@ class Levels:
         self._names = {name: column.take(pa.array(order)) for name, column in groups.names.items()}
         self._minute = groups.counts[order]
         starts = np.diff(groups.names_of[order], prepend=-1) != 0
-        # The first minute of the next change to the same; after the last one nothing is left.
+        # The minute of the next change of the same series; after the last change the level is 0.
         self._next = np.where(np.append(starts[1:], True), self._minute + 1, np.append(self._minute[1:], 0))
         self._level: dict[str, Any] = {}
         self._lasted: dict[str, Any] = {}
@@ -136,7 +136,7 @@ class Levels:
             self._lasted[name] = (level - change) * MINUTE_MS + sums[f"{name}_ms"][order]
 
     def between(self, first: int, end: int) -> Any:
-        """From one minute to before another: the columns of `gold/depth`, with `m` in place of the minute."""
+        """A half-open range of minutes: the columns of `gold/depth`, with `m` in place of the minute."""
         inside = np.flatnonzero((self._minute >= first) & (self._minute < end))
         begin, stop = np.maximum(self._minute + 1, first), np.minimum(self._next, end)
         something = np.any([level != 0 for level in self._level.values()], axis=0)
@@ -164,7 +164,7 @@ class Levels:
 
 
 def _running_total(change: Any, starts: Any) -> Any:
-    """Of each series by itself."""
+    """Cumulative sum, starting again for each series."""
     total = np.cumsum(change)
     first = np.flatnonzero(starts)
     sizes = np.diff(np.append(first, len(change)))
@@ -192,9 +192,9 @@ def _workers(added: Any, old: Any) -> Any:
 
 
 def _dead_letters(added: Any, old: Any) -> Any:
-    """Few, so one by one."""
+    """Row by row: there are few."""
     found: dict[tuple[Any, ...], tuple[int, tuple[Any, ...], int]] = {}
-    told = added.select(["h", *WHOSE, "error_class", "jobs", "first_ms", "sample_job", "sample_error", "last_ms"])
+    new = added.select(["h", *WHOSE, "error_class", "jobs", "first_ms", "sample_job", "sample_error", "last_ms"])
     before = pa.table(
         {
             "h": _counts(old, "hour", HOUR_MS),
@@ -204,7 +204,7 @@ def _dead_letters(added: Any, old: Any) -> Any:
             "last_ms": _ms(old, "last_at"),
         }
     )
-    for row in (*told.to_pylist(), *before.to_pylist()):
+    for row in (*new.to_pylist(), *before.to_pylist()):
         key = row["h"], row["entrypoint"], row["zone"], row["error_class"]
         first = row["first_ms"], row["sample_job"], row["sample_error"]
         jobs, earliest, last_ms = found.get(key, (0, first, row["last_ms"]))
@@ -275,7 +275,7 @@ def _jain(total: Any, count: Any, squares: Any) -> Any:
 
 
 def but_for(old: Any, touched: Sequence[int]) -> Any:
-    """Rows by hour that stay as they are, because nothing happened to these hours."""
+    """Rows of the hours that are not touched, which stay as they are."""
     return old.filter(pa.array(~np.isin(_counts(old, "hour", HOUR_MS), touched)))
 
 
@@ -291,7 +291,7 @@ def _sums(parts: Sequence[tuple[Any, Any]], names: Sequence[str], figures: Seque
 
 
 def _share(part: Any, whole: Any) -> Any:
-    """Null of nothing."""
+    """Null if `whole` is 0."""
     return pa.array(part / np.where(whole == 0, 1, whole), mask=whole == 0)
 
 
@@ -300,7 +300,7 @@ def _ms(rows: Any, name: str) -> Any:
 
 
 def _counts(rows: Any, name: str, unit_ms: int) -> Any:
-    """Times as how many minutes, or hours, since 1970."""
+    """Times as the number of minutes, or hours, since 1970."""
     return _ms(rows, name) // unit_ms
 
 
@@ -318,7 +318,7 @@ def _of(types: Mapping[str, str], found: Mapping[str, Any]) -> Any:
 
 
 def _rows(table: str, found: Mapping[str, Any], chosen: Any = None) -> Any:
-    """A table's columns but for the partition, which comes from the file, and in its order."""
+    """A table's columns in order, without the partition, which comes from the file name."""
     rows = _of({name: kind for name, kind in columns(table).items() if name != PARTITION}, found)
     if chosen is not None:
         rows = rows.filter(pa.array(chosen))
@@ -326,7 +326,7 @@ def _rows(table: str, found: Mapping[str, Any], chosen: Any = None) -> Any:
 
 
 def _ordered(rows: Any, **keys: str) -> Any:
-    """Nothing before anything, as Spark has it. By columns of their own, because how Arrow is told changes."""
+    """Nulls first, as in Spark. Sorted by explicit null columns, because Arrow's option for nulls changes."""
     by: dict[str, Any] = {}
     for name in keys:
         by |= {f"{name} known": rows.column(name).is_valid(), name: rows.column(name)}

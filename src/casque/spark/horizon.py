@@ -1,8 +1,8 @@
-"""How far a pipeline can go: up to which position everything about a queue is told by its archive and its log.
+"""How far a pipeline can read: up to which position archive and log of a queue are complete.
 
-Finished jobs reach the archive a little later than they finish. Everything is therefore read as of the last position
-before the first finish that is not archived yet: up to there every finished job is in the archive, every other job in
-the queue, and none in both.
+Finished jobs reach the archive a little after they finish. So everything is read as of the last position before the
+first finish that is not archived yet: up to there every finished job is in the archive, every other job in the queue,
+and none in both.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from casque.errors import InvalidInputError, RingError
 from casque.journal.log.reader import READ_AHEAD, Reader
 from casque.journal.patience import Patience
 from casque.settings import QueueSettings
-from casque.spark.place import body_of
+from casque.spark.store_ref import body_of
 from casque.state import Limits
 from casque.state.events import Acked, Cancelled, Died
-from casque.storage.below import StoreBelow
 from casque.storage.port import Store
+from casque.storage.prefixed import PrefixedStore
 
 LOOKED_AT_MAX = 4_096
-"""Segments above the archive that one look goes through. A queue that only fills up has many, and the next look goes on
+"""Segments above the archive that one call scans. A queue that only fills up has many, and the next call continues
 from there."""
 AT_ONCE = 16
-"""Shards that are looked at at the same time."""
+"""Shards that are scanned at the same time."""
 CLOCKS_DIFFER_HOURS = 48
-"""The archive is by the hours of whoever committed. By so much their clocks may differ for late jobs to be found."""
+"""Archive objects are filed by the hour of their writer. Late jobs are found if clocks differ by up to this."""
 
 
 class Horizon(msgspec.Struct, frozen=True):
@@ -48,22 +48,22 @@ class Horizon(msgspec.Struct, frozen=True):
     has_log: bool
     position: int
     floor: int = 0
-    """Segments up to here may be gone."""
+    """Segments up to here may be deleted."""
     is_end: bool = True
-    """False if looking further would have taken too long: there is more."""
+    """False if the scan stopped early and there is more."""
     at_ms: int = 0
-    """The time of the position; only of a shard, whose jobs are looked at as of the latest of all shards."""
+    """Time of the position. Only set for shards, whose jobs are read as of the latest time of all shards."""
 
 
 class Sight(msgspec.Struct, frozen=True):
-    """A queue, under None; or the shards of a ring."""
+    """The horizon of a queue, under None; or of each shard of a ring."""
 
     queue_id: str
     shards: Mapping[int | None, Horizon]
 
     @property
     def position(self) -> int:
-        """Of a ring the sum of all shards, which rises with every commit of any."""
+        """For a ring the sum of all shards, which rises with every commit to any of them."""
         return sum(one.position for one in self.shards.values())
 
     @property
@@ -72,7 +72,7 @@ class Sight(msgspec.Struct, frozen=True):
 
 
 async def look_around(store: Store, known: Callable[[int | None], int]) -> Sight:
-    """`known` is where the last look at a shard ended.
+    """`known` returns where the last scan of a shard ended.
 
     Raises:
         InvalidInputError: there is no queue.
@@ -89,7 +89,7 @@ async def look_around(store: Store, known: Callable[[int | None], int]) -> Sight
 
     async def one(shard: int) -> Horizon:
         async with room:
-            below = StoreBelow(store, shard_prefix(shard))
+            below = PrefixedStore(store, shard_prefix(shard))
             found = await look(below, known(shard))
             return msgspec.structs.replace(found, at_ms=await _time(below, found))
 
@@ -98,7 +98,7 @@ async def look_around(store: Store, known: Callable[[int | None], int]) -> Sight
 
 async def _time(store: Store, horizon: Horizon) -> int:
     if horizon.position <= horizon.floor:
-        return 0  # nobody knows; another shard's is as good
+        return 0  # unknown; another shard's is as good
     body = await body_of(store, segment_key(horizon.position))
     if body is None:
         return 0
@@ -106,7 +106,7 @@ async def _time(store: Store, horizon: Horizon) -> int:
 
 
 async def look(store: Store, known: int) -> Horizon:
-    """`known` is where the last look ended: nothing up to there is looked at again.
+    """`known` is where the last scan ended: nothing up to there is read again.
 
     Raises:
         InvalidInputError: there is no queue.
@@ -137,10 +137,10 @@ async def look(store: Store, known: int) -> Horizon:
 
 
 async def archived_between(store: Store, after: int, upto: int, since_hour: str | None) -> list[ArchiveObject]:
-    """The archive's objects of these positions, in the order of positions.
+    """The archive's objects of these positions, sorted by position.
 
-    What is told by the position at which a range ends: it may begin before `after`, with commits that finished nothing.
-    `since_hour` is the latest hour seen so far: what lies far before it is not listed again.
+    A range counts by its end: it may begin before `after`, with commits that finished nothing. `since_hour` is the
+    latest hour seen so far: objects far before it are not listed again.
     """
     since_ms = None
     if since_hour is not None:

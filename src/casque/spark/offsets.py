@@ -1,4 +1,4 @@
-"""Where a stream stands, as its checkpoint keeps it: JSON, so that people can read it in the progress of a query."""
+"""The position of a stream, as its checkpoint keeps it: JSON, so that people can read it in the progress of a query."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ import msgspec
 from casque.client.scan.shards import shard_name
 
 ALONE = "0"
-"""What the one root of a queue without shards is called here."""
+"""The shard name for a queue without shards."""
 
 
 class Offset(msgspec.Struct, frozen=True):
-    """A position, and what a replay of the batch that ends there has to know."""
+    """A position, and the data needed to replay the batch that ends there."""
 
     position: int = 0
     skipped: int = 0
-    """Up to here the batch had nothing to read: it was gone."""
+    """Data up to here was deleted before the batch could read it."""
     hour: str = ""
-    """The latest hour of the archive that was read so far."""
+    """The latest hour of the archive read so far."""
     objects: int | None = None
-    """How many objects of the archive the batch consists of."""
+    """Number of archive objects in the batch."""
 
 
 BEGINNING = Offset()
@@ -39,37 +39,39 @@ class Offsets(msgspec.Struct, frozen=True):
 
     of: Mapping[int | None, Offset]
     queue: str | None = None
-    """Whose positions these are: the id of the queue, or of the ring."""
+    """Id of the queue or ring that these positions belong to."""
 
     def at(self, shard: int | None) -> Offset:
-        """A shard that was not there yet is read from its beginning."""
+        """A new shard is read from its beginning."""
         return self.of.get(shard, BEGINNING)
 
     def json(self) -> dict[str, Any]:
-        told: dict[str, Any] = {"positions": {_name(shard): one.position for shard, one in self.of.items()}}
+        fields: dict[str, Any] = {"positions": {_name(shard): one.position for shard, one in self.of.items()}}
         if self.queue is not None:
-            told["queue"] = self.queue
+            fields["queue"] = self.queue
         if skipped := {_name(shard): one.skipped for shard, one in self.of.items() if one.skipped}:
-            told["skipped"] = skipped
-        told |= self._told("hour", lambda one: one.hour or None)
-        told |= self._told("objects", lambda one: one.objects)
-        return told
+            fields["skipped"] = skipped
+        fields |= self._by_shard("hour", lambda one: one.hour or None)
+        fields |= self._by_shard("objects", lambda one: one.objects)
+        return fields
 
     @classmethod
-    def read(cls, told: Mapping[str, Any]) -> Offsets:
+    def read(cls, stored: Mapping[str, Any]) -> Offsets:
         def of(name: str) -> Offset:
-            hour, objects = told.get("hour", ""), told.get("objects")
+            hour, objects = stored.get("hour", ""), stored.get("objects")
             return Offset(
-                int(told["positions"][name]),
-                int(told.get("skipped", {}).get(name, 0)),
+                int(stored["positions"][name]),
+                int(stored.get("skipped", {}).get(name, 0)),
                 hour.get(name, "") if isinstance(hour, dict) else hour,
                 objects.get(name) if isinstance(objects, dict) else objects,
             )
 
-        return cls({None if name == ALONE else int(name): of(name) for name in told["positions"]}, told.get("queue"))
+        return cls(
+            {None if name == ALONE else int(name): of(name) for name in stored["positions"]}, stored.get("queue")
+        )
 
-    def _told(self, what: str, value: Callable[[Offset], Any]) -> dict[str, Any]:
-        """By shard, if there are any."""
+    def _by_shard(self, what: str, value: Callable[[Offset], Any]) -> dict[str, Any]:
+        """A field by shard, or its one value in a queue without shards; left out if unset."""
         found = {shard: value(one) for shard, one in self.of.items() if value(one) is not None}
         if not found:
             return {}

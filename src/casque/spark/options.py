@@ -1,7 +1,7 @@
-"""What a user may say about a read: `spark.read.format("casque").option(...)`, and the same of `readStream`.
+"""Options of a read: `spark.read.format("casque").option(...)`, and the same for `readStream`.
 
-Spark hands options over as text and with names in lower case. One that is not known is refused: a misspelt `until`
-would otherwise read everything. Secrets are among them, so nothing here is ever shown with its value.
+Spark passes options as text with names in lower case. An unknown one is refused: a misspelt `until` would otherwise
+read everything. Options may be secrets, so values are never shown.
 """
 
 # ruff: noqa: RUF009  each default is a description
@@ -30,7 +30,7 @@ Moment = int | datetime | Mapping[int, int]
 
 STORE_PREFIX = "store."
 SECRET = ("secret", "token", "key", "credential", "service_account", "password")
-"""What is in the name of a store's option that nobody else may see."""
+"""Parts of option names that mark a secret."""
 SQL_FIX = (
     "Spark drops the OPTIONS of CREATE TABLE ... USING casque; make a view instead, which keeps them: "
     "CREATE TEMPORARY VIEW name USING casque OPTIONS (path '...', table '...')"
@@ -38,7 +38,7 @@ SQL_FIX = (
 
 
 class OnGone(StrEnum):
-    """What a stream or the pipeline does when what it was to read next is deleted already."""
+    """What a stream or the pipeline does when the next data to read is already deleted."""
 
     FAIL = "fail"
     SKIP = "skip"
@@ -107,7 +107,7 @@ def _moment(name: str, value: str) -> Moment:
 
 
 def _positions(name: str, value: str) -> Mapping[int, int]:
-    """Of the shards of a ring."""
+    """Positions of the shards of a ring."""
     try:
         return positions(name, msgspec.json.decode(value, type=dict[str, int]))
     except msgspec.DecodeError:
@@ -209,16 +209,16 @@ class SourceOptions:
         CLOCK_SKEW,
     )
     store: Mapping[str, str] = field(default_factory=dict)
-    """Those of the store, without their prefix."""
+    """Options of the store, without their prefix."""
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.url!r}, {self.table.value!r})"  # options of the store hold secrets
+        return f"{type(self).__name__}({self.url!r}, {self.table.value!r})"  # options of the store may be secrets
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> SourceOptions:
         """
         Raises:
-            InvalidInputError: an option that is not known, or a value that it does not take.
+            InvalidInputError: an option is unknown, or does not take this value.
         """
         values: dict[str, Any] = {}
         store: dict[str, str] = {}
@@ -238,11 +238,11 @@ class SourceOptions:
             raise InvalidInputError(f'say what to read: .option("table", ...) with one of {tables}. {SQL_FIX}')
         _check_url(values["url"])
         options = cls(**values, store=store)
-        options.scan()  # an option that its store does not know is refused before anything runs
+        options.scan()  # refuse unknown options of the store before anything runs
         return options
 
     def scan(self) -> Scan:
-        """What reads it."""
+        """The scan that these options describe."""
         return Scan(self.url, options=self.store)
 
 

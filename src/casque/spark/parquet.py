@@ -1,7 +1,7 @@
-"""What the executors do for a warehouse: Arrow batches to Parquet objects, and back.
+"""Reads and writes the files of a warehouse on executors: Arrow batches to Parquet objects, and back.
 
-A task writes create-only objects under names of its own and answers what they are called; whether they are ever part of
-a table is decided elsewhere, so a task may run twice, or die in the middle, and leave nothing but a few orphans.
+A task writes create-only objects under unique names and returns those names; whether they become part of a table is
+decided elsewhere. So a task may run twice, or die in the middle, and leaves only a few orphans.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ import pyarrow.parquet as pq
 from casque.clock import new_nonce, system_random
 from casque.errors import CorruptQueueError
 from casque.spark.arrow_types import INSTANT, arrow_type
-from casque.spark.place import Place, body_of, create_new
+from casque.spark.store_ref import StoreRef, body_of, create_new
 from casque.storage.port import Store
 
 PARTITION = "date"
 FLUSH_BYTES = 128 * 1024 * 1024
-"""How much of Arrow a task gathers before it writes a file: some tens of megabytes of Parquet."""
+"""Arrow bytes that a task gathers before it writes a file: some tens of megabytes of Parquet."""
 HOUR_US = 3_600_000_000
 ADDED = "_added"
 EPOCH = "1970-01-01"
@@ -37,46 +37,46 @@ class File(msgspec.Struct, frozen=True, omit_defaults=True):
     """A Parquet object of a table."""
 
     key: str
-    """Below the warehouse."""
+    """Relative to the warehouse."""
     date: str
     rows: int
     bytes: int
     first: int | None = None
-    """The first and the last position of the queue that it speaks of, if it is made of a range of them; of a table by
-    minute the hour, counted from 1970."""
+    """First and last position of the queue in this file, if it covers a range of positions; for a table by minute the
+    hour, counted from 1970."""
     last: int | None = None
     shard: int | None = None
-    """Whose jobs they are, where files of one table are replaced shard by shard."""
+    """The shard of its jobs, in tables whose files are replaced shard by shard."""
 
 
-class Added(msgspec.Struct, frozen=True):
-    """An object that says what is to be added to a table, for the run that wrote it and nobody else."""
+class AddedRows(msgspec.Struct, frozen=True):
+    """An object with sums to add to a table, read only by the run that wrote it."""
 
     table: str
     file: File
     hours: tuple[int, ...]
-    """The hours that it speaks of, counted from 1970."""
+    """The hours that it covers, counted from 1970."""
 
 
 class Writer(msgspec.Struct, frozen=True):
     """How a task writes files of a table."""
 
-    place: Place
+    store_ref: StoreRef
     table: str
     stamp: str
-    """Part of each name: when the run began, so that files that nobody names can be told by their age."""
+    """Part of each name: when the run began. Shows the age of files that no manifest names."""
     minute: str | None = None
-    """The column of a table by minute. Each hour gets files of its own, so that it can be replaced by itself."""
+    """The time column of a table by minute. Each hour gets files of its own, so that it can be replaced separately."""
 
     def key(self, date_: str) -> str:
         return f"{self.table}/{PARTITION}={date_}/part-{self.stamp}-{new_nonce(system_random())}.parquet"
 
-    async def write_added(self, store: Store, rows: Any, hours: Iterable[int]) -> Added:
-        """Beside the table's partitions, in a place that other readers pass over."""
+    async def write_added(self, store: Store, rows: Any, hours: Iterable[int]) -> AddedRows:
+        """Writes beside the table's partitions, where other readers do not look."""
         body = _parquet(rows)
         key = f"{self.table}/{ADDED}/part-{self.stamp}-{new_nonce(system_random())}.parquet"
         await create_new(store, key, body)
-        return Added(self.table, File(key, EPOCH, rows.num_rows, len(body)), tuple(hours))
+        return AddedRows(self.table, File(key, EPOCH, rows.num_rows, len(body)), tuple(hours))
 
     async def write(
         self,
@@ -88,7 +88,7 @@ class Writer(msgspec.Struct, frozen=True):
         last: int | None = None,
         shard: int | None = None,
     ) -> File:
-        """Write a table of Arrow, without its partition column, as one file."""
+        """Write an Arrow table, without its partition column, as one file."""
         body = _parquet(rows)
         key = self.key(date_)
         await create_new(store, key, body)
@@ -96,7 +96,7 @@ class Writer(msgspec.Struct, frozen=True):
 
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
         """For `DataFrame.mapInArrow`: write a partition of the frame, each date to files of its own."""
-        files = self.place.run(lambda store: self._write_all(store, batches))
+        files = self.store_ref.run(lambda store: self._write_all(store, batches))
         yield answer((self.table, file) for file in files)
 
     async def _write_all(self, store: Store, batches: Iterable[Any]) -> list[File]:
@@ -121,9 +121,9 @@ class Writer(msgspec.Struct, frozen=True):
 
 
 class Reader(msgspec.Struct, frozen=True):
-    """How a task reads files of a table: those of its number, in the columns that are wanted."""
+    """How a task reads files of a table: the files of its number, in the requested columns."""
 
-    place: Place
+    store_ref: StoreRef
     groups: Sequence[Sequence[File]]
     columns: Mapping[str, str]
 
@@ -134,10 +134,10 @@ class Reader(msgspec.Struct, frozen=True):
                 yield from self._read(self.groups[number])
 
     def _read(self, files: Sequence[File]) -> Iterator[Any]:
-        # Some at once, because a bucket answers slowly; not all, because they are held in memory.
+        # Several at once, because a bucket answers slowly; not all, because they are held in memory.
         for start in range(0, len(files), READ_AHEAD):
             some = files[start : start + READ_AHEAD]
-            for rows in self.place.run(lambda store, some=some: self._gather(store, some)):  # type: ignore[misc]
+            for rows in self.store_ref.run(lambda store, some=some: self._gather(store, some)):  # type: ignore[misc]
                 yield from rows.to_batches()
 
     async def _gather(self, store: Store, files: Sequence[File]) -> list[Any]:
@@ -151,7 +151,7 @@ def _parquet(rows: Any) -> bytes:
 
 
 async def read(store: Store, file: File, columns: Mapping[str, str]) -> Any:
-    """A file as a table of Arrow with just these columns, null where the file is older than a column.
+    """A file as an Arrow table with exactly these columns, null where the file is older than a column.
 
     Raises:
         CorruptQueueError: there is no such file.
@@ -179,7 +179,7 @@ async def read(store: Store, file: File, columns: Mapping[str, str]) -> Any:
 
 
 def by_date(rows: Any) -> Iterator[tuple[str, Any]]:
-    """A table's rows by their partition, which is left out; instants in UTC, whatever the session's zone is."""
+    """A table's rows by partition, without that column; instants in UTC, whatever the session's time zone is."""
     days = rows.column(PARTITION)
     rest = in_utc(rows.drop_columns([PARTITION]))
     different = pc.unique(days)
@@ -197,7 +197,7 @@ def by_hour(rows: Any, minute: str) -> Iterator[tuple[int, Any]]:
 
 
 def in_utc(rows: Any) -> Any:
-    """Spark hands out instants in the session's time zone, as a label; the instants are the same."""
+    """Spark labels instants with the session's time zone; the instants are the same."""
     fields = [
         field.with_type(INSTANT) if pa.types.is_timestamp(field.type) and field.type.tz is not None else field
         for field in rows.schema
@@ -205,8 +205,8 @@ def in_utc(rows: Any) -> Any:
     return rows.cast(pa.schema(fields))
 
 
-def answer(files: Iterable[tuple[str, File | Added]]) -> Any:
-    """What a task has to say: which objects it wrote, each with a word about what for."""
+def answer(files: Iterable[tuple[str, File | AddedRows]]) -> Any:
+    """The answer of a task: the objects that it wrote, each with its purpose."""
     said = list(files)
     return pa.RecordBatch.from_pydict(
         {"tag": [tag for tag, _ in said], "file": [msgspec.json.encode(file).decode() for _, file in said]},
@@ -215,7 +215,7 @@ def answer(files: Iterable[tuple[str, File | Added]]) -> Any:
 
 
 def grouped(files: Sequence[File], *, bytes_max: int) -> list[list[File]]:
-    """Files in the order given, in groups of about a size: what one task does."""
+    """Files in the given order, in groups of about equal size, one per task."""
     groups: list[list[File]] = []
     size = 0
     for file in files:

@@ -1,9 +1,9 @@
-"""The pipeline: what happened to a queue since the last run, into the tables of a warehouse.
+"""The pipeline: brings the tables of a warehouse up to date with the history of a queue.
 
-A run goes from the cursor, the position up to which the warehouse tells everything, to the horizon. Executors turn the
-objects of that stretch into files of bronze and silver, and then add what these say to gold; one write of the
-warehouse's root makes all of it visible and moves the cursor. Before that write nothing has changed, after it nothing
-is left to do: so a run may be killed anywhere, and two may run at once. A long stretch is cut into several.
+A run goes from the cursor, the position up to which the warehouse is complete, to the horizon. Executors turn the
+objects of that stretch into files of bronze and silver, and then add their sums to gold; one write of the warehouse's
+root makes all of it visible and moves the cursor. Before that write nothing has changed, after it nothing is left to
+do: so a run may be killed anywhere, and two may run at once. A long stretch is split into several.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ from casque.spark import combine, requests
 from casque.spark.gold import columns
 from casque.spark.horizon import AT_ONCE, Horizon, Sight, archived_between, look_around
 from casque.spark.options import OnGone
-from casque.spark.parquet import ADDED, FILES_DDL, Added, File, days
-from casque.spark.place import Place
+from casque.spark.parquet import ADDED, FILES_DDL, AddedRows, File, days
+from casque.spark.store_ref import StoreRef
 from casque.spark.tables import TABLES
+from casque.spark.task_errors import as_raised
 from casque.spark.tasks import (
     COMPACTED,
     GONE,
@@ -41,24 +42,23 @@ from casque.spark.tasks import (
     Task,
     Tasks,
 )
-from casque.spark.told import as_raised
 from casque.spark.warehouse import Change, Snapshot, Warehouse, frame, stamp_of
-from casque.storage.below import StoreBelow
 from casque.storage.port import Store
+from casque.storage.prefixed import PrefixedStore
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 STRETCH_OBJECTS = 1_000
-"""Objects of the archive that one stretch takes: some millions of jobs. What was done of a longer one is not lost."""
+"""Archive objects per stretch: some millions of jobs. A killed run loses only its last stretch."""
 STRETCH_COMMITS = 200_000
 SEGMENTS_PER_TASK = 2_000
 OBJECTS_PER_TASK = 24
 TASKS_WANTED = 16
 COMPACT_RUNS = 8
-"""Once so many runs left small files of about one size in a partition, these become one. Files of one run count once: a
-large one would otherwise be written again right after by whoever comes next."""
+"""Compact small files of about one size in a partition once they come from this many runs. Files of one run count
+once: otherwise the next run would rewrite a large one right away."""
 COMPACT_FILES = 64
-"""So many become one whoever wrote them."""
+"""Compact at this many files, regardless of how many runs wrote them."""
 SMALL_BYTES = 16 * 1024 * 1024
 TINY_BYTES = 64 * 1024
 COMPACTED_BYTES = 128 * 1024 * 1024
@@ -66,49 +66,49 @@ KEPT_GAPS = 100
 GOLD = tuple(table for table in TABLES if table.startswith("gold/"))
 
 Progress = Callable[[str, int, int], None]
-"""Told what is being done, which step that is, and of how many."""
+"""Called with the title of a step, its number and the total."""
 STEPS = ("look at the queue", "bronze and silver", "gold", "save the cursor")
 
 
 class Cursor(msgspec.Struct, frozen=True):
-    """Where the warehouse stands. Kept in its root."""
+    """How far the warehouse is. Stored in its root."""
 
     queue_id: str = ""
     position: int = 0
-    """Everything up to here is in it."""
+    """The warehouse is complete up to here."""
     bronze: int = 0
     """The last commit in `bronze/events`."""
     hour: str | None = None
     """The latest hour of the archive seen so far."""
     gaps: tuple[tuple[int, int], ...] = ()
-    """Commits that were gone before they could be read, the latest ones: first and last."""
+    """The latest ranges of commits that were deleted before they could be read: first and last."""
     shards: Mapping[str, Cursor] = {}
-    """Of a ring, where each shard stands. Its own position is the sum of theirs."""
+    """For a ring, the cursor of each shard. The ring's own position is their sum."""
 
     def of(self, shard: int | None) -> Cursor:
-        """A shard that is new begins."""
+        """A new shard starts with an empty cursor."""
         return self if shard is None else self.shards.get(shard_name(shard), Cursor())
 
     def json(self) -> dict[str, Any]:
-        told: dict[str, Any] = msgspec.to_builtins(self)
-        for one in (told, *told["shards"].values()):
+        fields: dict[str, Any] = msgspec.to_builtins(self)
+        for one in (fields, *fields["shards"].values()):
             if not one["shards"]:
                 del one["shards"]
-        return told
+        return fields
 
 
 class Summary(msgspec.Struct, frozen=True):
-    """What a run did."""
+    """The result of a run."""
 
     before: int
-    """The position at which the warehouse was."""
+    """Position of the warehouse before the run."""
     position: int
-    """And is now."""
+    """Position of the warehouse after the run."""
     events: int = 0
     jobs: int = 0
     attempts: int = 0
     queued: int = 0
-    """Jobs in the queue as of the position, dead ones too."""
+    """Jobs in the queue at the position, dead ones included."""
     partitions: int = 0
     """Files of gold tables written."""
     files: int = 0
@@ -117,7 +117,7 @@ class Summary(msgspec.Struct, frozen=True):
     compacted: int = 0
     """Small files that were merged."""
     gaps: tuple[tuple[int, int], ...] = ()
-    """Commits that `bronze/events` misses because they were collected: first and last."""
+    """Commits missing from `bronze/events` because they were collected: first and last."""
     notes: tuple[str, ...] = ()
     elapsed_ms: int = 0
 
@@ -127,16 +127,16 @@ class Summary(msgspec.Struct, frozen=True):
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """What an operator may say."""
+    """Options that an operator sets."""
 
     payloads: bool = False
     """Whether bronze keeps payloads and results."""
     on_gone: OnGone = OnGone.FAIL
     put_dollars: float = requests.PUT_DOLLARS
     adopt: bool = False
-    """Go on although the queue has another id: it was converted."""
+    """Continue although the queue has another id: it was converted."""
     rebuild: bool = False
-    """Make gold anew from silver, instead of adding to it."""
+    """Rebuild gold from silver, instead of adding to it."""
     stretch_objects: int = STRETCH_OBJECTS
 
 
@@ -153,22 +153,22 @@ def run(
     """Bring a warehouse up to date with a queue. `options` are those of the queue's store.
 
     Raises:
-        InvalidInputError: there is no queue, or the warehouse is another queue's.
+        InvalidInputError: there is no queue, or the warehouse belongs to another queue.
         HistoryGoneError: commits were collected before they could be read.
-        CASConflictError: another run changed the warehouse meanwhile; nothing of this stretch is there.
+        CASConflictError: another run changed the warehouse meanwhile; nothing of this stretch was written.
     """
     clock = clock or SystemClock()
     begun_ms = clock.monotonic_ms()
-    place = Place(url, options)
+    store_ref = StoreRef(url, options)
     to = warehouse if isinstance(warehouse, Warehouse) else Warehouse(warehouse)
-    one = _Run(spark, place, to, settings or Settings(), progress or (lambda *_: None))
+    one = _Run(spark, store_ref, to, settings or Settings(), progress or (lambda *_: None))
     with as_raised():
         summary = one.run()
     return msgspec.structs.replace(summary, elapsed_ms=clock.monotonic_ms() - begun_ms)
 
 
 class _Part(msgspec.Struct, frozen=True):
-    """One stretch of a queue, or of a shard."""
+    """One stretch of a queue or a shard."""
 
     shard: int | None
     horizon: Horizon
@@ -178,21 +178,21 @@ class _Part(msgspec.Struct, frozen=True):
     """The first and the last commit to read."""
     cursor: Cursor
     gaps: tuple[tuple[int, int], ...]
-    """Those of its gaps that are new."""
+    """The new ones among `cursor.gaps`."""
 
 
 class _Plan(msgspec.Struct, frozen=True):
-    """One stretch, of all shards."""
+    """One stretch of all shards."""
 
     parts: Sequence[_Part]
     is_last: bool
-    """Nothing is left after it, so that the queue is looked at as it is then."""
+    """Nothing is left after it, so the queue itself is read as of then."""
     cursor: Cursor
 
 
 class _Run:
     def __init__(
-        self, spark: SparkSession, queue: Place, warehouse: Warehouse, settings: Settings, progress: Progress
+        self, spark: SparkSession, queue: StoreRef, warehouse: Warehouse, settings: Settings, progress: Progress
     ) -> None:
         self._spark = spark
         self._queue = queue
@@ -219,7 +219,7 @@ class _Run:
             plan = self._plan(cursor, sight)
             change = self._warehouse.begin()
             if change.base.etag != snapshot.etag:
-                change.base = snapshot  # the commit will lose: what was planned is not what is there now
+                change.base = snapshot  # the commit will lose: the plan no longer matches the warehouse
             summary = self._stretch(change, plan, summary, rebuild=rebuild)
             self._say("save the cursor")
             snapshot = change.commit(plan.cursor.json())
@@ -258,7 +258,7 @@ class _Run:
         objects_max = max(1, self._settings.stretch_objects // of)
         to = horizon.position
         if len(objects) > objects_max:
-            # Objects of one range stay together: they are told apart by positions.
+            # Objects of one range stay together: they are identified by positions.
             to = objects[objects_max - 1].last
             objects = [one for one in objects if one.last <= to]
         gaps = list[tuple[int, int]]()
@@ -266,7 +266,7 @@ class _Run:
         if horizon.has_log:
             first = cursor.bronze + 1
             if first <= horizon.floor:
-                # Of a first run nothing was ever promised.
+                # A first run starts with what is left: its gap is not reported.
                 if whole.queue_id:
                     self._gone(shard, first, horizon.floor)
                     gaps.append((first, horizon.floor))
@@ -347,15 +347,15 @@ class _Run:
         for start in range(first, last + 1, size):
             yield FromLog(queue_id, start, min(start + size - 1, last), payloads, part.shard)
 
-    def _perform(self, change: Change, tasks: Sequence[Task]) -> tuple[dict[str, list[File]], list[Added]]:
-        """Have tasks done; answers the files they wrote, by what for, and what they add to gold."""
-        work = Tasks(self._queue, self._warehouse.place, change.stamp, tasks)
+    def _perform(self, change: Change, tasks: Sequence[Task]) -> tuple[dict[str, list[File]], list[AddedRows]]:
+        """Run tasks; returns the files that they wrote, by purpose, and the sums to add to gold."""
+        work = Tasks(self._queue, self._warehouse.store_ref, change.stamp, tasks)
         numbers = self._spark.range(0, len(tasks), 1, len(tasks))
         written: dict[str, list[File]] = {}
-        added: list[Added] = []
+        added: list[AddedRows] = []
         for row in numbers.mapInArrow(work, FILES_DDL).collect():
             if row.tag == ADDED:
-                added.append(msgspec.json.decode(row.file, type=Added))
+                added.append(msgspec.json.decode(row.file, type=AddedRows))
             else:
                 written.setdefault(row.tag, []).append(msgspec.json.decode(row.file, type=File))
         return written, added
@@ -363,7 +363,7 @@ class _Run:
     # --- Gold ---
 
     def _gold(
-        self, change: Change, written: Mapping[str, list[File]], added: Sequence[Added], *, rebuild: bool
+        self, change: Change, written: Mapping[str, list[File]], added: Sequence[AddedRows], *, rebuild: bool
     ) -> list[File]:
         merges = list(_merges(change, added, rebuild=rebuild))
         with ThreadPoolExecutor(1) as beside:
@@ -382,22 +382,22 @@ class _Run:
     def _requests(
         self, change: Change, written: Mapping[str, list[File]], *, rebuild: bool
     ) -> tuple[list[File], set[str]]:
-        """Answers the files written, and which they replace."""
-        spark, place, before = self._spark, self._warehouse.place, change.manifest
+        """Returns the files written, and the keys that they replace."""
+        spark, store_ref, before = self._spark, self._warehouse.store_ref, change.manifest
         events = [*(before("bronze/events").files if rebuild else ()), *written.get("bronze/events", [])]
         if not events:
             return [], set()
         jobs = [*(before("silver/jobs").files if rebuild else ()), *written.get("silver/jobs", [])]
         queue = [*written.get("silver/queue", []), *before("silver/queue").files]
         known = [
-            frame(spark, place, files, {name: TABLES[table].columns[name].type for name in requests.WHOSE})
+            frame(spark, store_ref, files, {name: TABLES[table].columns[name].type for name in requests.WHOSE})
             for table, files in (("silver/jobs", jobs), ("silver/queue", queue))
         ]
         chosen = {name: TABLES["bronze/events"].columns[name].type for name in requests.EVENTS}
-        added = requests.added(spark, frame(spark, place, events, chosen), known)
+        added = requests.added(spark, frame(spark, store_ref, events, chosen), known)
         dates = sorted({file.date for file in events})
         old = [] if rebuild else before(requests.TABLE).of(dates)
-        there = frame(spark, place, old, columns(requests.TABLE))
+        there = frame(spark, store_ref, old, columns(requests.TABLE))
         merged = requests.merged(spark, added, there, self._settings.put_dollars)
         files = change.write(requests.in_order(merged, len(dates)), requests.TABLE)
         return files, {file.key for file in old}
@@ -408,14 +408,14 @@ class _Run:
 
 
 async def archived_since(store: Store, sight: Sight, cursor: Cursor) -> dict[int | None, list[ArchiveObject]]:
-    """The archive's objects of each shard that are new."""
+    """The new archive objects of each shard."""
     room = asyncio.Semaphore(AT_ONCE)
 
     async def one(shard: int | None, horizon: Horizon) -> list[ArchiveObject]:
         known = cursor.of(shard)
         if horizon.position <= known.position:
             return []
-        here = store if shard is None else StoreBelow(store, shard_prefix(shard))
+        here = store if shard is None else PrefixedStore(store, shard_prefix(shard))
         async with room:
             return await archived_between(here, known.position, horizon.position, known.hour)
 
@@ -423,8 +423,8 @@ async def archived_since(store: Store, sight: Sight, cursor: Cursor) -> dict[int
     return dict(zip(sight.shards, found, strict=True))
 
 
-def _merges(change: Change, added: Sequence[Added], *, rebuild: bool) -> Iterator[Merge]:
-    """Some dates of a table together, as many as make a few tasks of all."""
+def _merges(change: Change, added: Sequence[AddedRows], *, rebuild: bool) -> Iterator[Merge]:
+    """Merges of several dates of a table each, enough for a few tasks in all."""
     for table in combine.ADDED:
         mine = [one for one in added if one.table == table]
         hours = sorted({hour for one in mine for hour in one.hours})
@@ -439,7 +439,7 @@ def _merges(change: Change, added: Sequence[Added], *, rebuild: bool) -> Iterato
         for start in range(0, len(dates), size):
             some = dates[start : start + size]
             first, end = combine.hours_between(some[0], some[-1])
-            # How many there are at the beginning follows from everything before.
+            # The level at the beginning depends on everything before.
             since = 0 if table == "gold/depth" else first
             files = [one.file for one in mine if any(since <= hour < end for hour in one.hours)]
             before = {} if rebuild else {name: change.manifest(name).of(some) for name in tables}
@@ -447,8 +447,8 @@ def _merges(change: Change, added: Sequence[Added], *, rebuild: bool) -> Iterato
 
 
 def _state_tasks(change: Change, plan: _Plan, *, rebuild: bool) -> Iterator[FromState]:
-    """What `silver/queue` says now is taken off; if nothing is left to be read, the queue is looked at as it is then,
-    all shards as of one moment."""
+    """Subtract the rows that `silver/queue` has now; if no more stretches follow, read the queue, all shards as of one
+    moment."""
     there = change.manifest("silver/queue").files
     as_of_ms = max(part.horizon.at_ms for part in plan.parts)
     for part in plan.parts:
@@ -459,7 +459,7 @@ def _state_tasks(change: Change, plan: _Plan, *, rebuild: bool) -> Iterator[From
 
 
 def _archive_tasks(plan: _Part) -> Iterator[FromArchive]:
-    """Objects of one date together, as many as are worth a file."""
+    """Objects of one date per task, as many as make a file of good size."""
     by_date: dict[str, list[ArchiveObject]] = {}
     for one in plan.objects:
         by_date.setdefault(one.hour[:10], []).append(one)
@@ -472,7 +472,7 @@ def _archive_tasks(plan: _Part) -> Iterator[FromArchive]:
 
 
 def _silver_tasks(change: Change) -> Iterator[FromSilver]:
-    """Jobs and attempts each by themselves: what they add is added up anyway."""
+    """Jobs and attempts separately: their sums are added up anyway."""
     for file in change.manifest("silver/jobs").files:
         yield FromSilver([file], [])
     for file in change.manifest("silver/attempts").files:
@@ -480,8 +480,8 @@ def _silver_tasks(change: Change) -> Iterator[FromSilver]:
 
 
 def _compactions(change: Change) -> Iterator[Compaction]:
-    """Files only ever merge with others of about their size: a row is then written again once for every eightfold
-    growth of the file it is in, and not each time that something is added to its date."""
+    """Files merge only with others of about their size: so a row is rewritten once for every eightfold growth of its
+    file, and not each time that rows are added to its date."""
     for table in ("bronze/events", "silver/jobs", "silver/attempts"):
         manifest = change.manifest(table)
         alike: dict[tuple[str, int], list[File]] = {}
@@ -499,7 +499,7 @@ def _compactions(change: Change) -> Iterator[Compaction]:
 
 
 def _magnitude(size: int) -> int:
-    """The same for sizes within a factor of eight, and for whatever is tiny."""
+    """Equal for sizes within a factor of eight, and for all tiny ones."""
     return max(size, TINY_BYTES).bit_length() // 3
 
 

@@ -1,7 +1,7 @@
-"""What filters that Spark pushes down say about objects that need not be read.
+"""Finds the objects that need not be read, from the filters that Spark pushes down.
 
-Spark evaluates every filter again on what is read, so nothing here has to be exact: only what no row can satisfy is
-left out. Filters on columns that say nothing about objects are passed over.
+Spark evaluates every filter again on the rows, so pruning need not be exact: it leaves out only objects in which no row
+can match. Filters on other columns are ignored.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _TIMES = {
     Table.ATTEMPTS: {"hour": HOUR},
     Table.JOBS: {},
 }
-"""Columns that say when, and how much time one value of them stands for."""
+"""Columns that hold a time, and the span that one value covers."""
 
 
 def pruned(table: Table, filters: Iterable[Any]) -> Chosen:
-    """What Spark's filters, all of which hold, leave to be read."""
+    """The bounds that Spark's filters, all of which hold, leave."""
     bounds = Chosen()
     for one in filters:
         path: tuple[str, ...] = getattr(one, "attribute", ())
@@ -38,7 +38,7 @@ def pruned(table: Table, filters: Iterable[Any]) -> Chosen:
 
 
 def within(one: Chosen, other: Chosen) -> Chosen:
-    """What both leave."""
+    """The intersection of both."""
     return Chosen(
         after=_tighter(max, one.after, other.after),
         upto=_tighter(min, one.upto, other.upto),

@@ -1,4 +1,4 @@
-"""Reads a queue's tables as a batch. The driver plans, which pins what is read; tasks read splits as Arrow."""
+"""Reads a queue's tables as a batch. The driver plans, which fixes what is read; tasks read splits as Arrow."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from casque.spark.pruning import pruned, within
 
 
 class SplitPartition(InputPartition):
-    """One split, or several small ones, on their way to the task that reads them."""
+    """One split, or several small ones, for one task."""
 
     def __init__(self, *splits: Split) -> None:
         super().__init__(splits)
 
 
 def partitions_of(splits: Sequence[Split], wanted: int | None) -> list[InputPartition]:
-    """One for each split. Of a ring with more shards than tasks are wanted, those that are the only one of their shard
-    share tasks: most of them are small."""
+    """One partition for each split. If a ring has more shards than wanted tasks, splits that are the only one of their
+    shard share tasks: most of them are small."""
     count = Counter(split.shard for split in splits)
     alone = [split for split in splits if split.shard is not None and count[split.shard] == 1]
     size = -(-len(alone) // (wanted or SPLITS))
@@ -37,7 +37,7 @@ def partitions_of(splits: Sequence[Split], wanted: int | None) -> list[InputPart
 
 
 class CasqueReader(DataSourceReader):
-    """Every action plans anew: a plan only reads, so Spark may make as many as it likes."""
+    """Every action makes a new plan: planning only reads, so Spark may do it any number of times."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = options
@@ -57,16 +57,16 @@ class CasqueReader(DataSourceReader):
 
 
 class Pushing:
-    """Takes filters that Spark pushes down, whether or not the session lets it push any.
+    """Accepts filters that Spark pushes down, whether or not the session lets it push any.
 
-    Spark refuses a reader that defines `pushFilters` itself while `spark.sql.python.filterPushdown.enabled` is off,
-    for fear of filters that get lost. None can: all of them are handed back, and only objects are passed over. So it is
-    shown the method that it knows.
+    Spark refuses a reader that overrides `pushFilters` while `spark.sql.python.filterPushdown.enabled` is off, because
+    filters might get lost. Here none can: all of them are returned to Spark and only used to skip objects. So this
+    object pretends to be the original method.
     """
 
     def __init__(self, reader: CasqueReader) -> None:
         self._reader = reader
-        self.__func__ = getattr(DataSourceReader, "pushFilters", None)  # there is none before PySpark 4.1
+        self.__func__ = getattr(DataSourceReader, "pushFilters", None)  # PySpark before 4.1 has none
 
     def __call__(self, filters: Sequence[Any]) -> Iterable[Any]:
         self._reader.push(filters)
@@ -74,7 +74,7 @@ class Pushing:
 
 
 def plan(scan: Scan, options: SourceOptions, bounds: Chosen) -> Sequence[Split]:
-    """The splits of a table, as far as options and pushed filters ask for them."""
+    """The splits of a table within the bounds of options and pushed filters."""
     match options.table:
         case Table.EVENTS:
             return scan.plan_events(
@@ -100,9 +100,9 @@ def plan(scan: Scan, options: SourceOptions, bounds: Chosen) -> Sequence[Split]:
 
 
 def read_batches(options: SourceOptions, partition: InputPartition, schema: Any) -> Iterator[Any]:
-    """What a task does."""
+    """Runs in a task."""
     settle_in()
-    if partition.value is None:  # Spark's own idea of a table without splits
+    if partition.value is None:  # Spark's partition for a table without splits
         return
     with options.scan() as scan:
         for split in partition.value:

@@ -1,4 +1,4 @@
-"""`python -m casque.spark.reference`: the page docs/reference/spark.md, made from the code that it describes."""
+"""`python -m casque.spark.reference`: the page docs/reference/spark.md, generated from the code that it describes."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Finished jobs once more: what a filter selects from the archive is enqueued again.
+"""Replays finished jobs: enqueues again the jobs that a filter selects from the archive.
 
-The archive is read as a table and the jobs are written as one: atomic, and once for each name of a replay, however
-often it is run. New jobs have ids of their own, made of the old ones, so that nothing is mistaken for the job it was.
+The archive is read as a table and the jobs are written as one: atomically, and once for each name of a replay, however
+often it runs. New jobs have new ids, derived from the old ones, so they are not mistaken for the originals.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ VERSION = 1
 
 
 class Selected(msgspec.Struct, frozen=True):
-    """What was found of one entrypoint that ended in one way."""
+    """The jobs found for one entrypoint and final state."""
 
     entrypoint: str
     state: str
     jobs: int
     without_payload: int = 0
-    """Of these, jobs whose payload lay in an object of its own and was deleted with them."""
+    """Jobs among these whose payload was in an object of its own and was deleted with them."""
 
 
 class Replayed(msgspec.Struct, frozen=True):
-    """What a replay selected."""
+    """The result of a replay."""
 
     txn_id: str
-    """The name under which the queue remembers it: the same one again enqueues nothing."""
+    """The name under which the queue remembers it: a second replay with this name enqueues nothing."""
     selected: tuple[Selected, ...]
     written: bool
-    """False for a dry run, and if there was nothing to be enqueued."""
+    """False for a dry run, and if there was nothing to enqueue."""
 
     @property
     def jobs(self) -> int:
-        """How many can be enqueued again."""
+        """Number of jobs that can be enqueued again."""
         return sum(one.jobs for one in self.selected) - self.without_payload
 
     @property
@@ -68,20 +68,20 @@ def replay(
     options: Mapping[str, str] | None = None,
     into_options: Mapping[str, str] | None = None,
 ) -> Replayed:
-    """Enqueue again what `where`, an SQL condition on the columns of the archive, selects.
+    """Enqueue again the jobs that `where`, an SQL condition on the columns of the archive, selects.
 
         replay(spark, url, "state = 'dead' AND entrypoint = 'mail' AND error LIKE 'TimeoutError%'")
 
-    `since` and `until` are about when jobs finished; only the objects of those hours are read. `into` is another queue,
-    `entrypoint` another handler. Payload, priority, zone, key and headers are those of the old job, and it starts with
-    no attempts; a key that an unfinished job holds passes over the row.
+    `since` and `until` limit when jobs finished; only the objects of those hours are read. `into` is another queue,
+    `entrypoint` another handler. Payload, priority, zone, key and headers are those of the old job, and the new one
+    starts with no attempts; a row whose key belongs to an unfinished job is skipped.
 
-    The whole replay is one commit, remembered under `txn_id`: run twice, it enqueues once. Without one the name follows
-    from the arguments, so that the same call is the same replay; to do it again on purpose, give another name.
+    The whole replay is one commit, remembered under `txn_id`: run twice, it enqueues once. The default name is derived
+    from the arguments, so the same call is the same replay; to repeat it on purpose, give another name.
 
     Raises:
-        InvalidInputError: the filter makes no sense; or it selects jobs whose payloads are gone, and
-            `skip_missing_payloads` does not say to go on without them. Nothing was enqueued.
+        InvalidInputError: the filter is invalid; or it selects jobs whose payloads are gone, and
+            `skip_missing_payloads` is not set. Nothing was enqueued.
     """
     if not where.strip():
         raise InvalidInputError("where must be an SQL condition, for example state = 'dead'; 'true' takes everything")
@@ -149,8 +149,8 @@ def _order(one: Selected) -> tuple[str, str]:
 def _jobs(archive: DataFrame, name: str, entrypoint: str | None, max_attempts: int | None) -> DataFrame:
     from pyspark.sql import functions as F  # noqa: N812
 
-    # A job that was given fresh attempts may finish twice: the position tells the two apart.
-    # Of a ring the shard as well: positions are its own.
+    # A job that got new attempts may finish twice: the position distinguishes the two. On a ring so does the shard:
+    # positions are per shard.
     shard = F.when(F.col("shard") > 0, F.col("shard").cast("string"))
     origin = F.concat_ws("/", F.lit(name), F.col("id"), F.col("position").cast("string"), shard)
     target = F.col("entrypoint") if entrypoint is None else F.lit(checks.entrypoint(entrypoint))

@@ -1,7 +1,7 @@
-"""What operations cost at the store (`gold/requests`), by Spark SQL: whose job an event is about takes a join.
+"""Cost of operations at the store (`gold/requests`), by Spark SQL, because finding the zone of an event takes a join.
 
-Shares are decimals, so that the sum is the same in whatever order and portions it is made. Times are turned into whole
-hours by arithmetic and not by functions of the calendar, which ask for the session's time zone.
+Shares are decimals, so the sum does not depend on order or grouping. Times become whole hours by arithmetic instead of
+calendar functions, which depend on the session's time zone.
 """
 
 from __future__ import annotations
@@ -24,11 +24,12 @@ PUT_DOLLARS = S3.put
 """S3's list price of one write request."""
 WHOSE = ("id", "entrypoint", "zone")
 EVENTS = ("at", "job_id", "entrypoint", "zone", "payload_bytes", "operations")
-"""What is read of `bronze/events`, and of other tables to know whose jobs they are about."""
+"""Columns that are read of `bronze/events`, and of the other tables that say whose jobs events are about."""
 
 
 def added(spark: SparkSession, events: DataFrame, known: Sequence[DataFrame]) -> DataFrame:
-    """Most events name only a job: whose it is, is known from its being added, from the queue or from its finish."""
+    """Most events name only a job. Its entrypoint and zone come from its enqueue event, from the queue or from its
+    end."""
     return spark.sql(
         f"""
         WITH e AS (SELECT * FROM {{events}} WHERE job_id IS NOT NULL),
@@ -72,11 +73,11 @@ def merged(spark: SparkSession, added_: DataFrame, old: DataFrame, put_dollars: 
 
 
 def in_order(df: DataFrame, dates: int) -> DataFrame:
-    """As it is to be written: the table's columns, a partition in one task and in order."""
+    """Ready to write: the table's columns, each partition in one task and sorted."""
     from pyspark.sql import functions as f
 
     columns = TABLES[TABLE].columns
     chosen = df.select(*(f.col(name).cast(column.type).alias(name) for name, column in columns.items()))
-    # For a few partitions, which is what a run over something new has, no shuffle is worth it.
+    # A run over new data has few partitions, which are not worth a shuffle.
     spread = chosen.coalesce(1) if dates <= ONE_TASK_DATES else chosen.repartition(min(dates, WRITE_TASKS), "date")
     return spread.sortWithinPartitions("date", *TABLES[TABLE].unique)

@@ -1,4 +1,4 @@
-"""A Spark session on this machine, for those who have none yet: the command line, tests and examples."""
+"""A Spark session on this machine, for callers that have none: the command line, tests and examples."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SETTINGS = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.memory": "1g",
-    # A short life: half the processor time at the start goes into compiling what runs once.
+    # For short sessions: half the processor time at the start goes into compiling code that runs once.
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
 
@@ -36,11 +36,11 @@ def local_session(
     remote: str | None = None,
     plain: bool = False,
 ) -> SparkSession:
-    """The session that is there, or a new one: on this machine, or with `remote` (`sc://host`) on a Connect server.
-    A `plain` one has no settings but those that are given.
+    """The existing session, or a new one: on this machine, or with `remote` (`sc://host`) on a Connect server. A
+    `plain` one has only the given settings.
 
     Raises:
-        NotInstalledError: there is no PySpark, or no Java that Spark could run on, or it does not start.
+        NotInstalledError: PySpark or a Java for it is missing, or Spark does not start.
     """
     try:
         from pyspark.errors import PySparkRuntimeError
@@ -52,7 +52,7 @@ def local_session(
         builder = builder.remote(remote)
     else:
         use_java()
-        # Executors of a local session are this very Python, whatever `python3` is on the path.
+        # Executors of a local session use this Python, not the `python3` on the path.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
         builder = builder.master(master)

@@ -1,6 +1,6 @@
 """Finished jobs and their attempts as columns, from the archive's lines; jobs in the queue, from its state.
 
-Runs on executors. Payloads and results are never looked at: what is kept of them is how large they are.
+Runs on executors. Payloads and results are never decoded: only their sizes are kept.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _NUMBERS = re.compile(r"0x[0-9a-fA-F]+|[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9
 
 
 class _Try(msgspec.Struct, gc=False):
-    """An attempt that came to nothing; times as they are written, because Arrow reads them faster."""
+    """A failed attempt; times stay text, because Arrow parses them faster."""
 
     ended_at: str
     how: str
@@ -40,7 +40,7 @@ _NULL = msgspec.Raw(b"null")
 
 
 class _Line(msgspec.Struct, gc=False):
-    """A line of the archive, as far as it is of interest here."""
+    """The fields of an archive line that are needed here."""
 
     id: str
     entrypoint: str
@@ -69,12 +69,12 @@ class _Line(msgspec.Struct, gc=False):
 
     @property
     def claims(self) -> int:
-        """In this life: its attempts, and the crashes that were none."""
+        """Claims since the last revival: its attempts, and the crashes, which do not count as attempts."""
         return self.attempts + self.crashes
 
 
-class _Told(msgspec.Struct, gc=False):
-    """What the attempts before the last one say about this life of a job: from its enqueueing, or its revival."""
+class _Earlier(msgspec.Struct, gc=False):
+    """Earlier attempts in this life of a job: since its enqueue, or its revival."""
 
     tries: Sequence[_Try]
     revived: bool
@@ -87,19 +87,19 @@ def finished(key: str, body: bytes) -> tuple[Any, Any]:
     """An object of the archive as rows of `silver/jobs` and of `silver/attempts`.
 
     Raises:
-        CorruptQueueError: it is no object of an archive.
+        CorruptQueueError: `body` is not an archive object.
     """
     try:
         lines = _decoder.decode_lines(body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise CorruptQueueError(key, f"this is no part of an archive ({error}). Restore it from a backup") from error
-    told = {number: _told(line) for number, line in enumerate(lines) if line.tries}
-    jobs = _jobs(lines, told)
-    return jobs, _attempts(lines, told, jobs)
+    earlier = {number: _earlier(line) for number, line in enumerate(lines) if line.tries}
+    jobs = _jobs(lines, earlier)
+    return jobs, _attempts(lines, earlier, jobs)
 
 
 def error_class(error: str | None) -> str | None:
-    """What kind of error it is: the text before the first colon, numbers and ids taken out.
+    """The kind of an error: the text before the first colon, without numbers and ids.
 
     >>> error_class("TimeoutError: no answer from 10.0.0.7")
     'TimeoutError'
@@ -114,27 +114,27 @@ def _class(start: str) -> str:
     return _NUMBERS.sub("#", start.strip())[:CLASS_MAX]
 
 
-def _told(line: _Line) -> _Told:
-    """A revived job has the attempts of its earlier life too, which were told when it died."""
+def _earlier(line: _Line) -> _Earlier:
+    """Leaves out attempts before a revival, which were counted when the job died."""
     lost = line.claims - (0 if line.waiting else 1)
-    return _Told(line.tries[-lost:] if lost > 0 else (), len(line.tries) > max(lost, 0))
+    return _Earlier(line.tries[-lost:] if lost > 0 else (), len(line.tries) > max(lost, 0))
 
 
-def _jobs(lines: Sequence[_Line], told: dict[int, _Told]) -> Any:
+def _jobs(lines: Sequence[_Line], earlier: dict[int, _Earlier]) -> Any:
     created = _instants(line.created_at for line in lines)
     run_at = _instants(line.run_at for line in lines)
     due = _instants(line.due_at for line in lines)
     claimed = _instants(line.claimed_at for line in lines)
     ended = _instants(line.finished_at for line in lines)
-    first_claimed = _instants(_first_claim(line, told.get(number)) for number, line in enumerate(lines))
-    revived = pa.array([number in told and told[number].revived for number in range(len(lines))], pa.bool_())
-    again = pa.array([number in told and bool(told[number].tries) for number in range(len(lines))], pa.bool_())
-    # When a revival with several attempts came due is not kept: it is there from its first claim on.
+    first_claimed = _instants(_first_claim(line, earlier.get(number)) for number, line in enumerate(lines))
+    revived = pa.array([number in earlier and earlier[number].revived for number in range(len(lines))], pa.bool_())
+    again = pa.array([number in earlier and bool(earlier[number].tries) for number in range(len(lines))], pa.bool_())
+    # When a revival with several attempts came due is not kept: it counts from its first claim on.
     second_life = pc.if_else(again, first_claimed, due)
     first_due = pc.if_else(revived, second_life, _later(created, run_at))
     wait = _between(first_due, first_claimed, unless=pc.and_(revived, again))
     run = pc.add(
-        _tried_ms(told, len(lines)),
+        _tried_ms(earlier, len(lines)),
         pc.fill_null(_between(claimed, ended, unless=pa.array([line.waiting for line in lines], pa.bool_())), 0),
     )
     after = pc.fill_null(_between(first_claimed, ended), 0)
@@ -174,23 +174,23 @@ def _jobs(lines: Sequence[_Line], told: dict[int, _Told]) -> Any:
     return _table("silver/jobs", columns, len(lines))
 
 
-def _attempts(lines: Sequence[_Line], told: dict[int, _Told], jobs: Any) -> Any:
-    """Those that came to nothing, and for each job the one that ended it, if one did."""
+def _attempts(lines: Sequence[_Line], earlier: dict[int, _Earlier], jobs: Any) -> Any:
+    """Failed attempts, and for each job the one that ended it, if there is one."""
     ended_by_one = [number for number, line in enumerate(lines) if line.claimed_at is not None and not line.waiting]
     numbers = pa.array([lines[number].claims for number in ended_by_one], pa.int32())
     every = len(ended_by_one) == len(lines)
     last = _last_attempts(jobs if every else jobs.take(pa.array(ended_by_one, pa.int64())), numbers)
-    if not told:
+    if not earlier:
         return last
-    owners = [number for number, this in told.items() for _ in this.tries]
-    both = pa.concat_tables([_lost_attempts(lines, told), last])
-    # A job's attempts together and in their order, the last one last.
+    owners = [number for number, this in earlier.items() for _ in this.tries]
+    both = pa.concat_tables([_lost_attempts(lines, earlier), last])
+    # Keep a job's attempts together and in order, the last one last.
     order = np.argsort(np.array(owners + ended_by_one, np.int64), kind="stable")
     return both.take(pa.array(order)).combine_chunks()
 
 
 def _last_attempts(jobs: Any, numbers: Any) -> Any:
-    """Nearly all attempts are the only one of their job, whose columns say everything about them."""
+    """Nearly all attempts are the only one of their job, so the job's columns describe them completely."""
     fine = pc.equal(jobs.column("state"), "done")
     claimed, ended = jobs.column("claimed_at"), jobs.column("finished_at")
     nothing = pa.scalar(None, pa.string())
@@ -209,9 +209,9 @@ def _last_attempts(jobs: Any, numbers: Any) -> Any:
     return _table("silver/attempts", columns, jobs.num_rows)
 
 
-def _lost_attempts(lines: Sequence[_Line], told: dict[int, _Told]) -> Any:
+def _lost_attempts(lines: Sequence[_Line], earlier: dict[int, _Earlier]) -> Any:
     rows: list[tuple[_Line, _Try, int]] = []
-    for number, this in told.items():
+    for number, this in earlier.items():
         line = lines[number]
         first = line.claims - len(this.tries) + line.waiting
         rows += [(line, tried, first + place) for place, tried in enumerate(this.tries)]
@@ -268,7 +268,7 @@ def waiting(records: Sequence[JobRecord], as_of_ms: int) -> Any:
 
 
 class _Life(msgspec.Struct, gc=False):
-    """A job since it was enqueued, or since it was given fresh attempts."""
+    """A job since it was enqueued, or since it got new attempts."""
 
     first_due_ms: int
     first_claimed_ms: int | None
@@ -288,7 +288,7 @@ def _life(record: JobRecord) -> _Life:
 
 
 def _tried(record: JobRecord, life: _Life) -> list[dict[str, Any]] | None:
-    """Of a dead job its end has told them."""
+    """None for a dead job: its attempts were counted when it ended."""
     if record.state is JobState.DEAD:
         return None
     return [
@@ -297,19 +297,19 @@ def _tried(record: JobRecord, life: _Life) -> list[dict[str, Any]] | None:
     ]
 
 
-def _first_claim(line: _Line, told: _Told | None) -> str | None:
-    if told is not None and told.tries:
-        return told.tries[0].claimed_at
-    # Of a release that kept no attempts, the first claim is known only if there was just one.
+def _first_claim(line: _Line, earlier: _Earlier | None) -> str | None:
+    if earlier is not None and earlier.tries:
+        return earlier.tries[0].claimed_at
+    # In lines of a release that kept no attempts, the first claim is known only if there was just one.
     return line.claimed_at if line.claims <= 1 and not line.waiting else None
 
 
-def _tried_ms(told: dict[int, _Told], lines: int) -> Any:
-    """How long each line's attempts that came to nothing took, together: of all at once, because Arrow takes as long to
-    begin with one as with thousands."""
-    owners = np.array([number for number, this in told.items() for _ in this.tries], np.int64)
-    claimed = _instants(tried.claimed_at for this in told.values() for tried in this.tries)
-    ended = _instants(tried.ended_at for this in told.values() for tried in this.tries)
+def _tried_ms(earlier: dict[int, _Earlier], lines: int) -> Any:
+    """Total time of each line's failed attempts. All lines at once, because Arrow takes as long to start for one as for
+    thousands."""
+    owners = np.array([number for number, this in earlier.items() for _ in this.tries], np.int64)
+    claimed = _instants(tried.claimed_at for this in earlier.values() for tried in this.tries)
+    ended = _instants(tried.ended_at for this in earlier.values() for tried in this.tries)
     total = np.zeros(lines, np.int64)
     np.add.at(total, owners, pc.fill_null(_between(claimed, ended), 0).to_numpy(zero_copy_only=False))
     return pa.array(total)
@@ -328,15 +328,15 @@ def _later(created: Any, run_at: Any) -> Any:
 
 
 def _between(start: Any, end: Any, *, unless: Any = None) -> Any:
-    """Milliseconds, never less than none: the clocks of two writers may differ."""
+    """Milliseconds, at least 0: the clocks of two writers may differ."""
     span = pc.divide(pc.subtract(end.cast(pa.int64()), start.cast(pa.int64())), 1000)
-    # Of one value and none, max_element_wise would take the value.
+    # max_element_wise ignores nulls: it would turn them into 0.
     span = pc.if_else(pc.is_null(span), pa.scalar(None, pa.int64()), pc.max_element_wise(span, 0))
     return span if unless is None else pc.if_else(unless, pa.scalar(None, pa.int64()), span)
 
 
 def _decoded_bytes(encoded: msgspec.Raw) -> int:
-    """How many bytes a JSON string of base64 stands for, without decoding it."""
+    """Decoded size of a JSON string of base64, without decoding it."""
     text = memoryview(encoded)
     size = len(text)
     return (size - 2) // 4 * 3 - (size > 2 and (text[-2] == _PAD) + (text[-3] == _PAD))
@@ -346,7 +346,8 @@ _PAD = ord("=")
 
 
 def _table(name: str, columns: dict[str, Any], rows: int) -> Any:
-    """Columns in the table's order and types, the shard and nothing for the partition: that comes from the file."""
+    """Columns in the table's order and types, with the shard; the partition is left out, it comes from the file
+    name."""
     wanted = {column: arrow_type(kind.type) for column, kind in TABLES[name].columns.items() if column != PARTITION}
     columns["shard"] = pa.repeat(pa.scalar(0, pa.int32()), rows)
     arrays = [

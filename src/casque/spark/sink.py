@@ -1,9 +1,9 @@
 """DataFrames become jobs: tasks stage objects beside the queue, and the driver makes one commit that names them all.
 
-A task may fail, be tried again, or run twice at the same time: each attempt stages objects of its own, and only those
-that a commit message names are ever admitted. The commit carries which writer it is of and the number of its batch;
-the queue remembers both, so the same batch again, after whatever crash, changes nothing. An abort deletes nothing:
-Spark may abort a write whose commit has landed. Staged objects that no commit names are swept by their age.
+A task may fail, be retried, or run twice at the same time: each attempt stages objects of its own, and only those that
+a commit message names are ever admitted. The commit names its writer and the number of its batch; the queue remembers
+both, so the same batch again, after any crash, changes nothing. An abort deletes nothing: Spark may abort a write whose
+commit has landed. Staged objects that no commit names are swept by their age.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ log = logger("spark")
 
 
 def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> BatchWriter:
-    """For the data source: refuses what cannot be before anything runs."""
+    """For the data source: rejects bad options and columns before anything runs."""
     return BatchWriter(WriteOptions.parse(options), schema, overwrite=overwrite)
 
 
 class Staged(WriterCommitMessage):
-    """What one task has staged, of which query."""
+    """The objects that one task has staged, and their query."""
 
     def __init__(self, parts: Sequence[StagedPart], query: str | None = None) -> None:
         self.parts = tuple(parts)
@@ -50,7 +50,7 @@ class BatchWriter(DataSourceArrowWriter):
         refuse_overwriting(overwrite)
         self._options = options.for_batch()
         self._columns = JobColumns(schema, options)
-        # Tasks and the commit share this very object, so a name that is drawn here is the same for all of them.
+        # Tasks and the commit share this object, so they all have the name that is drawn here.
         self._source = f"txn:{options.txn_id}" if options.txn_id is not None else f"once:{new_id(system_random())}"
         self._batch = options.txn_version or 0
 
@@ -63,7 +63,7 @@ class BatchWriter(DataSourceArrowWriter):
             log.info("nothing to enqueue: no rows")
             return
         done = admit(self._options, source=self._source, batch=self._batch, parts=parts)
-        # Without a name it was this very write, whose first answer got lost.
+        # Without a transaction id it was this same write, whose first answer got lost.
         if done.repeated and self._options.txn_id is not None:
             _say(
                 f"nothing was enqueued: txnId={self._options.txn_id} has written txnVersion={self._batch}, or a later "
@@ -75,24 +75,24 @@ class BatchWriter(DataSourceArrowWriter):
 
 
 def stage(batches: Iterable[pa.RecordBatch], columns: JobColumns, options: WriteOptions) -> list[StagedPart]:
-    """In a task: rows in, staged objects out. Holds the rows of one object in memory and no more."""
+    """In a task: rows in, staged objects out. Holds the rows of only one object in memory."""
     settle_in()
     with Stager(options.url, options=options.store, txn="spark") as stager:
         parts: list[StagedPart] = []
         for portion in _portions(batches, rows_max=options.rows_max, bytes_max=options.bytes_max):
             jobs = columns.jobs(portion, stager)
-            # Only payloads that grew on their way to JSON, or are the same long text for all, need to be cut again.
+            # Cut again only payloads that grew as JSON, or that are one long text for all rows.
             fits = isinstance(jobs.payloads, list) and sum(map(len, jobs.payloads)) <= options.bytes_max
             parts += [stager.stage(jobs)] if fits else stager.stage_all(jobs)
         return parts
 
 
 def _portions(batches: Iterable[pa.RecordBatch], *, rows_max: int, bytes_max: int) -> Iterator[pa.RecordBatch]:
-    """Batches, put together or cut until each makes one object."""
+    """Join or cut batches until each makes one object."""
     held: list[pa.RecordBatch] = []
     rows = size = 0
     for whole in batches:
-        # Sizes of slices are estimates by Arrow, and good enough: what is meant is memory.
+        # Arrow only estimates the sizes of slices, which is good enough to limit memory.
         step = max(1, min(rows_max, whole.num_rows * bytes_max // max(1, whole.nbytes)))
         for start in range(0, whole.num_rows, step):
             batch = whole.slice(start, step)
@@ -125,11 +125,11 @@ def refuse_overwriting(overwrite: bool) -> None:
 
 
 def _say(message: str) -> None:
-    """Nobody has set up logging in the process that Spark commits in; what it writes to stderr is in the driver's."""
+    """Logging is not configured in the process that Spark commits in; its stderr ends up in the driver's."""
     log.warning(message)
     sys.stderr.write(f"casque: {printable(message)}\n")
 
 
 def left(messages: Iterable[Any]) -> None:
     parts, _ = gathered(messages)
-    log.info("the write was given up; %s staged objects are left to the sweeper", len(parts))
+    log.info("the write was aborted; %s staged objects are left to the sweeper", len(parts))

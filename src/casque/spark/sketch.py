@@ -1,11 +1,11 @@
-"""Distributions that can be added up: how many spans lie in which bucket, each bucket about 2 % wide.
+"""Mergeable distributions: counts of spans by bucket, each bucket about 2 % wide.
 
-A sketch is a map from bucket to count. Any number of them merge by adding, in any order, with the same result; a
-percentile of a sketch is within 1 % of the true one, however the spans are distributed. Bucket 0 holds one millisecond,
-bucket i what is above `GAMMA` to the (i - 1) and at most `GAMMA` to the i, and bucket -1 what took no time at all.
+A sketch is a map from bucket to count. Sketches merge by addition, in any order, with the same result; a percentile of
+a sketch is within 1 % of the true one, for any distribution. Bucket 0 holds one millisecond, bucket i values above
+`GAMMA` to the (i - 1) and at most `GAMMA` to the i, and bucket -1 spans of no time at all.
 
-Everything exists in plain Python, as expressions of Spark SQL, which any Spark 4 understands, and for whole columns of
-Arrow (`sketch_arrays`). Tests hold them against each other.
+There are three versions: plain Python, expressions of Spark SQL for any Spark 4, and Arrow columns (`sketch_arrays`).
+Tests compare them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 ERROR = 0.01
 GAMMA = (1 + ERROR) / (1 - ERROR)
 NOTHING = -1
-"""The bucket of spans of 0 milliseconds; what is less than 0, because clocks differ, counts as that."""
+"""The bucket of spans of 0 milliseconds, and of negative ones, which occur because clocks differ."""
 _LOG_GAMMA = math.log(GAMMA)
 
 
@@ -29,7 +29,7 @@ def bucket(span_ms: int) -> int:
 
 
 def value(bucket_: int) -> float:
-    """What stands for a bucket, in milliseconds: at most 1 % away from anything in it."""
+    """The representative value of a bucket in milliseconds: at most 1 % away from anything in it."""
     return 0.0 if bucket_ == NOTHING else 2 * GAMMA**bucket_ / (GAMMA + 1)
 
 
@@ -54,7 +54,7 @@ def merge(sketches: Iterable[Mapping[int, int] | None]) -> dict[int, int]:
 
 
 def quantile(sketch_: Mapping[int, int] | None, q: float) -> float | None:
-    """The value at rank `floor(q * (n - 1))` of n, counted from 0; None of nothing.
+    """The value at rank `floor(q * (n - 1))` of n, counted from 0; None for an empty sketch.
 
     >>> round(quantile(sketch(range(1, 1001)), 0.5) or 0)
     498
@@ -74,7 +74,7 @@ def quantile(sketch_: Mapping[int, int] | None, q: float) -> float | None:
 
 
 def sql_bucket(span_ms: str) -> str:
-    # A span without a value has no bucket, and not the one for no time at all.
+    # Null has no bucket; it is not a span of 0.
     return (
         f"CASE WHEN {span_ms} IS NULL THEN NULL WHEN {span_ms} <= 0 THEN {NOTHING} "
         f"ELSE CAST(ceil(ln({span_ms}) / {_LOG_GAMMA!r}D) AS INT) END"
@@ -82,14 +82,14 @@ def sql_bucket(span_ms: str) -> str:
 
 
 def sql_merge(bucket_: str, count: str) -> str:
-    """Of rows with one count for each bucket: the sketch, its buckets in order so that equal ones look equal."""
+    """A sketch from rows with one count per bucket; buckets are sorted, so that equal sketches look equal."""
     rows = f"collect_list(struct({bucket_} AS b, {count} AS c)) FILTER (WHERE {bucket_} IS NOT NULL AND {count} != 0)"
     return f"map_from_entries(array_sort({rows}))"
 
 
 def sql_quantile(sketch_: str, q: float) -> str:
     rank = f"{q!r}D * (aggregate(map_values({sketch_}), 0L, (n, c) -> n + c) - 1)"
-    # Walks the buckets in order until the rank is passed; from there on the place found is carried along.
+    # Walks the buckets in order until the rank is passed; from there on carries the found place along.
     return (
         f"aggregate(array_sort(map_entries({sketch_})), "
         f"struct(0L AS seen, CAST(NULL AS INT) AS place, {rank} AS rank), "
@@ -100,16 +100,16 @@ def sql_quantile(sketch_: str, q: float) -> str:
 
 
 def sql_merged(sketch_: str) -> str:
-    """An aggregate: all sketches of a group as one. For a few thousand rows in a group; more are better exploded."""
+    """An aggregate: merges the sketches of a group. For up to a few thousand rows in a group; explode more."""
     start = "CAST(map() AS MAP<INT, BIGINT>)"
     add = "(k, x, y) -> coalesce(x, 0L) + coalesce(y, 0L)"
     merged = f"aggregate(collect_list({sketch_}), {start}, (a, s) -> map_zip_with(a, s, {add}))"
-    # What was counted and taken off again leaves no trace.
+    # Drop buckets whose counts cancel out.
     return f"map_filter({merged}, (k, c) -> c != 0)"
 
 
 def percentile(column: str, q: float) -> Column:
-    """A percentile of a column of sketches, for queries of one's own: `percentile("wait_sketch", 0.95)`."""
+    """A percentile of a column of sketches, for your own queries: `percentile("wait_sketch", 0.95)`."""
     from pyspark.sql import functions as f
 
     return f.expr(sql_quantile(column, q))

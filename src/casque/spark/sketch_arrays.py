@@ -1,4 +1,4 @@
-"""Sketches by the thousand, as columns of Arrow: the same as `sketch`, and tests hold them against each other."""
+"""Many sketches as Arrow columns: gives the same results as `sketch`, which tests compare."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import pyarrow as pa
 from casque.spark.sketch import GAMMA, NOTHING, value
 
 _SPAN = 1 << 12
-"""More than there are buckets: a span of a thousand years has number 1,550."""
+"""More than the number of buckets: a span of a thousand years has number 1,550."""
 _VALUES = np.array([value(place) for place in range(NOTHING, _SPAN + NOTHING)])
 
 Entries: TypeAlias = tuple[Any, Any, Any]
-"""Arrays of a length: in which row, which bucket, and how many."""
+"""Arrays of equal length: row, bucket and count."""
 
 
 def buckets(spans_ms: Any) -> Any:
@@ -23,13 +23,13 @@ def buckets(spans_ms: Any) -> Any:
     return np.where(spans_ms <= 0, NOTHING, np.ceil(logs)).astype(np.int64)
 
 
-def packed(size: int, told: Sequence[Entries]) -> Any:
-    """So many sketches, with everything added up that is told about them. What adds up to nothing leaves no trace."""
-    keys = np.concatenate([np.zeros(0, np.int64), *(row * _SPAN + bucket - NOTHING for row, bucket, _ in told)])
-    counts = np.concatenate([np.zeros(0, np.int64), *(count for _, _, count in told)])
-    different, place = np.unique(keys, return_inverse=True)
+def packed(size: int, entries: Sequence[Entries]) -> Any:
+    """`size` sketches with the sums of all entries. Counts that cancel out leave no bucket."""
+    keys = np.concatenate([np.zeros(0, np.int64), *(row * _SPAN + bucket - NOTHING for row, bucket, _ in entries)])
+    counts = np.concatenate([np.zeros(0, np.int64), *(count for _, _, count in entries)])
+    different, group = np.unique(keys, return_inverse=True)
     sums = np.zeros(len(different), np.int64)
-    np.add.at(sums, place.reshape(-1), counts)
+    np.add.at(sums, group.reshape(-1), counts)
     different, sums = different[sums != 0], sums[sums != 0]
     offsets = np.searchsorted(different, np.arange(size + 1) * _SPAN).astype(np.int32)
     return pa.MapArray.from_arrays(
@@ -52,7 +52,7 @@ def unpacked(sketches: Any) -> Entries:
 
 
 def quantiles(sketches: Any, *qs: float) -> Iterator[Any]:
-    """A column for each: null for what is empty."""
+    """A column for each quantile: null for empty sketches."""
     rows, bucket, count = unpacked(sketches)
     size = len(sketches)
     totals = np.zeros(size, np.int64)

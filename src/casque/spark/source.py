@@ -1,4 +1,4 @@
-"""The data source `casque`: what Spark makes of `format("casque")`. Each of its roles has a module of its own."""
+"""The data source behind `format("casque")`. Each of its roles has a module of its own."""
 
 from __future__ import annotations
 
@@ -54,10 +54,10 @@ class CasqueDataSource(DataSource):
 
 
 def register(spark: SparkSession) -> None:
-    """Make `format("casque")` known to a session, and let it push filters down.
+    """Register `format("casque")` with a session, and let it push filters down.
 
-    Spark finds the source by itself where casque is installed, but only the session that registers it pushes filters:
-    without, a filter on the hour reads all hours, and the options `since` and `until` do not.
+    Spark finds the source by itself where casque is installed, but only a session that registers it pushes filters:
+    otherwise a filter on the hour reads all hours, unlike the options `since` and `until`.
     """
     spark.dataSource.register(CasqueDataSource)
     spark.conf.set(PUSHDOWN, "true")

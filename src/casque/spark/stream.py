@@ -1,7 +1,7 @@
-"""Follows a queue's events, or its archive, as a stream. An offset is a position, in each shard of a ring: what lies
-between two of them never changes, so a batch that is replayed has the same rows.
+"""Follows a queue's events, or its archive, as a stream. An offset is a position, in each shard of a ring: data between
+two offsets never changes, so a replayed batch has the same rows.
 
-Nothing is acknowledged to the queue: how far a stream has come stands in its checkpoint. Spark tells a source late, or
+Nothing is acknowledged to the queue: the checkpoint keeps the position of a stream. Spark informs a source late, or
 never, that a batch is done.
 """
 
@@ -50,7 +50,7 @@ GO_ON = "start it again with the option onGone=skip to go on with what is left, 
 def stream_reader(options: SourceOptions, schema: StructType) -> DataSourceStreamReader:
     """
     Raises:
-        InvalidInputError: the table has no order in which it could be followed.
+        InvalidInputError: the table has no order that a stream could follow.
     """
     match options.table:
         case Table.EVENTS:
@@ -64,20 +64,20 @@ def stream_reader(options: SourceOptions, schema: StructType) -> DataSourceStrea
 
 
 class TableStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """What both streams do alike. Of a ring, each shard is followed by itself, and a batch has some of each."""
+    """The common part of both streams. Each shard of a ring is followed separately, and a batch has some of each."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = options
         self._schema = wanted_schema(options.table, schema)
         self._scan = options.scan()
         self._target: Mapping[int | None, int] | None = None
-        """Where a run ends that reads what is there now."""
+        """Where an `availableNow` run ends."""
         self._last: Offsets | None = None
         self._waited: frozenset[int | None] = frozenset()
         """Shards that the last batch had no room for."""
         _show_warnings()
 
-    # --- What Spark asks ---
+    # --- Methods that Spark calls ---
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  Spark's names
         self._last = self._begin()
@@ -86,18 +86,18 @@ class TableStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(  # noqa: N802
         self, start: Mapping[str, Any] | None = None, limit: Any = None
     ) -> dict[str, Any]:
-        """`start` and `limit` come since PySpark 4.2."""
+        """PySpark 4.2 and later pass `start` and `limit`."""
         known = Offsets.read(start) if start is not None else self._last
         room = Room(self._options.rows_max, self._options.bytes_max)
         if limit is not None and isinstance(limit, ReadAllAvailable):
             room = Room()
-        if known is None:  # an old PySpark that begins from a checkpoint: it does not say where that is
+        if known is None:  # an old PySpark that resumes from a checkpoint: it does not say where that is
             known, room = self._begin(), Room()
         self._last = self._advance(known, room)
         return self._last.json()
 
     def getDefaultReadLimit(self) -> Any:  # noqa: N802
-        # Spark takes one of them. Both are kept, as the options say them.
+        # Spark accepts only one limit. The options keep both, and both apply.
         if self._options.rows_max is not None:
             return ReadMaxRows(self._options.rows_max)
         if self._options.bytes_max is not None:
@@ -156,12 +156,12 @@ class TableStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return queue, extents
 
     def _advance(self, start: Offsets, room: Room) -> Offsets:
-        """Where the next batch ends; `start` itself if there is nothing. A shard that was not there yet begins."""
+        """Where the next batch ends; `start` itself if there is nothing. New shards start at their beginning."""
         queue, extents = self._look(start)
         ends = {shard: self.end(extent) for shard, extent in extents.items()}
         target = ends if self._target is None else self._target
         lags = {shard: target.get(shard, 0) - start.at(shard).position for shard in extents}
-        # Who had to wait comes first. Then those with little, so that what they leave goes to those with much.
+        # Shards that had to wait come first. Then those with little, so that their unused room goes to those with much.
         behind = sorted(
             (shard for shard in lags if lags[shard] > 0), key=lambda one: (one not in self._waited, lags[one])
         )
@@ -176,40 +176,40 @@ class TableStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._waited = frozenset(behind[len(behind) - left :])
         return Offsets(dict(sorted(reached.items(), key=lambda one: one[0] or 0)), self._whose(queue, reached))
 
-    # --- What each of them knows about one shard ---
+    # --- One shard; each stream has its own version ---
 
     def begin(self, shard: int | None, extent: Extent, start: int | datetime | None) -> Offset:
         """Where a stream without a checkpoint starts."""
         raise NotImplementedError
 
     def end(self, extent: Extent) -> int:
-        """How far there is something to read."""
+        """The last position that can be read."""
         raise NotImplementedError
 
     def check(self, extent: Extent, offset: Offset) -> None:
         """
         Raises:
-            InvalidInputError: the stream cannot have come so far.
+            InvalidInputError: the stream cannot have come this far.
         """
         raise NotImplementedError
 
     def advance(
         self, shard: int | None, extent: Extent, start: Offset, target: int, room: Room
     ) -> tuple[Offset, Taken]:
-        """Where the next batch ends, and what of it there is as far as that was counted."""
+        """Where the next batch ends, and the size of the batch as far as it was counted."""
         raise NotImplementedError
 
     def between(self, share: Share, extent: Extent, start: Offset, end: Offset) -> Sequence[Split]:
         raise NotImplementedError
 
     def _whose(self, queue: str | None, of: Mapping[int | None, Offset]) -> str | None:
-        """The archive of a queue stays what it is when the queue is converted."""
+        """The queue id to check later; None for an archive, which survives a conversion of its queue."""
         return queue if None not in of or self._options.table is Table.EVENTS else None
 
     def skip(self, asked: str, oldest: int) -> None:
         """
         Raises:
-            HistoryGoneError: nobody said that what is gone may be skipped.
+            HistoryGoneError: deleted data may not be skipped, because `onGone` does not say so.
         """
         if self._options.on_gone is OnGone.FAIL:
             raise HistoryGoneError(f"{asked}, where this stream stands ({GO_ON}),", oldest)
@@ -338,7 +338,7 @@ class ArchiveStream(TableStream):
 
 
 class Room(msgspec.Struct, frozen=True):
-    """What may still be in a batch."""
+    """Remaining room in a batch."""
 
     rows: int | None = None
     bytes: int | None = None
@@ -352,7 +352,7 @@ class Room(msgspec.Struct, frozen=True):
         return self.rows == 0 or self.bytes == 0
 
     def share(self, of: int) -> Room:
-        """For one of so many."""
+        """An equal share for one of `of` shards."""
         return Room(_quotient(self.rows, of), _quotient(self.bytes, of))
 
     def without(self, taken: Taken) -> Room:
@@ -375,10 +375,10 @@ def _of(shard: int | None) -> str:
 
 
 def _may_lack(start: Offset, everything: Sequence[ArchiveObject], objects: Sequence[ArchiveObject]) -> bool:
-    """Whether objects may have been deleted before this stream came to them.
+    """Whether objects may have been deleted before this stream read them.
 
-    Ranges follow each other, but for stretches in which nothing finished. So if the next one does not follow, and the
-    hour that was read last is deleted already, then what lay between may be deleted as well.
+    Ranges are contiguous, except for stretches in which nothing finished. So if the next one does not follow directly
+    and the hour that was read last is already deleted, then the objects in between may be deleted as well.
     """
     if not start.hour or (objects and objects[0].first == start.position + 1):
         return False
@@ -386,7 +386,7 @@ def _may_lack(start: Offset, everything: Sequence[ArchiveObject], objects: Seque
 
 
 def _show_warnings() -> None:
-    """A Python process that Spark has started shows no log unless somebody set one up: what is skipped must be seen."""
+    """Python processes of Spark have no logging set up; warnings about skipped data must be visible."""
     if not logging.getLogger().handlers and not any(isinstance(h, logging.StreamHandler) for h in log.handlers):
         handler = logging.StreamHandler(sys.stderr)
         handler.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))

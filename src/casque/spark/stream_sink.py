@@ -1,8 +1,8 @@
-"""Micro-batches become jobs: as `sink.py` does it, and each batch once across crashes of the driver.
+"""Micro-batches become jobs: like `sink.py`, and each batch once across crashes of the driver.
 
-After a crash Spark runs its last batch again, with the number and the rows that it had. The queue remembers the last
-batch of every query, so that one changes nothing. Any other batch with a number from before is refused: see
-`_check_replay`, and `bind_writer`.
+After a crash Spark runs its last batch again, with the same number and rows. The queue remembers the last batch of
+every query, so this one changes nothing. Any other batch with an old number is refused: see `_check_replay` and
+`bind_writer`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ QUERY_PROPERTY = "sql.streaming.queryId"
 
 
 def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> StreamWriter:
-    """For the data source: refuses what cannot be before anything runs."""
+    """For the data source: rejects bad options and columns before anything runs."""
     return StreamWriter(WriteOptions.parse(options), schema, overwrite=overwrite)
 
 
@@ -71,13 +71,13 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
 
 def _check_replay(done: Admission, query: str, batch: int, rows: int | None) -> None:
-    """After a crash Spark replays its last batch, with the same rows: fine, they are in the queue. Anything else that
-    is numbered like one before comes from a checkpoint that was put back; its rows would be lost without a word.
+    """After a crash Spark replays its last batch with the same rows, which the queue has. Any other batch with an old
+    number comes from a restored checkpoint; its rows would silently be lost.
 
-    How many rows there are is not known where some were left out on the way, because others have the same id."""
+    The number of rows is not known if some were left out because others have the same id."""
     before = done.jobs + done.skipped
     if before and rows in (before, None):
-        log.info("batch %s of query %s had been enqueued before: nothing to do", batch, query)
+        log.info("batch %s of query %s is already enqueued: nothing to do", batch, query)
         return
     how = f"had {before} rows then, and has {rows} now" if before else "was followed by later ones"
     raise CheckpointError(

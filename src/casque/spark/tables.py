@@ -1,8 +1,8 @@
-"""The tables of a warehouse: what `casque pipeline run` makes of a queue's history. They only ever gain columns.
+"""The tables of a warehouse, which `casque pipeline run` makes from a queue's history. They only ever gain columns.
 
-Every table is kept by date, in UTC: `date` is the partition, and stands in the names of the files rather than in them.
-Times are instants with milliseconds, spans are whole milliseconds. Everything in a warehouse is as of one position of
-the queue, or of each shard of a ring, so the tables agree with each other. Documented from here:
+Every table is partitioned by `date`, in UTC, which is part of the file names and not a column in the files. Times are
+instants with milliseconds, spans are whole milliseconds. Everything in a warehouse is as of one position of the queue,
+or of each shard of a ring, so the tables agree with each other. Source of the documentation in
 `docs/reference/warehouse.md`.
 """
 
@@ -12,14 +12,14 @@ from typing import NamedTuple
 
 
 class Column(NamedTuple):
-    """What stands in a column, and what it means."""
+    """The type of a column, and its meaning."""
 
     type: str
     meaning: str
 
 
 class Relation(NamedTuple):
-    """What a row of a table is, what makes it unique, and its columns."""
+    """A table: what a row is, what makes it unique, and its columns."""
 
     rows: str
     unique: tuple[str, ...]
@@ -289,5 +289,5 @@ TABLES: dict[str, Relation] = {
 
 
 def ddl(table: str) -> str:
-    """As `df.schema` and `CREATE TABLE` want it."""
+    """The columns as DDL, for `df.schema` and `CREATE TABLE`."""
     return ", ".join(f"`{name}` {column.type}" for name, column in TABLES[table].columns.items())

@@ -1,6 +1,6 @@
-"""What the executors do for a pipeline before Spark SQL takes over: from the queue's objects to Parquet files.
+"""Tasks of the executors in a pipeline before Spark SQL takes over: from the queue's objects to Parquet files.
 
-Each task is a value that says what to read and answers which files it wrote. Payloads never leave the executor.
+Each task is a value that says what to read; it returns the files that it wrote. Payloads never leave the executor.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from casque.settings import QueueSettings
 from casque.spark import bronze, combine, gold, silver
 from casque.spark.arrow_types import arrow_schema
 from casque.spark.executor import settle_in
-from casque.spark.parquet import ADDED, PARTITION, Added, File, Writer, answer, by_hour, read
-from casque.spark.place import Place, body_of
+from casque.spark.parquet import ADDED, PARTITION, AddedRows, File, Writer, answer, by_hour, read
+from casque.spark.store_ref import StoreRef, body_of
 from casque.spark.tables import TABLES
 from casque.state import Limits, State
-from casque.storage.below import StoreBelow
 from casque.storage.port import Store
+from casque.storage.prefixed import PrefixedStore
 from casque.types import from_ms
 
 ROWS_MAX = 250_000
-"""How many rows a task gathers before it writes a file."""
+"""Rows that a task gathers before it writes a file."""
 AT_ONCE = 8
-"""Objects asked for at once."""
+"""Concurrent reads of objects."""
 
-Told: TypeAlias = tuple[str, File | Added]
-"""What a task wrote, and what for."""
+Written: TypeAlias = tuple[str, File | AddedRows]
+"""The purpose of a written object, and the object."""
 
 
 class FromArchive(msgspec.Struct, frozen=True):
@@ -51,45 +51,45 @@ class FromArchive(msgspec.Struct, frozen=True):
     last: int
     shard: int | None = None
 
-    async def run(self, context: Context) -> AsyncIterator[Told]:
+    async def run(self, context: Context) -> AsyncIterator[Written]:
         jobs: list[Any] = []
         attempts: list[Any] = []
         rows = 0
         async for key, body in _bodies(context.queue(self.shard), self.keys):
             if body is None:
-                continue  # listed, and gone by now: older than is kept
+                continue  # listed but deleted meanwhile: older than the retention
             some, tried = silver.finished(key, body)
-            jobs.append(told_by(self.shard, some))
-            attempts.append(told_by(self.shard, tried))
+            jobs.append(of_shard(self.shard, some))
+            attempts.append(of_shard(self.shard, tried))
             rows += some.num_rows
             if rows >= ROWS_MAX:
-                for told in await self._write(context, jobs, attempts):
-                    yield told
+                for one in await self._write(context, jobs, attempts):
+                    yield one
                 jobs, attempts, rows = [], [], 0
-        for told in await self._write(context, jobs, attempts):
-            yield told
+        for one in await self._write(context, jobs, attempts):
+            yield one
 
-    async def _write(self, context: Context, jobs: list[Any], attempts: list[Any]) -> list[Told]:
+    async def _write(self, context: Context, jobs: list[Any], attempts: list[Any]) -> list[Written]:
         if not jobs:
             return []
-        told: list[Told] = []
+        written: list[Written] = []
         tables = {"silver/jobs": pa.concat_tables(jobs), "silver/attempts": pa.concat_tables(attempts)}
         for table, rows in tables.items():
             if rows.num_rows:
                 writer = context.writer(table)
                 file = await writer.write(context.warehouse, self.date, rows, first=self.first, last=self.last)
-                told.append((table, file))
-        told += await context.add(combine.of_finished(tables["silver/jobs"], tables["silver/attempts"]))
-        return told
+                written.append((table, file))
+        written += await context.add(combine.of_finished(tables["silver/jobs"], tables["silver/attempts"]))
+        return written
 
 
 class FromSilver(msgspec.Struct, frozen=True):
-    """What files of silver say to gold, once more."""
+    """Add the sums of files of silver to gold again, for a rebuild."""
 
     jobs: Sequence[File]
     attempts: Sequence[File]
 
-    async def run(self, context: Context) -> AsyncIterator[Told]:
+    async def run(self, context: Context) -> AsyncIterator[Written]:
         jobs = [await read(context.warehouse, file, _types("silver/jobs")) for file in self.jobs]
         attempts = [await read(context.warehouse, file, _types("silver/attempts")) for file in self.attempts]
         empty = {table: arrow_schema(_types(table)).empty_table() for table in ("silver/jobs", "silver/attempts")}
@@ -97,12 +97,12 @@ class FromSilver(msgspec.Struct, frozen=True):
             pa.concat_tables([empty["silver/jobs"], *jobs]),
             pa.concat_tables([empty["silver/attempts"], *attempts]),
         )
-        for told in await context.add(combine.of_finished(some, tried)):
-            yield told
+        for one in await context.add(combine.of_finished(some, tried)):
+            yield one
 
 
 class FromLog(msgspec.Struct, frozen=True):
-    """Segments of the log to `bronze/events`. Answers under `gone` what was collected before it could be read."""
+    """Segments of the log to `bronze/events`. Returns collected ones, which it could not read, under `gone`."""
 
     queue_id: str
     first: int
@@ -110,7 +110,7 @@ class FromLog(msgspec.Struct, frozen=True):
     payloads: bool = False
     shard: int | None = None
 
-    async def run(self, context: Context) -> AsyncIterator[Told]:
+    async def run(self, context: Context) -> AsyncIterator[Written]:
         by_date: dict[str, list[Segment]] = {}
         position = self.first
         gone = 0
@@ -119,12 +119,12 @@ class FromLog(msgspec.Struct, frozen=True):
             if body is None:
                 gone += 1
             else:
-                # Each is checked by itself; that they follow each other is for `casque queue verify`.
+                # Each is checked by itself; `casque queue verify` checks that they follow each other.
                 segment = decode_segment(body, queue_id=self.queue_id, position=position, prev=previous(body))
                 by_date.setdefault(str(from_ms(segment.at).date()), []).append(segment)
             position += 1
         for date, segments in by_date.items():
-            rows = told_by(self.shard, bronze.happened(segments, payloads=self.payloads))
+            rows = of_shard(self.shard, bronze.happened(segments, payloads=self.payloads))
             if rows.num_rows:
                 first, last = segments[0].position, segments[-1].position
                 yield (
@@ -139,31 +139,31 @@ GONE = "gone"
 
 
 class FromState(msgspec.Struct, frozen=True):
-    """The queue as of a position, or as it is if that is gone or there is no log, to `silver/queue`; without a position
-    nothing, so that what was there before is taken off again."""
+    """The queue as of a position to `silver/queue`, or as it is now if that position is gone or there is no log;
+    without a position no rows, which only subtracts the earlier ones."""
 
     position: int | None
     has_log: bool
     before: Sequence[File]
-    """What `silver/queue` says now."""
+    """The present files of `silver/queue`."""
     shard: int | None = None
     as_of_ms: int = 0
-    """At this time at the earliest: jobs of a shard in which nothing happens wait as long as those of the others."""
+    """The earliest time to use: jobs of an idle shard wait as long as those of the others."""
 
-    async def run(self, context: Context) -> AsyncIterator[Told]:
+    async def run(self, context: Context) -> AsyncIterator[Written]:
         columns = _types("silver/queue")
         now = arrow_schema({name: kind for name, kind in columns.items() if name != PARTITION}).empty_table()
         if self.position is not None:
             state, at_ms = await self._state(context.queue(self.shard), self.position)
             at_ms = max(at_ms, self.as_of_ms)
-            now = told_by(self.shard, silver.waiting(list(state.jobs.values()), at_ms))
+            now = of_shard(self.shard, silver.waiting(list(state.jobs.values()), at_ms))
             if now.num_rows:
                 date, writer = str(from_ms(at_ms).date()), context.writer("silver/queue")
                 yield "silver/queue", await writer.write(context.warehouse, date, now, shard=self.shard)
         files = [await read(context.warehouse, file, columns) for file in self.before]
         before = pa.concat_tables([arrow_schema(columns).empty_table(), *files])
-        for told in await context.add(combine.of_queue(now, before)):
-            yield told
+        for one in await context.add(combine.of_queue(now, before)):
+            yield one
 
     async def _state(self, store: Store, position: int) -> tuple[State, int]:
         if not self.has_log:
@@ -189,7 +189,7 @@ class Compaction(msgspec.Struct, frozen=True):
     files: Sequence[File]
     columns: Mapping[str, str]
 
-    async def run(self, context: Context) -> AsyncIterator[Told]:
+    async def run(self, context: Context) -> AsyncIterator[Written]:
         columns = {name: kind for name, kind in self.columns.items() if name != PARTITION}
         parts = [await read(context.warehouse, file, columns) for file in self.files]
         rows = pa.concat_tables(parts)
@@ -206,16 +206,16 @@ COMPACTED = "compacted:"
 
 
 class Merge(msgspec.Struct, frozen=True):
-    """What is added to a gold table, into its partitions; hours and fairness follow from minutes. Answers also which
-    files are replaced: only what really changes is written again."""
+    """Adds sums to the partitions of a gold table; hours and fairness follow from minutes. Also returns which files are
+    replaced: only changed ones are written again."""
 
     table: str
     dates: Sequence[str]
     added: Sequence[File]
     before: Mapping[str, Sequence[File]]
-    """What the tables say on these dates."""
+    """Present files of the tables on these dates."""
 
-    async def run(self, context: Context) -> AsyncIterator[Told]:
+    async def run(self, context: Context) -> AsyncIterator[Written]:
         added = await _gathered(context.warehouse, self.added, combine.ADDED[self.table])
         levels = gold.Levels(added) if self.table == "gold/depth" else None
         added = gold.summed(self.table, added)
@@ -224,29 +224,29 @@ class Merge(msgspec.Struct, frozen=True):
             counts = added.column(0).to_numpy()
             some = levels.between(begin, end) if levels else added.filter(pa.array((counts >= begin) & (counts < end)))
             if some.num_rows:
-                for told in await self._merge(context, date, some):
-                    yield told
+                for one in await self._merge(context, date, some):
+                    yield one
 
-    async def _merge(self, context: Context, date: str, added: Any) -> list[Told]:
+    async def _merge(self, context: Context, date: str, added: Any) -> list[Written]:
         touched = combine.hours(self.table, added)
         before = self._of(self.table, date, touched)
         old = await _gathered(context.warehouse, before, _types(self.table))
         merged = gold.merged(self.table, added, old)
-        told: list[Told] = [(REPLACED, file) for file in before]
+        written: list[Written] = [(REPLACED, file) for file in before]
         if self.table in gold.BY_MINUTE:
             for hour, rows in by_hour(merged, "minute"):
-                told += await self._write(context, self.table, date, rows, hour)
+                written += await self._write(context, self.table, date, rows, hour)
         else:
-            told += await self._write(context, self.table, date, merged)
+            written += await self._write(context, self.table, date, merged)
         if self.table == "gold/minutes":
             by_hours = gold.hours(merged)
             for table, rows in (("gold/hours", by_hours), ("gold/fairness", gold.fairness(by_hours))):
-                told += await self._replace_hours(context, table, date, rows, touched)
-        return told
+                written += await self._replace_hours(context, table, date, rows, touched)
+        return written
 
     async def _replace_hours(
         self, context: Context, table: str, date: str, rows: Any, touched: Sequence[int]
-    ) -> list[Told]:
+    ) -> list[Written]:
         before = self._of(table, date, touched)
         columns = {name: kind for name, kind in _types(table).items() if name != PARTITION}
         left = gold.but_for(await _gathered(context.warehouse, before, columns), touched)
@@ -254,13 +254,13 @@ class Merge(msgspec.Struct, frozen=True):
         return [*((REPLACED, file) for file in before), *await self._write(context, table, date, rows)]
 
     def _of(self, table: str, date: str, hours: Sequence[int]) -> list[File]:
-        """The files that hours are in: of tables by minute each hour has its own, of others each date."""
+        """The files of these hours: tables by minute have files per hour, others per date."""
         files = [file for file in self.before.get(table, ()) if file.date == date]
         return [file for file in files if file.first in hours] if table in gold.BY_MINUTE else files
 
     async def _write(
         self, context: Context, table: str, date: str, rows: Any, hour: int | None = None
-    ) -> Sequence[Told]:
+    ) -> Sequence[Written]:
         if not rows.num_rows:
             return ()
         return [(table, await context.writer(table).write(context.warehouse, date, rows, first=hour, last=hour))]
@@ -272,36 +272,36 @@ Task: TypeAlias = FromArchive | FromSilver | FromLog | FromState | Compaction | 
 
 
 class Context:
-    """What a task may use."""
+    """The stores and writers of a task."""
 
-    def __init__(self, queue: Store, warehouse: Store, place: Place, stamp: str) -> None:
+    def __init__(self, queue: Store, warehouse: Store, store_ref: StoreRef, stamp: str) -> None:
         self._queue = queue
         self.warehouse = warehouse
-        self._place = place
+        self._store_ref = store_ref
         self._stamp = stamp
 
     def queue(self, shard: int | None) -> Store:
-        """Where the queue is, or a shard of it."""
-        return self._queue if shard is None else StoreBelow(self._queue, shard_prefix(shard))
+        """The store of the queue, or of a shard."""
+        return self._queue if shard is None else PrefixedStore(self._queue, shard_prefix(shard))
 
     def writer(self, table: str) -> Writer:
-        return Writer(self._place, table, self._stamp)
+        return Writer(self._store_ref, table, self._stamp)
 
-    async def add(self, added: Mapping[str, Any]) -> list[Told]:
-        """Write down what is to be added to gold tables."""
-        told: list[Told] = []
+    async def add(self, added: Mapping[str, Any]) -> list[Written]:
+        """Write sums to be added to gold tables."""
+        written: list[Written] = []
         for table, rows in added.items():
             if rows.num_rows:
                 hours = combine.hours(table, rows)
-                told.append((ADDED, await self.writer(table).write_added(self.warehouse, rows, hours)))
-        return told
+                written.append((ADDED, await self.writer(table).write_added(self.warehouse, rows, hours)))
+        return written
 
 
 class Tasks(msgspec.Struct, frozen=True):
-    """For `mapInArrow` over a range of numbers: the tasks with these numbers."""
+    """For `mapInArrow` over a range of numbers: runs the tasks with these numbers."""
 
-    queue: Place
-    warehouse: Place
+    queue: StoreRef
+    warehouse: StoreRef
     stamp: str
     tasks: Sequence[Task]
 
@@ -311,27 +311,27 @@ class Tasks(msgspec.Struct, frozen=True):
             for number in batch.column(0).to_pylist():
                 yield answer(self._run(self.tasks[number]))
 
-    def _run(self, task: Task) -> list[Told]:
-        async def inside(warehouse: Store) -> list[Told]:
+    def _run(self, task: Task) -> list[Written]:
+        async def inside(warehouse: Store) -> list[Written]:
             from casque.storage.url import open_store
 
             queue = open_store(self.queue.url, options=self.queue.options)
             try:
                 context = Context(queue, warehouse, self.warehouse, self.stamp)
-                return [told async for told in task.run(context)]
+                return [one async for one in task.run(context)]
             finally:
                 await queue.close()
 
         return self.warehouse.run(inside)
 
 
-def told_by(shard: int | None, rows: Any) -> Any:
-    """Rows of a shard are as the ring tells them."""
+def of_shard(shard: int | None, rows: Any) -> Any:
+    """Rows of a shard with its number, and with sequences and tokens that are unique in the ring."""
     return rows if shard is None else as_told(rows, shard)
 
 
 async def _bodies(store: Store, keys: Sequence[str]) -> AsyncIterator[tuple[str, bytes | None]]:
-    """In their order, some ahead of whoever asks."""
+    """Yields in order, reading some objects ahead."""
     ahead: list[tuple[str, asyncio.Task[bytes | None]]] = []
     try:
         for key in keys:
@@ -349,7 +349,7 @@ async def _bodies(store: Store, keys: Sequence[str]) -> AsyncIterator[tuple[str,
 
 
 async def _gathered(store: Store, files: Sequence[File], columns: Mapping[str, str]) -> Any:
-    """Files of one table as one."""
+    """Files of one table as one Arrow table."""
     parts = [arrow_schema(dict(columns)).empty_table()]
     for start in range(0, len(files), AT_ONCE):
         some = files[start : start + AT_ONCE]

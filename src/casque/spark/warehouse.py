@@ -1,13 +1,13 @@
 """A warehouse: tables of Parquet files on any store, changed as a whole and never in part.
 
-    <warehouse>/_cursor.json                         the root: which manifest each table has, and how far things are
+        <warehouse>/_cursor.json                         the root: the manifest of each table, and the cursor
     <warehouse>/silver/jobs/_manifests/<...>.json    immutable: the columns and the files of a table
     <warehouse>/silver/jobs/date=2026-02-15/part-<...>.parquet
 
-Files and manifests are created under names of their own, and nobody sees them before the root names them. The root is
-written last, by compare-and-set: so a change of any number of tables is there at once or not at all, a crash leaves
-nothing but files that no root names, and of two who change the warehouse at once one loses and has changed nothing.
-What is not named any more is deleted by age, after a later change.
+Files and manifests are created under unique names, and are invisible until the root names them. The root is written
+last, by compare-and-set: so a change of any number of tables happens at once or not at all, a crash leaves only files
+that no root names, and of two concurrent writers one loses and has changed nothing. Files that are no longer named are
+deleted by age, after a later change.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from casque.clock import Clock, SystemClock, new_nonce, system_random
 from casque.errors import CASConflictError, CorruptQueueError, InvalidInputError
 from casque.spark.arrow_types import arrow_schema
 from casque.spark.parquet import FILES_DDL, PARTITION, File, Reader, Writer, grouped, read
-from casque.spark.place import Place, body_of, create_new, get, swap
+from casque.spark.store_ref import StoreRef, body_of, create_new, get, swap
 from casque.storage.port import Store, Stored
 from casque.types import from_ms
 
@@ -34,25 +34,25 @@ ROOT = "_cursor.json"
 MANIFESTS = "_manifests"
 FORMAT = 1
 KEEP = timedelta(days=1)
-"""How long files that no root names are kept: readers may still be at them."""
+"""How long files that no root names are kept: they may still be read."""
 READ_BYTES = 16 * 1024 * 1024
-"""What one task reads: small enough that a day is spread over several."""
+"""Bytes that one task reads: small enough to spread a day over several tasks."""
 
 S = TypeVar("S", bound=msgspec.Struct)
 
 
 class Root(msgspec.Struct, frozen=True):
-    """The one object of a warehouse that changes."""
+    """The only object of a warehouse that changes."""
 
     format: int = FORMAT
     version: int = 0
     nonce: str = ""
-    """Two writers must never produce the same bytes."""
+    """Keeps two writers from producing the same bytes."""
     at_ms: int = 0
     tables: dict[str, str] = {}
-    """The manifest of each."""
+    """The key of each table's manifest."""
     cursor: dict[str, Any] = {}
-    """Whatever the one who fills the warehouse wants to find again."""
+    """Private data of the process that fills the warehouse."""
     swept_ms: int = 0
 
 
@@ -77,26 +77,26 @@ class Warehouse:
         warehouse.read(spark, "gold/hours").show()
 
     Raises:
-        InvalidInputError: no such store, or one that executors do not share.
+        InvalidInputError: no such store, or executors could not share it.
     """
 
     def __init__(
         self, url: str, options: Mapping[str, str] | None = None, *, clock: Clock | None = None, keep: timedelta = KEEP
     ) -> None:
-        self.place = Place(url, options)
+        self.store_ref = StoreRef(url, options)
         self._clock = clock or SystemClock()
         self._keep_ms = keep // timedelta(milliseconds=1)
 
     def __repr__(self) -> str:
-        return f"Warehouse({self.place.url.partition('?')[0]!r})"
+        return f"Warehouse({self.store_ref.url.partition('?')[0]!r})"
 
     def snapshot(self) -> Snapshot:
-        """The warehouse as it is now: it stays like this, whatever is written meanwhile.
+        """The warehouse as it is now. Later writes do not change the snapshot.
 
         Raises:
-            CorruptQueueError: there is something else in the place of the root.
+            CorruptQueueError: the root is another kind of object.
         """
-        return self.place.run(self.look)
+        return self.store_ref.run(self.look)
 
     def read(
         self,
@@ -106,7 +106,7 @@ class Warehouse:
         dates: Collection[str] | None = None,
         columns: Sequence[str] | None = None,
     ) -> DataFrame:
-        """A table, or some of its dates and columns. What is not asked for is not read.
+        """A table, or some of its dates and columns. Other files and columns are not read.
 
         Raises:
             InvalidInputError: there is no such table, or no such column.
@@ -114,13 +114,13 @@ class Warehouse:
         return self.snapshot().read(spark, table, dates=dates, columns=columns)
 
     def overwrite(self, df: DataFrame, table: str, partitions: Collection[str] | None = None) -> Snapshot:
-        """Replace whole partitions (dates, `2026-02-15`; None for all there are) of a table by a frame's rows, at once.
+        """Replace whole partitions (dates, `2026-02-15`; None for all) of a table by a frame's rows, atomically.
 
-        The frame needs a column `date`, and every column that the table has already; it may bring more.
+        The frame needs a column `date`, and every column that the table has; it may add more.
 
         Raises:
             InvalidInputError: the frame lacks columns or has other types, or holds rows of other partitions.
-            CASConflictError: somebody else changed the warehouse meanwhile; nothing was changed.
+            CASConflictError: another writer changed the warehouse meanwhile; nothing was changed.
         """
         change = self.begin()
         columns = columns_of(df)
@@ -138,17 +138,17 @@ class Warehouse:
         return change.commit()
 
     def begin(self) -> Change:
-        """A change of any number of tables, made by its `commit`."""
+        """A change of any number of tables, applied by its `commit`."""
         return Change(self, self.snapshot())
 
     def sweep(self) -> int:
-        """Delete what no root names and what is old enough; answers how many objects.
+        """Delete old objects that no root names; returns their number.
 
-        Only right after a commit of one's own: whoever began before it can no longer win.
+        Call this only right after your own commit: changes that began before it can no longer win.
         """
-        return self.place.run(self.sweep_on)
+        return self.store_ref.run(self.sweep_on)
 
-    # --- For those who have the store open ---
+    # --- For callers that have the store open ---
 
     def now_ms(self) -> int:
         return self._clock.wall_ms()
@@ -156,11 +156,11 @@ class Warehouse:
     async def look(self, store: Store) -> Snapshot:
         read = await get(store, ROOT)
         if not isinstance(read, Stored):
-            return Snapshot(self.place, Root(), {}, None)
+            return Snapshot(self.store_ref, Root(), {}, None)
         root = _decode(ROOT, read.body, Root)
         if root.format > FORMAT:
             raise CorruptQueueError(ROOT, f"written in format {root.format} by a newer casque. Upgrade casque")
-        return Snapshot(self.place, root, {}, read.etag)
+        return Snapshot(self.store_ref, root, {}, read.etag)
 
     async def sweep_on(self, store: Store) -> int:
         snapshot = await self.look(store)
@@ -182,17 +182,17 @@ class Warehouse:
 class Snapshot:
     """A warehouse as of one version."""
 
-    def __init__(self, place: Place, root: Root, known: dict[str, Manifest], etag: str | None) -> None:
-        self._place = place
+    def __init__(self, store_ref: StoreRef, root: Root, known: dict[str, Manifest], etag: str | None) -> None:
+        self._store_ref = store_ref
         self._known = known
         self.root = root
         self.etag = etag
-        """Of the root; None if there is none yet."""
+        """Version of the root; None if there is no root yet."""
 
     def manifest(self, table: str) -> Manifest:
         """Empty if there is no such table."""
         if table not in self._known:
-            self._known[table] = self._place.run(lambda store: self.load(store, table))
+            self._known[table] = self._store_ref.run(lambda store: self.load(store, table))
         return self._known[table]
 
     async def load(self, store: Store, table: str) -> Manifest:
@@ -216,18 +216,18 @@ class Snapshot:
     ) -> DataFrame:
         """As `Warehouse.read`, of this version."""
         files, chosen = self._chosen(table, dates, columns)
-        return frame(spark, self._place, files, chosen)
+        return frame(spark, self._store_ref, files, chosen)
 
     def arrow(
         self, table: str, *, dates: Collection[str] | None = None, columns: Sequence[str] | None = None
     ) -> pa.Table:
-        """The same without Spark, in this process: for tables that are known to be small."""
+        """The same without Spark, in this process, for small tables."""
         files, chosen = self._chosen(table, dates, columns)
 
         async def gather(store: Store) -> Any:
             return [await read(store, file, chosen) for file in files]
 
-        return pa.concat_tables([arrow_schema(chosen).empty_table(), *self._place.run(gather)])
+        return pa.concat_tables([arrow_schema(chosen).empty_table(), *self._store_ref.run(gather)])
 
     def _chosen(
         self, table: str, dates: Collection[str] | None, columns: Sequence[str] | None
@@ -243,32 +243,32 @@ class Snapshot:
 
 
 class Change:
-    """Changes of tables that nobody sees before `commit`."""
+    """Changes of tables, invisible until `commit`."""
 
     def __init__(self, warehouse: Warehouse, base: Snapshot) -> None:
         self._warehouse = warehouse
-        self._place = warehouse.place
+        self._store_ref = warehouse.store_ref
         self.base = base
         self.stamp = stamp(warehouse.now_ms())
         self._manifests: dict[str, Manifest] = {}
 
     def manifest(self, table: str) -> Manifest:
-        """As it will be."""
+        """The manifest after the change."""
         return self._manifests.get(table) or self.base.manifest(table)
 
     def writer(self, table: str, *, minute: str | None = None) -> Writer:
-        return Writer(self._place, table, self.stamp, minute)
+        return Writer(self._store_ref, table, self.stamp, minute)
 
     def write(self, df: DataFrame, table: str, *, minute: str | None = None) -> list[File]:
-        """Have a frame written by the executors, each hour by itself if it has a column `minute`. Its files are part of
-        nothing yet."""
+        """Let the executors write a frame, each hour to separate files if it has a column `minute`. The files are not
+        part of a table yet."""
         answered = df.mapInArrow(self.writer(table, minute=minute), FILES_DDL).collect()
         return sorted((msgspec.json.decode(row.file, type=File) for row in answered), key=lambda file: file.key)
 
     def check_columns(self, table: str, columns: Mapping[str, str]) -> None:
         """
         Raises:
-            InvalidInputError: a table only ever gains columns.
+            InvalidInputError: a table may only gain columns.
         """
         known = self.manifest(table).columns
         if missing := [name for name in known if name not in columns]:
@@ -282,7 +282,7 @@ class Change:
     def replace(
         self, table: str, columns: Mapping[str, str], files: Iterable[File], *, dates: Collection[str] | None = None
     ) -> None:
-        """Instead of everything, or of these dates."""
+        """Replace all files, or those of these dates."""
         self.check_columns(table, columns)
         left = [] if dates is None else [file for file in self.manifest(table).files if file.date not in dates]
         self._set(table, columns, [*left, *files])
@@ -290,18 +290,18 @@ class Change:
     def add(
         self, table: str, columns: Mapping[str, str], files: Iterable[File], *, instead: Collection[str] = ()
     ) -> None:
-        """Beside what is there, or instead of some files, by their keys."""
+        """Add files, and remove those with the keys `instead`."""
         self.check_columns(table, columns)
         left = [file for file in self.manifest(table).files if file.key not in instead]
         self._set(table, columns, [*left, *files])
 
     def commit(self, cursor: dict[str, Any] | None = None) -> Snapshot:
-        """Make it so: manifests first, then the root.
+        """Apply the change: write manifests first, then the root.
 
         Raises:
-            CASConflictError: somebody else changed the warehouse since this change began; nothing was changed.
+            CASConflictError: another writer changed the warehouse since this change began; nothing was changed.
         """
-        return self._place.run(lambda store: self._commit(store, cursor))
+        return self._store_ref.run(lambda store: self._commit(store, cursor))
 
     async def _commit(self, store: Store, cursor: dict[str, Any] | None) -> Snapshot:
         before = self.base.root
@@ -337,14 +337,14 @@ class Change:
 SWEEP_EVERY_MS = 3_600_000
 
 
-def frame(spark: SparkSession, place: Place, files: Sequence[File], columns: Mapping[str, str]) -> DataFrame:
+def frame(spark: SparkSession, store_ref: StoreRef, files: Sequence[File], columns: Mapping[str, str]) -> DataFrame:
     """Files as a frame, read by the executors."""
     ddl = ", ".join(f"`{name}` {kind}" for name, kind in columns.items())
     if not files:
         return spark.createDataFrame([], ddl)
     groups = grouped(files, bytes_max=READ_BYTES)
     numbers = spark.range(0, len(groups), 1, len(groups))
-    return numbers.mapInArrow(Reader(place, groups, dict(columns)), ddl)
+    return numbers.mapInArrow(Reader(store_ref, groups, dict(columns)), ddl)
 
 
 def columns_of(df: DataFrame) -> dict[str, str]:
@@ -352,12 +352,12 @@ def columns_of(df: DataFrame) -> dict[str, str]:
 
 
 def stamp(at_ms: int) -> str:
-    """`20260215T101500`: in the order of time, as text."""
+    """`20260215T101500`, which sorts by time."""
     return from_ms(max(at_ms, 0)).strftime("%Y%m%dT%H%M%S")
 
 
 def stamp_of(key: str) -> str | None:
-    """When a file or a manifest of ours was made; None if it is something else that somebody put there."""
+    """When a file or a manifest was made; None for any other file."""
     name = key.rpartition("/")[2]
     if name.startswith("part-") and name.endswith(".parquet"):
         return name.split("-")[1]

@@ -1,7 +1,7 @@
-"""What a user may say about a write: `df.write.format("casque").option(...)`.
+"""Options of a write: `df.write.format("casque").option(...)`.
 
-Spark hands options over as text and with names in lower case. One that is not known is refused: a misspelt `txnId`
-would otherwise enqueue everything twice. Secrets are among them, so nothing here is ever shown with its value.
+Spark passes options as text with names in lower case. An unknown one is refused: a misspelt `txnId` would otherwise
+enqueue everything twice. Options may be secrets, so values are never shown.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ from casque import checks
 from casque.client.reaching import ClientTlsFiles, is_address
 from casque.errors import InvalidInputError
 from casque.spark.options import STORE_PREFIX
-from casque.spark.reach import Via
+from casque.spark.via import Via
 from casque.storage.url import open_store
 
 C = TypeVar("C", bound=StrEnum)
 
 SPARKS_OWN = frozenset({"checkpointlocation", "queryname"})
-"""Options that Spark reads itself and hands on all the same."""
+"""Options that Spark reads itself and passes on all the same."""
 ROWS_MAX = 50_000
 BYTES_MAX = 32 * 1024 * 1024
 
 
 class PayloadFrom(StrEnum):
-    """Where payloads come from."""
+    """Source of payloads."""
 
     COLUMN = "column"
     JSON = "json"
 
 
 class OnKnown(StrEnum):
-    """What becomes of a row whose id a job in the queue has, or a row before it."""
+    """How to treat a row whose id belongs to a job in the queue, or to an earlier row."""
 
     FAIL = "fail"
     SKIP = "skip"
@@ -62,11 +62,11 @@ class WriteOptions(msgspec.Struct, frozen=True, kw_only=True):
     rows_max: int = ROWS_MAX
     bytes_max: int = BYTES_MAX
     constants: dict[str, Any] = msgspec.field(default_factory=dict)
-    """By the name of the column that each stands for."""
+    """Values by the name of the column that they replace."""
 
     @property
     def skips_known(self) -> bool:
-        """Ids are derived so that the same row again is the same job; ids that are given are meant to be new."""
+        """True for derived ids, where the same row again is the same job; given ids are meant to be new."""
         return self.on_known is OnKnown.SKIP or (self.on_known is None and bool(self.id_from))
 
     def __repr__(self) -> str:
@@ -76,7 +76,7 @@ class WriteOptions(msgspec.Struct, frozen=True, kw_only=True):
     def parse(cls, given: Mapping[str, str]) -> WriteOptions:
         """
         Raises:
-            InvalidInputError: an option that is not known, or a value that it does not take.
+            InvalidInputError: an option is unknown, or does not take this value.
         """
         values: dict[str, str] = {}
         store: dict[str, str] = {}
@@ -110,7 +110,7 @@ class WriteOptions(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def for_batch(self) -> WriteOptions:
-        """Refuses what only streams have."""
+        """Refuses options that only streams have."""
         if self.writer_id is not None:
             raise InvalidInputError("writerId is for streams; a batch has txnId and txnVersion")
         if (self.txn_id is None) != (self.txn_version is None):
@@ -121,7 +121,7 @@ class WriteOptions(msgspec.Struct, frozen=True, kw_only=True):
         return self
 
     def for_stream(self) -> WriteOptions:
-        """Refuses what only batches have."""
+        """Refuses options that only batches have."""
         if self.txn_id is not None or self.txn_version is not None:
             raise InvalidInputError(
                 "txnId and txnVersion are for batches; a stream has writerId, and its batches numbers"
@@ -142,7 +142,7 @@ def _check_url(url: str, store: Mapping[str, str]) -> None:
         raise InvalidInputError(
             "memory:// lives in one process, and Spark writes in others: use file:///path or a bucket"
         )
-    open_store(url, options=store)  # an option that the store does not know is refused before anything runs
+    open_store(url, options=store)  # refuse unknown options of the store before anything runs
 
 
 def _named(option: str, value: str | None) -> str | None:

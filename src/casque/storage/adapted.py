@@ -1,10 +1,9 @@
 """A user's single-object adapter as a keyed store that holds one key.
 
-Whatever such an adapter raises, other than a conflict or a refusal, leaves the outcome open: its author
-promised nothing finer, unless the adapter says `failures_are_definite = True`, as casque's own do: then a
-StorageError means that surely nothing was written. One promise it has to keep by itself: if its
-`write(..., if_match=None)` is unconditional, two processes that create the queue at the same moment overwrite
-each other.
+Any exception of such an adapter, other than a conflict or a refusal, leaves the outcome unknown: the port promises
+nothing finer. With `failures_are_definite = True`, as in casque's own adapters, a StorageError means that nothing was
+written. The adapter itself must make `write(..., if_match=None)` conditional: otherwise two processes that create the
+queue at the same moment overwrite each other.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ KEY = "queue.json"
 
 
 class SingleObjectStore:
-    """The one key `queue.json`, kept by an object with `read` and `write`.
+    """A store with the single key `queue.json`, on top of an object with `read` and `write`.
 
     >>> import asyncio
     >>> from casque.storage.single import InMemoryStorage
@@ -50,7 +49,7 @@ class SingleObjectStore:
         return UNCHANGED if etag == unless else Stored(body, etag)
 
     async def create(self, key: str, body: bytes) -> Outcome:
-        # Looked at first, because an adapter may take None for "overwrite whatever is there".
+        # Read first, because an adapter may take None for "overwrite whatever is there".
         if not isinstance(await self.get(key), Missing):
             return LOST
         return await self._write(key, body, if_match=self._empty_etag)
@@ -70,7 +69,7 @@ class SingleObjectStore:
         return str(getattr(self._port, "location", key))
 
     async def close(self) -> None:
-        """Nothing to let go of: the adapter belongs to whoever made it."""
+        """Does nothing: the adapter belongs to the caller."""
 
     async def _write(self, key: str, body: bytes, *, if_match: str | None) -> Outcome:
         if key != KEY:

@@ -1,8 +1,8 @@
 """S3, Google Cloud Storage and Azure through obstore.
 
-Two clients per store. The one for conditional writes never retries: a repeated PUT whose first answer was
-lost would come back as "already exists", and one's own success would look like a lost race. The other one,
-for reads, lists and deletes, retries a little.
+Each store has two clients. The one for conditional writes never retries: a repeated PUT whose first answer was lost
+comes back as "already exists", and our own success would look like a lost race. The other one, for reads, lists and
+deletes, retries a little.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ _REFUSED = (
     failures.UnknownConfigurationKeyError,
     NotImplementedError,
 )
-# Refusals that reach us as plain failures: every refusal of a listing, an expired token (a 400 on S3), and a
-# client without any credentials, which asks the machine's metadata service and finds none.
+# Refusals that obstore raises as plain failures: every refusal of a listing, an expired token (a 400 on S3), and a
+# client without credentials, which asks the machine's metadata service and finds none.
 _REFUSED_IN_WORDS = re.compile(
     r"status code: 40[13]"
     r"|<Code>(ExpiredToken|InvalidToken|InvalidAccessKeyId|SignatureDoesNotMatch|RequestTimeTooSkewed)</Code>"
@@ -92,7 +92,7 @@ class CloudStore:
         return f"{self._scheme}://{self._bucket}/{self._path(key)}"
 
     async def place(self, *, make: bool) -> str:  # noqa: ARG002
-        # Not the endpoint: the same server has other names inside and outside of its network.
+        # Without the endpoint: the same server has different names inside and outside of its network.
         return f"{self._scheme}://{self._bucket}/{self._prefix}"
 
     async def get(self, key: str, *, unless: str | None = None) -> Read:
@@ -103,7 +103,7 @@ class CloudStore:
             elif not self._by_generation:
                 result = await obstore.get_async(clients.patient, path, options={"if_none_match": unless})
             else:
-                # GCS compares entity tags here, and our tokens there are generations.
+                # GCS compares entity tags here, but our tokens on GCS are generations.
                 meta = await obstore.head_async(clients.patient, path)
                 if meta["version"] == unless:
                     return UNCHANGED
@@ -159,8 +159,8 @@ class CloudStore:
             raise self._translate(error, f"delete {key!r}") from error
 
     async def list(self, prefix: str = "", *, after: str | None = None) -> AsyncIterator[str]:
-        # Sorted and filtered here: S3 Express lists in no order, some servers ignore the offset, and obstore
-        # matches whole path segments only.
+        # Sorted and filtered here: S3 Express lists in no order, some servers ignore the offset, and obstore matches
+        # whole path segments only.
         for key in sorted(await self._list(prefix, after)):
             yield key
 
@@ -182,7 +182,7 @@ class CloudStore:
         return keys
 
     async def close(self) -> None:
-        """Let the connections go: obstore ends them when nothing refers to them. A later call starts anew."""
+        """Drop the connections; obstore closes them once nothing refers to them. The next call opens new ones."""
         self._clients = None
 
     def __repr__(self) -> str:
@@ -191,19 +191,19 @@ class CloudStore:
         return f"CloudStore({place!r}{at})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Options with static keys travel in clear text: prefer the environment or roles on the other side.
+        # Static keys in the options are pickled in clear text: prefer the environment or roles on the other side.
         return _rebuild, (self._scheme, self._bucket, self._prefix, self._options, self._credentials)
 
     def _is_token(self, text: str) -> bool:
-        # Some texts name no version but mean something to the server: `If-Match: *` is any version, and
-        # generation 0 is none at all, which would turn a replace into a create.
+        # Some texts name no version but mean something to the server: `If-Match: *` matches any version, and
+        # generation 0 means "no object", which would turn a replace into a create.
         return text.isdecimal() and int(text) > 0 if self._by_generation else text != "*"
 
     def _token_of(self, meta: obstore.ObjectMeta | obstore.PutResult) -> str | None:
         return meta["version"] if self._by_generation else meta["e_tag"]
 
     def _path(self, key: str) -> str:
-        # obstore would quietly drop an empty segment, and two keys would be one object.
+        # obstore silently drops an empty segment, which would make two keys one object.
         if any(segment in ("", ".", "..") or "\0" in segment for segment in key.split("/")):
             raise InvalidInputError(f"{key!r} is not a key: segments must not be empty, '.' or '..'")
         return f"{self._prefix}/{key}" if self._prefix else key
@@ -215,7 +215,7 @@ class CloudStore:
         return self._clients[1]
 
     async def _need_bucket(self) -> None:
-        """Believe a "not there" only of a bucket that is: a missing one looks just the same."""
+        """Check that the bucket exists before "not found" is believed: a missing bucket gives the same answer."""
         if not self._bucket_was_seen:
             await self._list("casque-asks-whether-the-bucket-exists/", None)
 
@@ -268,17 +268,17 @@ _runtime_pid: int | None = None
 
 
 def _enter_process() -> int:
-    """Note that this process runs obstore's threads.
+    """Record that this process runs obstore's threads.
 
     Raises:
-        StoreAccessError: a parent ran them and then forked; here every call would hang for ever.
+        StoreAccessError: a parent process ran them and then forked; in the child every call would hang forever.
     """
     global _runtime_pid  # noqa: PLW0603
     pid = os.getpid()
     if _runtime_pid is None:
         _runtime_pid = pid
-        # Without a pause its threads may still be calling into an interpreter that is being taken down, and
-        # every tenth process or so dies of SIGABRT after its work was done.
+        # Without this pause its threads may still call into an interpreter that is shutting down: about every tenth
+        # process then dies of SIGABRT after its work is done.
         atexit.register(threading.Event().wait, 0.05)
     elif _runtime_pid != pid:
         raise StoreAccessError(

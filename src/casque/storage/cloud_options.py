@@ -1,9 +1,9 @@
-"""What an operator may say about a cloud store, and how that becomes obstore's configuration.
+"""The options of a cloud store, and their translation to obstore's configuration.
 
-Options come as text, from a URL's query or a command line, under names that are the same for every cloud
-where the idea is the same. What is left out is looked up where each cloud's own tools look: the AWS_*,
-GOOGLE_* and AZURE_* variables, instance metadata, workload identity. An unknown name is an error: a
-misspelt `endpoint` would otherwise send a test's jobs to the real cloud.
+Options are text, from a URL's query or a command line, with the same names for every cloud where the idea is the same.
+Defaults come from where each cloud's own tools look: the AWS_*, GOOGLE_* and AZURE_* variables, instance metadata,
+workload identity. An unknown name is an error: a misspelt `endpoint` would otherwise send a test's jobs to the real
+cloud.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from casque.errors import InvalidInputError
 TIMEOUT_SECONDS = 20.0
 CONNECT_TIMEOUT_SECONDS = 5.0
 
-# Published with the emulator and the same for everybody; it guards nothing.
+# Published with the emulator and the same everywhere; it protects nothing.
 _EMULATOR_ACCOUNT = "devstoreaccount1"
 _EMULATOR_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 
@@ -77,10 +77,10 @@ class Backend(msgspec.Struct, frozen=True):
 
 
 def read_options(scheme: str, options: Mapping[str, str]) -> Backend:
-    """Turn a scheme and options into what obstore takes.
+    """Translate a scheme and options to obstore's arguments.
 
     Raises:
-        InvalidInputError: an option that does not exist, or a value that it does not take.
+        InvalidInputError: an option does not exist, or does not take this value.
     """
     kind = _ALIASES.get(scheme)
     if kind is None:
@@ -100,7 +100,7 @@ def read_options(scheme: str, options: Mapping[str, str]) -> Backend:
         "allow_http": values.get("allow_http", bool(endpoint) and str(endpoint).startswith("http://")),
     }
     if kind == "s3":
-        # One DELETE per key works everywhere; the bulk call is missing from several compatible servers.
+        # One DELETE per key works everywhere; several compatible servers lack the bulk call.
         config["disable_bulk_delete"] = True
     return Backend(kind, config, client, values.get("endpoint"))
 
@@ -132,7 +132,7 @@ def _seconds(name: str, text: str | None, default: float) -> timedelta:
 
 
 def _emulator(values: dict[str, Any]) -> dict[str, Any]:
-    # Written out instead of obstore's use_emulator, which ignores `endpoint` and insists on port 10000.
+    # Spelled out instead of obstore's use_emulator, which ignores `endpoint` and insists on port 10000.
     base = values.get("endpoint", "http://127.0.0.1:10000").rstrip("/")
     account = values.get("account_name", _EMULATOR_ACCOUNT)
     return {

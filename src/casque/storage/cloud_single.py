@@ -1,9 +1,8 @@
 """One object on S3 or Google Cloud Storage, with `read` and `write`.
 
-For queues that name a bucket and a key instead of a URL. An SDK session or client that the caller already
-has is honoured: a session lends its credentials to our own client, because the SDK's asynchronous one sends
-a PUT again when a connection drops; a Google client does the requests itself, in a thread, with its retries
-turned off.
+For queues that name a bucket and a key instead of a URL. The caller's SDK session or client is used: a session provides
+credentials for our own client, because the SDK's asynchronous one repeats a PUT when a connection drops; a Google
+client makes the requests itself, in a thread, with its retries turned off.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from casque.storage.port import Stored
 from casque.storage.single import written
 
 _CREDENTIALS_KEPT_SECONDS = 300
-"""botocore renews credentials ten minutes before they end, so what it hands out lasts at least this long."""
+"""botocore renews credentials ten minutes before they expire, so those it returns last at least this long."""
 _READS_MAX = 10
 
 
@@ -55,7 +54,7 @@ class _OneObject:
 
 
 class S3Storage(_OneObject):
-    """One object on S3 or a server that speaks its protocol.
+    """One object on S3 or a compatible server.
 
     `session` is a boto3 or aioboto3 session; without one, credentials come from the environment or the
     machine's role. The token is the object's ETag.
@@ -113,7 +112,7 @@ class GCSStorage:
 
 
 class _SessionCredentials:
-    """Asks a boto3 or aioboto3 session for credentials, whenever our client needs them anew."""
+    """Asks a boto3 or aioboto3 session for credentials whenever our client needs new ones."""
 
     def __init__(self, session: Any) -> None:
         self._session = session
@@ -168,7 +167,7 @@ class _Blob:
             raise UnknownOutcomeError(f"the write may or may not have landed: {error}") from error
 
     def _read(self) -> tuple[bytes, str | None]:
-        # A download does not tell its generation: ask first, then insist on it.
+        # A download does not report its generation: ask for it first, then require it.
         for _ in range(_READS_MAX):
             try:
                 blob = self._client.bucket(self._bucket_name).blob(self._blob_name)
@@ -187,12 +186,12 @@ class _Blob:
 
     def _write(self, content: bytes, generation: int) -> str:
         blob = self._client.bucket(self._bucket_name).blob(self._blob_name)
-        # A retry after a lost answer would find our own write and report it as somebody else's.
+        # A retry after a lost answer would meet our own write and report it as a conflict.
         blob.upload_from_string(content, content_type="application/json", if_generation_match=generation, retry=None)
         return str(blob.generation)
 
     def _bucket_exists(self) -> bool:
-        # By a list, not by the bucket's own metadata: reading that is a right which few clients are given.
+        # Lists instead of reading the bucket's metadata, which few clients have the right to do.
         try:
             list(self._client.list_blobs(self._bucket_name, max_results=1, retry=None))
         except Exception as error:

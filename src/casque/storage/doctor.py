@@ -1,11 +1,11 @@
-"""Finds out whether a store keeps the promises that a queue rests on, by trying to make it break them.
+"""Checks whether a store keeps the promises that a queue relies on, by trying to break them.
 
-Many servers that speak S3's protocol accept conditional writes and ignore the condition, or check it and write
-in two steps that another writer fits between. Both look fine until jobs get lost. So: every refusal is asked
-for once in quiet, and then many clients race for the same keys, with small bodies and with large ones, which
-keep a careless server between its two steps for longer.
+Many S3-compatible servers accept conditional writes and ignore the condition, or check and write in two steps that
+another writer fits between. Both look fine until jobs get lost. So each refusal is tested once without contention, and
+then many clients race for the same keys, with small bodies and with large ones, which keep a careless server between
+its two steps for longer.
 
-Everything happens below one random prefix and is removed again.
+Everything happens below one random prefix and is removed afterwards.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from casque.storage.port import Lost, Missing, Outcome, Store, Stored, Unchanged
 from casque.storage.url import open_store
 
 Progress = Callable[[str, int, int], None]
-"""Told before each check: what it is, its number, and how many there are."""
+"""Called before each check with its title, its number and the total."""
 
 ATTEMPTS_MAX = 4
 COUNT_ATTEMPTS_MAX = 2000
 
 
 class Effort(msgspec.Struct, frozen=True):
-    """How hard to try. Against a distant bucket the large races dominate: each uploads `large_bytes` per client."""
+    """How hard to try. On a distant bucket the large races take longest: each uploads `large_bytes` per client."""
 
     clients: int = 12
     small_rounds: int = 12
@@ -37,13 +37,13 @@ class Effort(msgspec.Struct, frozen=True):
     large_rounds: int = 4
     large_bytes: int = 8 * 1024 * 1024
     race_seconds_max: float = 20.0
-    """No new round of a kind of race begins after this. Some servers make contending writers wait for seconds."""
+    """No new round of a race begins after this time. Some servers make contending writers wait for seconds."""
     counters: int = 6
     counts: int = 8
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """One promise, whether it held, and what breaking it would mean for a queue."""
+    """One promise, whether it held, and what its failure means for a queue."""
 
     promise: str
     held: bool
@@ -65,11 +65,11 @@ class Report(msgspec.Struct, frozen=True):
     findings: tuple[Finding, ...]
     latencies: tuple[Latency, ...]
     leftover: str = ""
-    """Where objects of the examination may have stayed, if they could not be removed."""
+    """Where objects of the examination may be left, if they could not be removed."""
 
 
 class BrokenPromiseError(Exception):
-    """A check failed. Only used inside the examination."""
+    """A check failed. Internal to the examination."""
 
 
 async def examine(
@@ -84,12 +84,12 @@ async def examine(
     """Examine the store at `url`, and clean up.
 
     Raises:
-        InvalidInputError: not a store URL, or options that it does not take.
-        StoreAccessError: the store refuses us; nothing can be said about its safety.
-        StorageError: it does not answer well enough to be examined.
+        InvalidInputError: `url` is not a store URL, or the store does not take these options.
+        StoreAccessError: the store denies access, so nothing is known about its safety.
+        StorageError: the store does not answer well enough to be examined.
     """
     first = open_store(url, options=options)
-    # A nameless memory store is another one each time it is opened.
+    # A memory store without a name is a new one each time it is opened.
     shared = url.startswith("memory:")
     effort = effort or Effort()
     count = max(effort.clients, effort.large_clients, effort.counters)
@@ -172,12 +172,12 @@ class _Examination:
             else:
                 findings.append(Finding(promise, held=True, detail=detail))
             if number == 5 and not all(finding.held for finding in findings):
-                break  # it fails in quiet already: races would add nothing but time
+                break  # already broken without contention: races would only take time
         self._progress("done", len(checks), len(checks))
         return findings
 
     async def clean_up(self) -> str:
-        """Remove what was written; where to look if that did not work."""
+        """Remove all test objects; returns where to look if that failed."""
         try:
             keys = self._keys | {key async for key in self._one.list(f"{self._root}/")}
             for key in keys:
@@ -186,7 +186,7 @@ class _Examination:
             return self._root
         return ""
 
-    # --- In quiet ---
+    # --- Without contention ---
 
     async def _reads_own_writes(self) -> str:
         for _ in range(5):
@@ -363,7 +363,7 @@ class _Examination:
     async def _landed(self, store: Store, key: str, body: bytes, outcome: Outcome) -> str:
         if isinstance(outcome, Won):
             return outcome.etag
-        # An attempt that ended unknown may have landed before the one that lost.
+        # A write that ended unknown may have landed before the one that lost.
         found = await store.get(key)
         if isinstance(found, Stored) and found.body == body:
             return found.etag

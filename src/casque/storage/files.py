@@ -1,11 +1,11 @@
-"""Files that survive a crash: written beside their name, synced, and only then given it.
+"""Files that survive a crash: written beside their name, synced, and only then given that name.
 
-A file keeps a second, hidden name until the directory is synced. So the link count says, to every process and without
-a further call, whether a name is known to be on disk: with more than one link the reader syncs the directory itself
-before it believes the name (docs/decisions/0044).
+A file keeps a second, hidden name until the directory is synced. So the link count shows every process, without a
+further call, whether a name is known to be on disk: if a file has more than one link, the reader syncs the directory
+itself before it relies on the name (docs/decisions/0044).
 
-Everything here blocks and knows nothing of etags or event loops. An `OSError` says that a step failed; which
-steps came before it decides what the caller may conclude.
+Everything here blocks and knows nothing of etags or event loops. An `OSError` means that a step failed; the steps
+before it decide what the caller may conclude.
 """
 
 # Paths are joined once and stay text: pathlib costs more than the calls it wraps.
@@ -28,7 +28,7 @@ from casque.clock import SystemClock, new_nonce, system_random
 from casque.errors import StorageError
 
 HIDDEN = ".casque"
-"""How every name starts that is ours and no object's."""
+"""Prefix of our own file names, which are not objects."""
 _TEMP = f"{HIDDEN}-"
 _STALE_MS = 60 * 60 * 1000
 _LOCK_WAIT_MS = 30_000
@@ -37,14 +37,14 @@ _CLOCK = SystemClock()
 
 
 def is_reserved(segment: str) -> bool:
-    """Whether a part of a key could leave the root, or hide among our own files."""
+    """Whether a segment of a key could leave the root, or collide with our own files."""
     return segment in ("", ".", "..") or segment.startswith(HIDDEN) or "\0" in segment
 
 
 class Identity(NamedTuple):
-    """What tells one version of a file from another while the first is still held open.
+    """Distinguishes versions of a file while the first one is held open.
 
-    The inode number of an open file cannot be given to a new one; size and time catch an edit in place.
+    The inode number of an open file is not reused; size and time reveal an edit in place.
     """
 
     device: int
@@ -58,14 +58,14 @@ class Identity(NamedTuple):
 
 
 class Modes(NamedTuple):
-    """Who may use a store's files: the owner alone, unless its root was opened to others on purpose."""
+    """Permissions of a store's files: for the owner alone, unless its root was shared on purpose."""
 
     directory: int = 0o700
     file: int = 0o600
 
     @classmethod
     def of(cls, root: str) -> Modes:
-        """A root that its group (or everyone) may write to is shared: new files and directories are, too.
+        """A root that its group (or everyone) may write to is shared, and so are new files and directories in it.
 
         A sticky directory like /tmp is open to everyone for another reason and does not count.
         """
@@ -82,7 +82,7 @@ class Modes(NamedTuple):
 def check_regular(path: str, status: os.stat_result) -> None:
     """
     Raises:
-        IsADirectoryError: a directory, which is no object.
+        IsADirectoryError: a directory, which is not an object.
         NotRegularError: a symbolic link, a FIFO, a device or a socket. Nothing was read.
     """
     if stat.S_ISREG(status.st_mode):
@@ -113,7 +113,7 @@ def _kind(mode: int) -> str:
 
 
 def open_regular(path: str) -> int:
-    """Open a file for reading; never a link, and never anything whose opening could block."""
+    """Open a file for reading; never a link, and never a file whose opening could block."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY)
     except OSError as error:
@@ -129,10 +129,10 @@ def open_regular(path: str) -> int:
 
 
 class Temp:
-    """A file under a hidden, unique name that is gone after the `with`, unless it was given a real one.
+    """A file under a hidden, unique name that is removed after the `with`, unless it was given a real one.
 
-    A killed process leaves it behind, half written or not. That is harmless: nobody reads it, and
-    `remove_stale` clears it away.
+    A killed process leaves it behind, complete or not. That is harmless: it is never read, and `remove_stale` deletes
+    it.
     """
 
     def __init__(self, directory: str, mode: int = Modes().file) -> None:
@@ -140,7 +140,7 @@ class Temp:
         self.fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
         self._named = True
         if mode & 0o077:
-            # The root is shared on purpose, which no umask may undo.
+            # The root is shared on purpose; a umask must not undo that.
             os.fchmod(self.fd, mode)
 
     def __enter__(self) -> Self:
@@ -154,12 +154,12 @@ class Temp:
             with suppress(OSError):
                 os.unlink(self.path)
         if self.fd >= 0:
-            # What matters was synced before; an error here would say nothing about it.
+            # The content was synced before; an error here would say nothing about it.
             with suppress(OSError):
                 os.close(self.fd)
 
     def write(self, body: bytes, *, mode: int | None = None) -> None:
-        """Write and sync everything. After an error the file is good for nothing: a second fsync may lie."""
+        """Write and sync everything. Do not use the file after an error: a second fsync may wrongly succeed."""
         if mode is not None:
             os.fchmod(self.fd, mode)
         rest = memoryview(body)
@@ -168,7 +168,7 @@ class Temp:
         os.fsync(self.fd)
 
     def link_to(self, path: str) -> None:
-        """Give the file its name. From now on the hidden one is the mark of a name that is not synced yet."""
+        """Give the file its name. The hidden name remains and marks that the new one is not synced yet."""
         try:
             os.link(self.path, path)
         except FileExistsError:
@@ -179,7 +179,7 @@ class Temp:
         self._named = False
 
     def rename_to(self, path: str) -> None:
-        """Put the file in the place of the one that has the name; the hidden name stays as after `link_to`."""
+        """Replace the file that has the name; the hidden name stays as after `link_to`."""
         second = f"{self.path}+"
         os.link(self.path, second)
         try:
@@ -194,20 +194,20 @@ class Temp:
         self._named = False
 
     def settle(self) -> None:
-        """Take the mark away: the directory is synced."""
+        """Remove the mark: the directory is synced."""
         settle(self.path)
 
     def take_fd(self) -> int:
-        """The descriptor, which the caller closes from now on."""
+        """Hand over the descriptor, which the caller then closes."""
         fd, self.fd = self.fd, -1
         return fd
 
 
 class Spares:
-    """Temporary files made before they are asked for, one in each directory that is being written to.
+    """Temporary files made in advance, one in each directory that is being written to.
 
-    A new inode can take as long as the sync of its content, above all where many files were deleted lately, and that
-    need not be waited for. Like every temporary file a spare may be left behind, and is then cleared away.
+    A new inode can take as long as the sync of its content, above all after many deletions, and no write should wait
+    for that. Like every temporary file a spare may be left behind; `remove_stale` deletes it.
     """
 
     def __init__(self) -> None:
@@ -216,21 +216,21 @@ class Spares:
         self._closed = False
 
     def promise(self, directory: str) -> Future[Temp] | None:
-        """One for whoever comes next, to be kept with `make` at once; None if no more are wanted."""
+        """A spare for the next write, to be fulfilled with `make` at once; None if none is needed."""
         with self._lock:
             if self._closed or directory in self._made:
                 return None
             promised = self._made[directory] = Future[Temp]()
             if len(self._made) > _SPARES_MAX:
-                # The one that has waited longest: nobody seems to write there any more.
+                # Drop the spare that has waited longest: its directory is probably idle.
                 self._made.pop(next(iter(self._made))).add_done_callback(_discard)
             return promised
 
     def take(self, directory: str) -> Temp | None:
-        """The spare of this directory, if there is one that nobody has cleared away."""
+        """The spare of this directory, if there is one and it was not deleted meanwhile."""
         with self._lock:
             made = self._made.pop(directory, None)
-        # One that is being made is waited for: the directory is locked meanwhile anyway.
+        # Wait for one that is being made: the directory is locked meanwhile anyway.
         if made is None or made.exception() is not None:
             return None
         temp = made.result()
@@ -247,7 +247,7 @@ class Spares:
 
 
 def settle(mark: str) -> None:
-    # If this fails readers sync once more than they need to.
+    # If this fails, readers sync once more than they need to.
     with suppress(OSError):
         os.unlink(mark)
 
@@ -255,7 +255,7 @@ def settle(mark: str) -> None:
 def make(promised: Future[Temp], directory: str, mode: int) -> None:
     try:
         promised.set_result(Temp(directory, mode))
-    except BaseException as error:  # noqa: BLE001  whoever waits for it makes one itself and sees
+    except BaseException as error:  # noqa: BLE001  the caller of `take` then makes one itself and sees the error
         promised.set_exception(error)
 
 
@@ -265,7 +265,7 @@ def _discard(made: Future[Temp]) -> None:
 
 
 def read_mark(path: str) -> str | None:
-    """The id in this file, if the file is the one that it was written to and no copy."""
+    """The id in this file, if it is the original file and not a copy."""
     try:
         fd = open_regular(path)
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
@@ -282,7 +282,7 @@ def read_mark(path: str) -> str | None:
 
 
 def write_mark(path: str, mode: int) -> str:
-    """Put a new id there, in a new file."""
+    """Write a new id to a new file."""
     directory = os.path.dirname(path)
     mark = new_nonce(system_random())
     with Temp(directory, mode) as temp:
@@ -299,7 +299,7 @@ def read_all(fd: int) -> bytes:
     size = os.fstat(fd).st_size
     parts: list[bytes] = []
     offset = 0
-    # One byte more than expected: a file that is being appended to is read to its real end.
+    # Ask for one byte more than expected, to read a file that is being appended to up to its real end.
     while part := os.pread(fd, max(size - offset, 0) + 1, offset):
         parts.append(part)
         offset += len(part)
@@ -307,13 +307,13 @@ def read_all(fd: int) -> bytes:
 
 
 def read_from_memory(fd: int, size: int) -> bytes | None:
-    """The whole content of a file of this size, if no disk has to be waited for; None otherwise."""
+    """The whole content of a file of this size if it is in the page cache; None if the disk would have to be read."""
     if not hasattr(os, "RWF_NOWAIT"):
         return None
     body = bytearray(size + 1)
     try:
         length = os.preadv(fd, [body], 0, os.RWF_NOWAIT)
-    except OSError:  # it would have to be waited for, or the file system cannot tell
+    except OSError:  # not in the page cache, or the file system does not support the flag
         return None
     return bytes(body[:size]) if length == size else None
 
@@ -322,11 +322,11 @@ def read_from_memory(fd: int, size: int) -> bytes | None:
 def locked(path: str, mode: int = Modes().file) -> Iterator[None]:
     """Hold an exclusive lock between processes and between threads.
 
-    The file is opened anew each time, because a flock belongs to the open file description. It is never
-    removed: whoever waits on a removed file would guard nothing.
+    The file is opened anew each time, because a flock belongs to the open file description. It is never removed: a lock
+    on a removed file protects nothing.
 
     Raises:
-        StorageError: somebody has held it for half a minute, most likely a stopped process.
+        StorageError: another process has held it for half a minute; most likely it is stopped.
     """
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, mode)
     try:
@@ -340,7 +340,7 @@ def locked(path: str, mode: int = Modes().file) -> Iterator[None]:
 
 
 def _lock(fd: int, path: str) -> None:
-    # Polled rather than waited for: a blocking flock cannot be given a deadline in a thread.
+    # Polled, because a blocking flock in a thread cannot have a deadline.
     deadline = _CLOCK.monotonic_ms() + _LOCK_WAIT_MS
     pause = 0.0002
     while True:
@@ -356,26 +356,26 @@ def _lock(fd: int, path: str) -> None:
 
 
 _failures: dict[str, int] = {}
-"""How often the sync of a directory has failed since it last worked, in this process."""
+"""Failed syncs of a directory since the last that worked, in this process."""
 _failures_lock = threading.Lock()
 
 
 def is_in_doubt(directory: str) -> bool:
-    """Whether the last sync of this directory failed here: what it shows may not be on disk."""
+    """Whether the last sync of this directory failed in this process: its names may not be on disk."""
     return directory in _failures
 
 
 def sync_directory(path: str) -> None:
-    """Make names durable: those given and those taken away, by any process.
+    """Make names durable: those added and those removed, by any process.
 
     Raises:
-        OSError: it failed. Nothing in this directory may be believed until it works, see `is_in_doubt`.
+        OSError: the sync failed. No name in this directory is reliable until one works, see `is_in_doubt`.
         FileNotFoundError: there is no such directory.
     """
     before = _failures.get(path, 0)
     if before:
-        # The kernel may have marked as clean what it could not write, and a sync with nothing to do succeeds. A change
-        # gives it something to do: a file system whose journal still takes it has not lost what came before.
+        # The kernel may have marked as clean the pages that it could not write, and a sync with nothing to do succeeds.
+        # A change gives it something to do: if the journal of the file system still takes it, nothing before is lost.
         with suppress(PermissionError):
             os.utime(path)
     try:
@@ -392,7 +392,7 @@ def sync_directory(path: str) -> None:
         raise
     if before:
         with _failures_lock:
-            # One that failed meanwhile, in another thread, stays.
+            # Keep a failure that another thread counted meanwhile.
             if _failures.get(path) == before:
                 del _failures[path]
 
@@ -400,7 +400,7 @@ def sync_directory(path: str) -> None:
 def make_durable(directory: Path, *, root: Path, modes: Modes) -> None:
     """Create a directory below (or at) `root` so that it survives a crash.
 
-    Its parents are synced even if they were there: whoever made them a moment ago may not have come to it.
+    Existing parents are synced, too: the process that made them a moment ago may not have done so yet.
     """
     oldest = _nearest_existing(root)
     root.parent.mkdir(parents=True, exist_ok=True)
@@ -412,7 +412,7 @@ def make_durable(directory: Path, *, root: Path, modes: Modes) -> None:
         try:
             sync_directory(str(parent))
         except PermissionError:
-            # Above the root we may lack the right to look, and have nothing to change either.
+            # Above the root we may lack read permission, and have changed nothing there.
             if parent.is_relative_to(root):
                 raise
         if parent == top:
@@ -423,7 +423,7 @@ def make_directory(path: Path, modes: Modes) -> None:
     try:
         path.mkdir(modes.directory)
     except FileExistsError:
-        return  # a file or a link of this name is noticed by those who use it
+        return  # if it is a file or a link, the operation that uses it reports that
     if modes.directory & 0o077:
         path.chmod(modes.directory)
 
@@ -433,10 +433,9 @@ def _nearest_existing(path: Path) -> Path:
 
 
 def remove_stale(directory: str) -> None:
-    """Clear away what killed processes left in a directory.
+    """Delete temporary files that killed processes left in a directory.
 
-    Should one of them be alive after all, and an hour late, then its link or rename finds nothing and fails
-    cleanly.
+    If one of those processes is still alive, and an hour late, its link or rename finds no file and fails cleanly.
     """
     born_before_ns = (_CLOCK.wall_ms() - _STALE_MS) * 1_000_000
     synced = False
@@ -444,21 +443,21 @@ def remove_stale(directory: str) -> None:
         for entry in entries:
             if not entry.name.startswith(_TEMP):
                 continue
-            with suppress(OSError):  # another process is clearing too, or it is another user's
+            with suppress(OSError):  # another process deletes it too, or it belongs to another user
                 status = entry.stat(follow_symlinks=False)
                 if status.st_mtime_ns >= born_before_ns:
                     continue
                 if status.st_nlink > 1 and not synced:
-                    # The mark of a name that was not synced, as far as its writer knew. If this fails it stays.
+                    # The mark of a name that its writer may not have synced. If this sync fails, the mark stays.
                     sync_directory(directory)
                     synced = True
                 os.unlink(entry.path)
 
 
 def walk(root: str, prefix: str, after: str | None) -> Iterator[str]:
-    """Keys below `root` in the order of their text, looking only into directories that can hold any."""
+    """Keys below `root` in sorted order; enters only directories that can hold any."""
     folder = prefix[: prefix.rfind("/") + 1]
-    # No key starts with such a prefix, and a directory of that name may lie outside the root.
+    # No key starts with such a prefix, and a directory of that name may be outside the root.
     if any(is_reserved(segment) for segment in folder.split("/")[:-1]):
         return
     yield from _walk(root, folder, prefix, after or "")
@@ -485,9 +484,9 @@ def _walk(root: str, folder: str, prefix: str, after: str) -> Iterator[str]:
 
 
 REFUSED = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
-"""The file system will say no again."""
+"""Errors that mean refusal: a retry gets the same answer."""
 NOT_DONE = REFUSED | {
     errno.ENOSPC, errno.EDQUOT, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EXDEV, errno.EMLINK,
     errno.ENAMETOOLONG,
 }  # fmt: skip
-"""A link or rename that fails with one of these was checked and not carried out."""
+"""After one of these errors a link or rename was surely not carried out."""

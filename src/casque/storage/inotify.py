@@ -1,7 +1,6 @@
-"""Tells a process which names appear in a directory, as they do: Linux's inotify, and nothing elsewhere.
+"""Reports names as they appear in a directory: inotify on Linux, nothing elsewhere.
 
-A help and no more: whoever is told nothing, because the system cannot, or because it has no watches left, looks for
-itself now and then.
+An optimisation only: without reports, because the system has no inotify or no watches left, callers poll now and then.
 """
 
 from __future__ import annotations
@@ -22,8 +21,8 @@ _READ_AT_ONCE = 64 * 1024
 
 
 def watch(directory: str, appeared: Callable[[str], None]) -> Callable[[], None] | None:
-    """Call `appeared` with every name that appears in the directory, on the running loop, until what comes back is
-    called. None if that cannot be had, because the directory is not there, for one."""
+    """Call `appeared` on the running loop with every name that appears in the directory, until the returned function is
+    called. None if the directory cannot be watched, for example because it does not exist."""
     libc = _libc()
     if libc is None:
         return None
@@ -35,7 +34,7 @@ def watch(directory: str, appeared: Callable[[str], None]) -> Callable[[], None]
         return None
     loop = asyncio.get_running_loop()
 
-    def tell() -> None:
+    def report() -> None:
         for name in _names(fd):
             appeared(name)
 
@@ -44,8 +43,8 @@ def watch(directory: str, appeared: Callable[[str], None]) -> Callable[[], None]
         os.close(fd)
 
     try:
-        loop.add_reader(fd, tell)
-    except NotImplementedError:  # a loop that watches no descriptors
+        loop.add_reader(fd, report)
+    except NotImplementedError:  # this loop cannot watch descriptors
         os.close(fd)
         return None
     return stop

@@ -1,10 +1,10 @@
 """Objects as files below one directory: durable, and safe between processes on one machine.
 
-A new object is written and synced under a hidden name, then linked to its own, which fails if that is taken.
-A new version is written the same way and renamed over the old one under a lock. So whatever is killed, full
-or broken in between, a key holds a whole version or none. What is read is on disk, too: a name that its writer has not
-synced, or could not sync, is synced by the reader, and not believed if that fails. Not for network file systems, whose
-locks and links promise less.
+A new object is written and synced under a hidden name, then linked to its own, which fails if that is taken. A new
+version is written the same way and renamed over the old one under a lock. So after a crash, a full disk or an error at
+any point, a key holds a whole version or none. Reads return only data that is on disk: if a writer has not synced a
+name, or could not, the reader syncs it and fails if that fails. Not for network file systems, whose locks and links
+promise less.
 
 Files and directories belong to their owner alone (0600 and 0700) unless the root is shared with a group on purpose.
 Below the root no symbolic link is followed and only regular files are read.
@@ -65,7 +65,7 @@ _HOLD_FROM = 64 * 1024
 """Hashing less than this again costs no more than keeping a descriptor would."""
 _HASH_BESIDE_FROM = 1024 * 1024
 _AT_ONCE_MAX = 16 * 1024
-"""More than this is read by a thread, even if it is in memory: hashing it would hold up the event loop."""
+"""A thread reads anything larger, even from memory: hashing it would hold up the event loop."""
 _LIST_PAGE = 1000
 
 T = TypeVar("T")
@@ -85,9 +85,9 @@ class LocalStore:
     """
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
-        # Absolute from the start: the process may change its directory later.
+        # Absolute from the start: the process may change its working directory later.
         self._root = Path(root).absolute()
-        # os.path, because a root that may not be looked at is for the first operation to report.
+        # os.path, because it reports nothing about a root without access: the first operation does.
         if os.path.isfile(self._root):
             raise InvalidInputError(f"{self._root} is a file; a store needs a directory")
         self._parts: _Parts | None = None
@@ -97,7 +97,7 @@ class LocalStore:
         parts = self._own_parts()
         if is_in_doubt(os.path.dirname(path)):
             return await self._run(parts, lambda: self._get(parts, key, path, unless))
-        # One stat is cheaper than handing it to a thread, and nothing is read.
+        # One stat is cheaper than a thread, and nothing is read.
         if unless is not None and parts.held.etag_of(path) == unless:
             return UNCHANGED
         found = self._get_at_once(parts, path, unless)
@@ -109,7 +109,7 @@ class LocalStore:
         path = self._path(key)
         parts = self._own_parts()
         if _is_durable(path):
-            return LOST  # that much can be seen without a thread
+            return LOST  # visible without a thread
         answer: Future[Outcome] = Future()
         parts.threads.submit(self._answer_create, answer, parts, key, path, body)
         return await asyncio.wrap_future(answer)
@@ -117,8 +117,8 @@ class LocalStore:
     async def replace(self, key: str, body: bytes, *, expected: str) -> Outcome:
         path = self._path(key)
         parts = self._own_parts()
-        # Hashed beside the writing, which is worth a third of the time at 8 MB. Handed over first, so that the
-        # thread that waits for it cannot hold up the one that does it.
+        # Hashed while the body is written, which saves a third of the time at 8 MB. Submitted first, so that the thread
+        # that waits for the hash cannot block the one that computes it.
         hashing = parts.threads.submit(_etag, body) if len(body) >= _HASH_BESIDE_FROM else None
         etag = hashing.result if hashing else lambda: _etag(body)
         return await self._run(parts, lambda: self._replace(parts, key, path, body, expected, etag))
@@ -148,7 +148,7 @@ class LocalStore:
         return f"{self._root}/{key}"
 
     async def close(self) -> None:
-        """Let go of threads and descriptors; writes under way end by themselves. A later call starts anew."""
+        """Close threads and descriptors; writes under way finish by themselves. The next call opens new ones."""
         if self._parts is not None:
             self._parts.threads.shutdown(wait=False)
             self._parts.held.drop_all()
@@ -159,8 +159,8 @@ class LocalStore:
         return type(self), (str(self._root),)
 
     def _get_at_once(self, parts: _Parts, path: str, unless: str | None) -> Read | None:
-        """What is small and in memory, or not there: looking costs a tenth of what a thread would. None if it has to
-        be waited for, or anything is unusual."""
+        """Read an object that is small and in memory, or missing, at a tenth of the cost of a thread. None if the read
+        would have to wait, or anything is unusual."""
         try:
             file = _Open(open_regular(path))
         except (FileNotFoundError, NotADirectoryError):
@@ -198,12 +198,12 @@ class LocalStore:
     def _read(self, parts: _Parts, path: str, file: _Open) -> tuple[bytes, str]:
         known = parts.held.etag_of(path, file.identity)
         body = read_all(file.fd)
-        # Looked at again after reading: an edit in place meanwhile would not belong to the known etag.
+        # Checked again after reading: an edit in place meanwhile would not belong to the known etag.
         unchanged = Identity.of(os.fstat(file.fd)) == file.identity
         return body, known if known is not None and unchanged else _etag(body)
 
     def _answer_create(self, answer: Future[Outcome], parts: _Parts, key: str, path: str, body: bytes) -> None:
-        """Answer first, and then make ready what the next create will need: nobody has to wait for that."""
+        """Answer first, then prepare the temporary file of the next create, which delays no one that way."""
         if not answer.set_running_or_notify_cancel():
             return
         directory = os.path.dirname(path)
@@ -211,7 +211,7 @@ class LocalStore:
         more = directory in parts.prepared
         try:
             outcome = self._create(parts, key, path, directory, body)
-        except BaseException as error:  # noqa: BLE001  the caller's, whatever it is
+        except BaseException as error:  # noqa: BLE001  any error goes to the caller
             answer.set_exception(error)
             return
         spare = parts.spares.promise(directory) if more and isinstance(outcome, Won) else None
@@ -221,7 +221,7 @@ class LocalStore:
 
     def _create(self, parts: _Parts, key: str, path: str, directory: str, body: bytes) -> Outcome:
         try:
-            # Losing needs no temporary file, and most losers find out here.
+            # Losing needs no temporary file, and most losers return here.
             if os.path.lexists(path):
                 return self._lost(parts, path)
             with parts.spares.take(directory) or self._temp(parts, path) as temp:
@@ -239,14 +239,14 @@ class LocalStore:
             raise _failed("create", key, error) from error
 
     def _lost(self, parts: _Parts, path: str) -> Outcome:
-        """Another version has the name, and surely keeps it; unknown if that cannot be made sure."""
+        """Lost if another version has the name and is durable; unknown if that cannot be ensured."""
         try:
             status = os.lstat(path)
             check_regular(path, status)
             if status.st_nlink > 1 or is_in_doubt(os.path.dirname(path)):
                 self._sync(parts, path)
         except (FileNotFoundError, NotADirectoryError):
-            pass  # it was deleted meanwhile
+            pass  # deleted meanwhile
         except (IsADirectoryError, NotRegularError):
             raise
         except OSError as error:
@@ -254,17 +254,17 @@ class LocalStore:
         return LOST
 
     def _settled(self, parts: _Parts, path: str, temp: Temp) -> Unknown | None:
-        """The file has its name; now make that durable. None if it is."""
+        """Make the new name of the file durable. None if that worked."""
         parts.marks[path] = temp.path
         try:
             self._sync(parts, path)
         except OSError as error:
-            # Readers see the new version already; whether it survives a crash is open.
+            # Readers already see the new version; it may not survive a crash.
             return Unknown(error)
         return None
 
     def _sync(self, parts: _Parts, path: str) -> None:
-        """Sync the directory of `path`, and take away the mark if this process has left one there."""
+        """Sync the directory of `path`, and remove the mark that this process may have left there."""
         mark = parts.marks.get(path)
         sync_directory(os.path.dirname(path))
         if mark is not None:
@@ -282,7 +282,7 @@ class LocalStore:
         self, parts: _Parts, key: str, path: str, body: bytes, expected: str, etag: Callable[[], str]
     ) -> Outcome:
         try:
-            # Most losers find out here and leave the lock to those who can still win.
+            # Most losers return here and leave the lock to those who can still win.
             if self._current(parts, path) != expected:
                 return self._lost(parts, path)
             with locked(self._lock_file(parts, key), parts.modes.file):
@@ -303,17 +303,17 @@ class LocalStore:
                 temp.rename_to(path)
             except OSError as error:
                 return self._naming_failed(parts, "replace", key, path, temp, error)
-            # Before the sync, which leaves time to let go of the version before; the mark keeps it from being believed.
+            # Before the sync, which leaves time to close the version before; until then the mark keeps readers from it.
             parts.held.hold(path, _Open(temp.take_fd()), new)
             return self._settled(parts, path, temp) or Won(new)
 
     def _delete(self, parts: _Parts, key: str, path: str) -> None:
-        # Locked, so that no replace finds its version, sees it deleted, and brings the key back.
+        # Locked: otherwise a replace could check its version, have it deleted, and bring the key back.
         try:
             if os.path.lexists(path):
                 with locked(self._lock_file(parts, key), parts.modes.file):
                     os.unlink(path)
-            # Also if there is none: it may have been deleted by someone whose sync failed.
+            # Also if there is none: the sync of the process that deleted it may have failed.
             self._sync(parts, path)
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
             return
@@ -321,7 +321,7 @@ class LocalStore:
             raise _failed("delete", key, error) from error
 
     def _current(self, parts: _Parts, path: str) -> str | None:
-        """The etag of the version at `path`: remembered if the file surely is the same, else hashed."""
+        """The etag of the version at `path`: remembered if the file is surely the same, else hashed."""
         known = parts.held.etag_of(path)
         if known is not None:
             return known
@@ -336,7 +336,7 @@ class LocalStore:
     # --- The mark of the place ---
 
     def _place(self, parts: _Parts, make: bool) -> str:
-        """A random id in a hidden file that also says which file it is: no copy of it is the same file."""
+        """A random id in a hidden file that also records its own identity, so that a copy is recognised."""
         path = f"{self._root}/{HIDDEN}/place"
         try:
             found = read_mark(path)
@@ -356,7 +356,7 @@ class LocalStore:
         return f"{self._root}/{key}"
 
     def _check_folders(self, key: str) -> None:
-        """Refuse a way that leads through a symbolic link: it may leave the root, or meet itself.
+        """Refuse a path through a symbolic link: it may leave the root, or form a cycle.
 
         Raises:
             StoreAccessError: one of the directories above `key` is a link.
@@ -367,7 +367,7 @@ class LocalStore:
             try:
                 mode = os.lstat(path).st_mode
             except OSError:
-                return  # not there yet, or for the operation itself to report
+                return  # not there yet, or an error that the operation itself reports
             if stat.S_ISLNK(mode):
                 error = NotRegularError(path, "a symbolic link")
                 raise StoreAccessError(f"could not use {key!r}: {error}", error)
@@ -379,7 +379,7 @@ class LocalStore:
         try:
             return Temp(directory, parts.modes.file)
         except FileNotFoundError:
-            # The directory was removed since we made it.
+            # The directory was removed since this process made it.
             parts.prepared.discard(directory)
             self._prepare(parts, directory)
             return Temp(directory, parts.modes.file)
@@ -399,11 +399,11 @@ class LocalStore:
             make_directory(directory, parts.modes)
             self._check_folders(f"{HIDDEN}/locks/")
             parts.lock_directory = str(directory)
-        # crc32, because every process has to pick the same file; hash() differs between them.
+        # crc32, because every process has to choose the same file; hash() differs between them.
         return f"{parts.lock_directory}/{zlib.crc32(key.encode(errors='surrogateescape')) % _LOCKS:02d}"
 
     def _own_parts(self) -> _Parts:
-        # A forked child has none of its parent's threads, and may inherit a lock that nobody will open.
+        # A forked child has none of its parent's threads, and may inherit a lock that is never released.
         parts = self._parts
         if parts is None or parts.pid != os.getpid():
             parts = self._parts = _Parts()
@@ -414,10 +414,10 @@ class LocalStore:
 
 
 class _Open:
-    """An open version of an object. The descriptor lives as long as anybody refers to this.
+    """An open version of an object. The descriptor stays open as long as this object is referenced.
 
-    That is the point: while it is open the inode number stays taken, so whoever compares a path with
-    `identity` cannot mistake a newer file for this one.
+    Meanwhile the inode number stays taken, so a comparison of a path with `identity` cannot mistake a newer file for
+    this one.
     """
 
     def __init__(self, fd: int) -> None:
@@ -425,7 +425,7 @@ class _Open:
         status = os.fstat(fd)
         self.identity = Identity.of(status)
         self.settled = status.st_nlink <= 1
-        """Whether its name is known to be on disk."""
+        """Whether the name is known to be on disk."""
         self.etag = ""
 
     def __del__(self, close: Callable[[int], None] = os.close) -> None:
@@ -433,7 +433,7 @@ class _Open:
 
 
 class _Held:
-    """The versions last seen of the keys in use, kept open so that a stat tells whether they still stand."""
+    """The last seen versions of the keys in use, kept open so that a stat shows whether they are current."""
 
     def __init__(self, threads: ThreadPoolExecutor) -> None:
         self._threads = threads
@@ -441,13 +441,13 @@ class _Held:
         self._lock = threading.Lock()
 
     def etag_of(self, path: str, identity: Identity | None = None) -> str | None:
-        """The etag of the file at `path` (or of the open one with `identity`), if it is the version held."""
+        """The etag of the file at `path` (or of the open one with `identity`), if it is the held version."""
         file = self._files.get(path)
         if file is None:
             return None
         if (identity or _identity_at(path)) == file.identity:
             return file.etag
-        # Outdated for good. Letting go also lets the file system free the old version.
+        # Replaced. Closing it also lets the file system free the old version.
         self.drop(path, file)
         return None
 
@@ -462,8 +462,8 @@ class _Held:
             if len(self._files) > _HELD_MAX:
                 self._files.popitem(last=False)
         if before is not None:
-            # Closing the last descriptor of a replaced version frees its blocks, which takes a while: not on the
-            # way to the caller's answer.
+            # Closing the last descriptor of a replaced version frees its blocks, which takes a while: a thread does it
+            # after the caller has its answer.
             self._threads.submit(_let_go, before)
 
     def drop(self, path: str, file: _Open) -> None:
@@ -477,11 +477,11 @@ class _Held:
 
 
 def _let_go(_file: _Open) -> None:
-    """The last reference ends with the call."""
+    """Drop the last reference, which closes the file."""
 
 
 class _Parts:
-    """What belongs to one process and must be built again after a fork."""
+    """The parts that belong to one process and are built again after a fork."""
 
     def __init__(self) -> None:
         self.pid = os.getpid()
@@ -491,15 +491,15 @@ class _Parts:
         self.prepared: set[str] = set()
         self.modes = Modes()
         self.marks: dict[str, str] = {}
-        """The hidden names, by path, of versions that this process has given a name and not been able to sync."""
+        """Hidden names by path, of versions that this process has named but could not sync."""
         self.lock_directory: str | None = None
 
 
 def check_key(key: str) -> None:
-    """Refuse what could leave the root or hide among casque's own files.
+    """Refuse keys that could leave the root or collide with casque's own files.
 
     Raises:
-        InvalidInputError: not a key.
+        InvalidInputError: not a valid key.
     """
     for segment in key.split("/"):
         if is_reserved(segment):
@@ -510,7 +510,7 @@ def check_key(key: str) -> None:
 
 
 def _identity_at(path: str) -> Identity | None:
-    """None if there is no file, or none whose name is known to be on disk."""
+    """None if there is no file, or its name is not known to be on disk."""
     try:
         status = os.lstat(path)
     except OSError:
@@ -519,7 +519,7 @@ def _identity_at(path: str) -> Identity | None:
 
 
 def _is_durable(path: str) -> bool:
-    """Whether there surely is an object, also after a crash. False if that takes more than a look."""
+    """Whether an object surely exists, also after a crash. False if that takes more than a stat."""
     try:
         status = os.lstat(path)
     except OSError:

@@ -13,7 +13,7 @@ _marks = itertools.count(1)
 
 
 class MemoryStore:
-    """A store that lives and dies with the process. Safe to share between threads and event loops.
+    """A store that lives as long as the process. Safe to share between threads and event loops.
 
     >>> import asyncio
     >>> store = MemoryStore()
@@ -35,8 +35,8 @@ class MemoryStore:
 
     @classmethod
     def named(cls, name: str) -> MemoryStore:
-        """The one store of this name in this process: what `memory://name` opens."""
-        # setdefault is atomic, so two threads that ask at once get the same store.
+        """The store of this name in this process, which `memory://name` opens."""
+        # setdefault is atomic: two threads that call it at once get the same store.
         return cls._named.setdefault(name, cls())
 
     async def place(self, *, make: bool) -> str:  # noqa: ARG002
@@ -64,17 +64,17 @@ class MemoryStore:
             self._objects.pop(key, None)
 
     async def list(self, prefix: str = "", *, after: str | None = None) -> AsyncIterator[str]:
-        # Copied first: the caller may write, or delete what it is shown, between two keys.
+        # Copied first: the caller may write or delete between two keys.
         keys = list(self._objects)
         for key in sorted(keys):
             if key.startswith(prefix) and (after is None or key > after):
                 yield key
 
     async def close(self) -> None:
-        """Nothing to let go of: a named store outlives the queues that use it."""
+        """Does nothing: a named store outlives the queues that use it."""
 
     def _write(self, key: str, body: bytes) -> Won:
         etag = str(next(self._versions))
-        # A caller's bytearray could change under us; bytes(b) of bytes is the same object and free.
+        # Copies a caller's bytearray, which could change later; bytes(b) of bytes is the same object and free.
         self._objects[key] = Stored(bytes(body), etag)
         return Won(etag)

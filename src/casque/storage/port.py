@@ -1,4 +1,4 @@
-"""The port: five verbs on keys and bytes, and the three ways a conditional write can end."""
+"""The storage port: five verbs on keys and bytes, and the three outcomes of a conditional write."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 
 
 class Stored(msgspec.Struct, frozen=True, gc=False):
-    """An object's content and the token of this very version of it."""
+    """An object's content and the token of this version."""
 
     body: bytes
     etag: str
@@ -20,24 +20,24 @@ class Missing(msgspec.Struct, frozen=True):
 
 
 class Unchanged(msgspec.Struct, frozen=True):
-    """The object still is the version that the caller named."""
+    """The object still has the version that the caller named."""
 
 
 class Won(msgspec.Struct, frozen=True):
-    """The write landed; `etag` is the version it made."""
+    """The write landed; `etag` is the version that it made."""
 
     etag: str
 
 
 class Lost(msgspec.Struct, frozen=True):
-    """The condition did not hold at the moment the store looked. Usually somebody else was first.
+    """The condition did not hold when the store checked it. Usually another writer was first.
 
-    After an earlier attempt with an unknown outcome it may have been one's own write: read back and compare.
+    After an earlier attempt with an unknown outcome the winner may be that attempt: read back and compare.
     """
 
 
 class Unknown(msgspec.Struct, frozen=True):
-    """The store did not say. The write may have landed, may not have, or may land later."""
+    """The store gave no answer. The write may have landed, may not have, or may land later."""
 
     cause: BaseException
 
@@ -54,9 +54,9 @@ LOST = Lost()
 class Store(Protocol):
     """Objects by key. Keys are `/`-separated, without a leading slash and without `.` or `..` segments.
 
-    There is no plain put: every write names the state it expects. Each write is one attempt; the caller
-    decides whether to repeat it. Every body written to one key must be unique (carry a nonce), because some
-    stores derive their version tokens from the content alone.
+    There is no plain put: every write names the state that it expects. Each write is one attempt; the caller decides
+    whether to repeat it. Every body written to one key must be unique (carry a nonce), because some stores derive
+    version tokens from the content alone.
     """
 
     async def get(self, key: str, *, unless: str | None = None) -> Read:
@@ -64,7 +64,7 @@ class Store(Protocol):
 
         Raises:
             StorageError: the store could not answer now. Try again later.
-            StoreAccessError: it refused. Trying again will not help.
+            StoreAccessError: access denied. A retry does not help.
         """
         ...
 
@@ -72,8 +72,8 @@ class Store(Protocol):
         """Write a new object only if there is none at this key.
 
         Raises:
-            StorageError: it failed, and surely nothing was written (a full disk, say). Try again later.
-            StoreAccessError: refused before anything was written.
+            StorageError: the write failed and surely left nothing (a full disk, say). Try again later.
+            StoreAccessError: access denied. Nothing was written.
         """
         ...
 
@@ -81,17 +81,17 @@ class Store(Protocol):
         """Write a new version only if the current one is `expected`. A missing object is a lost race.
 
         Raises:
-            StorageError: it failed, and surely nothing was written (a full disk, say). Try again later.
-            StoreAccessError: refused before anything was written.
+            StorageError: the write failed and surely left nothing (a full disk, say). Try again later.
+            StoreAccessError: access denied. Nothing was written.
         """
         ...
 
     async def delete(self, key: str) -> None:
-        """Remove an object; it is no error if there is none."""
+        """Remove an object. A missing one is no error."""
         ...
 
     def list(self, prefix: str = "", *, after: str | None = None) -> AsyncIterator[str]:
-        """Keys that start with `prefix`, in order, only those after `after`. Never decide on a listing."""
+        """Keys that start with `prefix`, sorted, only those after `after`. Never base a decision on a listing."""
         ...
 
     async def close(self) -> None: ...
@@ -101,26 +101,26 @@ UNMARKED = ""
 
 
 async def place_of(store: Store, *, make: bool = False) -> str | None:
-    """What tells this place from every copy of it: the same for all who open it, and another one for a copy.
+    """An id that distinguishes this place from its copies: the same for everyone who opens it, another one for a copy.
 
-    `make`: give the place a mark if it needs one and has none, or has one that was copied from elsewhere; without it
-    such a place is `UNMARKED`. None if the store cannot tell.
+    `make`: mark the place if it needs a mark and has none, or has one that was copied from elsewhere; without `make`
+    such a place is `UNMARKED`. None if the store has no such id.
     """
     marked = getattr(store, "place", None)
     return None if marked is None else await marked(make=make)
 
 
 def locate(store: Store, key: str) -> str:
-    """Where an object is, for people: its path or URL if the store can say so, else its key."""
+    """The path or URL of an object if the store knows it, else its key. For messages."""
     named = getattr(store, "locate", None)
     return key if named is None else str(named(key))
 
 
 @runtime_checkable
 class Watched(Protocol):
-    """What some stores can do besides: tell of new objects as they appear, so that nobody has to ask all the time."""
+    """Optional for a store: reports new objects as they appear, so that callers poll less often."""
 
     def watch(self, folder: str, appeared: Callable[[str], None]) -> Callable[[], None] | None:
-        """Call `appeared` with the keys of new objects directly below `folder`, on the running event loop, until what
-        comes back is called. None if that cannot be done now. Nothing may be concluded from silence."""
+        """Call `appeared` with the keys of new objects directly below `folder`, on the running event loop, until the
+        returned function is called. None if that is not possible now. Silence does not mean that nothing is new."""
         ...

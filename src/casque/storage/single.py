@@ -1,8 +1,7 @@
-"""One object with `read` and `write`: the whole of what a custom adapter has to offer.
+"""One object with `read` and `write`: all that a custom adapter has to provide.
 
-`read` gives the content and its version token, `write` replaces exactly the version that the caller names.
-Here `if_match=None` means "only if there is none yet": two processes that start at once must not overwrite
-each other.
+`read` returns the content and its version token, `write` replaces exactly the version that the caller names. Here
+`if_match=None` means "only if there is none yet": two processes that start at once must not overwrite each other.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ class ObjectStoragePort(Protocol):
         ...
 
     async def write(self, content: bytes, if_match: str | None = None) -> str:
-        """Write if the current token is `if_match`, or, for None, if there is no object yet; the new token.
+        """Write if the current token is `if_match`, or, for None, if there is no object yet. Returns the new token.
 
         Raises:
             CASConflictError: the condition does not hold. Nothing was written.
@@ -71,10 +70,10 @@ class InMemoryStorage:
 
 
 class LocalFileSystemStorage:
-    """One file, safe between the processes of one machine, whole after a crash. Its directory is created.
+    """One file, safe between the processes of one machine, and never half written. Its directory is created.
 
-    Locks are kept in a hidden directory beside the file. An empty file counts as none: it is what a writer
-    without these precautions leaves when its disk is full.
+    Locks are kept in a hidden directory beside the file. An empty file counts as missing: a writer without these
+    precautions leaves one when its disk is full.
 
     >>> import asyncio, tempfile
     >>> with tempfile.TemporaryDirectory() as directory:
@@ -89,7 +88,7 @@ class LocalFileSystemStorage:
     failures_are_definite = True
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        # A rename over a symbolic link would part those who come through it from those who do not.
+        # A rename over a symbolic link would separate users of the link from users of the file.
         real = Path(path).resolve()
         if os.path.isdir(real):  # noqa: PTH112 (a path that may not be looked at is for `read` to report)
             raise InvalidInputError(f"{real} is a directory; name the file that shall hold the queue")
@@ -97,7 +96,7 @@ class LocalFileSystemStorage:
         self._store = LocalStore(real.parent)
         self._name = real.name
         self.location = str(real)
-        """Where the object is, for people."""
+        """The path of the object, for messages."""
 
     async def read(self) -> tuple[bytes, str | None]:
         found = await self._store.get(self._name)
@@ -120,7 +119,7 @@ class LocalFileSystemStorage:
 
 
 def written(outcome: Outcome, if_match: str | None) -> str:
-    """A keyed store's outcome in the words of this port: a token, or an error."""
+    """Translate a keyed store's outcome to this port: a token, or an error."""
     match outcome:
         case Won(etag):
             return etag

@@ -1,4 +1,4 @@
-"""Stores by URL: what a setting, a command line or a child process can carry."""
+"""Stores by URL, which fits into a setting, a command line or a child process."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ def open_store(url: str, *, options: Mapping[str, str] | None = None) -> Store:
 
     `memory://name` (the same store for the same name in one process, a private one without a name),
     `file:///absolute/path`, `s3://bucket/prefix`, `gs://bucket/prefix`, `az://container/prefix`. Special
-    characters are percent-encoded. A cloud store's options (endpoint, region, keys) come as the URL's query or as
-    `options`, which go first and are the place for secrets: URLs end up in logs.
+    characters are percent-encoded. A cloud store's options (endpoint, region, keys) come from the URL's query or from
+    `options`, which take precedence and are the place for secrets: URLs end up in logs.
 
     >>> type(open_store("memory://orders")).__name__
     'MemoryStore'
 
     Raises:
-        InvalidInputError: not such a URL; the message names what to write instead.
+        InvalidInputError: not such a URL; the message says what to write instead.
     """
     parts = urlsplit(url)
     if parts.scheme in CLOUD_SCHEMES:
@@ -46,7 +46,7 @@ def _open_memory(parts: SplitResult) -> MemoryStore:
 
 
 def _local_path(url: str, parts: SplitResult) -> Path:
-    # A relative path would mean another queue in every process that starts elsewhere.
+    # A relative path would name a different queue in each working directory.
     relative = unquote(parts.netloc + parts.path)
     if parts.netloc not in ("", "localhost") or not parts.path.startswith("/"):
         fix = Path(relative or ".").absolute().resolve().as_uri()
@@ -63,7 +63,7 @@ def _open_cloud(url: str, parts: SplitResult, options: Mapping[str, str]) -> Sto
     if parts.fragment:
         raise InvalidInputError(f"{url!r}: write # as %23")
     given = dict(parse_qsl(parts.query, keep_blank_values=True)) | dict(options)
-    # Imported here: a queue on local files should not pay for loading the cloud client.
+    # Imported here, so that a queue on local files does not load the cloud client.
     from casque.storage.cloud import open_cloud
 
     return open_cloud(parts.scheme, parts.netloc, unquote(parts.path).strip("/"), given)

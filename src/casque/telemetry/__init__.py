@@ -1,4 +1,4 @@
-"""What casque says about itself while it runs: one logger per part, under the name `casque`, and numbers in `metrics`.
+"""What casque reports about itself: one logger per part, under the name `casque`, and numbers in `metrics`.
 
 Every layer may use it. Nothing here decides where logs and numbers go.
 """

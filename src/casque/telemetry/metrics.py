@@ -1,7 +1,7 @@
-"""Numbers for people who operate casque: counters, gauges and histograms, written as Prometheus reads them.
+"""Metrics for operators: counters, gauges and histograms in Prometheus' text format.
 
-Names are in base units (seconds, bytes), and what only rises ends in `_total`. A family is made once and found again by
-its name, so that parts need not hand them to each other.
+Names are in base units (seconds, bytes), and counters end in `_total`. A family is made once and looked up by its name,
+so parts need not pass them to each other.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from casque.printable import printable_lines
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
-"""From a commit to memory to a long poll."""
+"""From a commit to memory up to a long poll."""
 
 
 class Number:
-    """One number of a family: that of one set of labels."""
+    """One number of a family, for one set of labels."""
 
     __slots__ = ("value",)
 
@@ -30,7 +30,7 @@ class Number:
 
 
 class Spread:
-    """How often which size was seen."""
+    """Counts of observed sizes by bucket."""
 
     __slots__ = ("bounds", "counts", "sum")
 
@@ -40,7 +40,7 @@ class Spread:
         self.sum = 0.0
 
     def observe(self, size: float) -> None:
-        # A size that is exactly a bound belongs below it.
+        # A size equal to a bound belongs to the bucket below.
         self.counts[bisect_left(self.bounds, size)] += 1
         self.sum += size
 
@@ -81,7 +81,7 @@ class _Numbers(_Family):
         return number
 
     def forget(self) -> None:
-        """What is no longer known must not be shown as if it were."""
+        """Drop all values, so that outdated ones are not shown."""
         self._numbers.clear()
 
     def _samples(self) -> Iterator[str]:
@@ -90,7 +90,7 @@ class _Numbers(_Family):
 
 
 class Counter(_Numbers):
-    """Only rises, from 0 at the start of the process unless its text says otherwise."""
+    """Only rises, from 0 at the start of the process unless its help text says otherwise."""
 
     kind = "counter"
 
@@ -156,7 +156,7 @@ class Metrics:
         return self._family(Histogram, name, about, labels)
 
     def text(self) -> str:
-        """Everything, as Prometheus reads it."""
+        """All families in Prometheus' text format."""
         lines = [line for family in self._families.values() for line in family.lines()]
         return "".join(f"{line}\n" for line in lines)
 

@@ -1,8 +1,8 @@
-"""Spans of OpenTelemetry, from the enqueueing of a job to its handler, for programs that trace.
+"""OpenTelemetry spans from the enqueueing of a job to its handler, for programs that trace.
 
-casque never imports OpenTelemetry by itself: whoever traces has imported it, and has set a provider. For all others one
-look at a table is what this costs. The trace of a job travels in its headers, as W3C Trace Context says: other programs
-that enqueue may put a `traceparent` there, too.
+casque never imports OpenTelemetry by itself: a program that traces has imported it and set a provider. For all others
+this costs one lookup in a table. A job carries its trace in its headers, as W3C Trace Context defines; other programs
+that enqueue may set `traceparent` there, too.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from typing import Any
 
 
 def tracer() -> Any | None:
-    """One that records, or None."""
+    """A recording tracer, or None."""
     trace = sys.modules.get("opentelemetry.trace")
     if trace is None:
         return None
     provider = trace.get_tracer_provider()
     if isinstance(provider, trace.ProxyTracerProvider):
-        return None  # nobody has set one
+        return None  # no provider was set
     return trace.get_tracer("casque", tracer_provider=provider)
 
 
 @contextmanager
 def enqueueing(entrypoints: frozenset[str], jobs: int) -> Iterator[Mapping[str, str]]:
-    """A span for adding jobs; gives the headers that tell their handlers about it."""
+    """Open a span for adding jobs; yields the headers that link their handlers to it."""
     if (tracing := tracer()) is None:
         yield {}
         return
@@ -47,7 +47,7 @@ def enqueueing(entrypoints: frozenset[str], jobs: int) -> Iterator[Mapping[str, 
 
 
 class Handling:
-    """The span of one call of a handler. Begun and ended in the same task, where it is the current one meanwhile."""
+    """The span of one call of a handler. Begun and ended in one task, in which it is the current span."""
 
     __slots__ = ("_span", "_token")
 
@@ -57,7 +57,7 @@ class Handling:
 
     @classmethod
     def begin(cls, entrypoint: str, job_id: str, attempt: int, headers: Mapping[str, str]) -> Handling | None:
-        """None if nobody traces."""
+        """None if the program does not trace."""
         if (tracing := tracer()) is None:
             return None
         from opentelemetry import context, propagate, trace
@@ -79,7 +79,7 @@ class Handling:
         return cls(span, context.attach(trace.set_span_in_context(span)))
 
     def carried(self) -> dict[str, str]:
-        """For a process that is to go on with it."""
+        """Headers for another process that continues this span."""
         from opentelemetry import propagate, trace
 
         carrier: dict[str, str] = {}
@@ -104,7 +104,7 @@ class Handling:
 
 @contextmanager
 def going_on(carried: Mapping[str, str]) -> Iterator[None]:
-    """In another process: what is traced here belongs to the span that was carried along."""
+    """In another process: continue the span that came along in `carried`."""
     if not carried or "opentelemetry.trace" not in sys.modules:
         yield
         return

@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 from casque.client.queue import Queue
 from casque.errors import InvalidInputError, JobNotFoundError
 from casque.functions.app import App
-from casque.functions.connection import Added, Open
+from casque.functions.connection import Enqueued, Open
 from casque.functions.handle import Handle, Outcome
 from casque.functions.job import Definition, JobCall
 from casque.testing.clock import ManualClock
@@ -123,7 +123,7 @@ class _Inline:
         self._calls = calls
         self._outcomes: dict[str, Outcome] = {}
 
-    async def enqueue(self, calls: Sequence[JobCall[Any]], *, request_id: str | None = None) -> list[Added]:  # noqa: ARG002
+    async def enqueue(self, calls: Sequence[JobCall[Any]], *, request_id: str | None = None) -> list[Enqueued]:  # noqa: ARG002
         self._calls.extend(calls)
         return [(await self._run(call), None) for call in calls]
 
@@ -190,7 +190,7 @@ class _Recorded(Open):
         super().__init__(queue, app.settings, clock)
         self._calls = _fresh(app)
 
-    async def enqueue(self, calls: Sequence[JobCall[Any]], *, request_id: str | None = None) -> list[Added]:
+    async def enqueue(self, calls: Sequence[JobCall[Any]], *, request_id: str | None = None) -> list[Enqueued]:
         added = await super().enqueue(calls, request_id=request_id)
         self._calls.extend(calls)
         return added

@@ -1,10 +1,10 @@
-"""Works off a queue with a program's own functions.
+"""Runs the jobs of a queue with a program's own functions.
 
-`handlers` is what a worker needs to know about a function; `casque.App` makes it from plain ones. Nothing in here knows
-arguments, types or results: a handler takes bytes and gives bytes. `Worker` joins the parts, each a loop of its own:
-claims are made ahead of need, `runner` calls handlers, `settler` tells the queue what became of them, `keeper` renews
-leases, and `guard` does that from a process of its own while this one is too busy to. With `consumer` claims are made
-zone after zone instead, each of them leased.
+`handlers` defines what a worker needs to know about a function; `casque.App` makes handlers from plain functions.
+Nothing in here knows arguments, types or results: a handler takes bytes and returns bytes. `Worker` joins the parts,
+each with its own loop: it claims jobs ahead of need, `runner` calls handlers, `settler` reports outcomes to the queue,
+`keeper` renews leases, and `guard` renews them from a separate process while this one is too busy. `consumer` instead
+claims zone by zone and leases each zone.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The life of a process that runs handlers, one job at a time.
+"""A child process that runs handlers, one job at a time.
 
-It is started anew rather than forked: a worker has threads, connections and an event loop, which no fork survives. So
-it loads what it is to run by name, in the same place as the worker. Words come and go over one socket: calls one way,
-what became of them and what was logged the other. When the socket breaks off the worker is dead, and so is this.
+It is started from scratch, not forked: a worker has threads, connections and an event loop, which do not survive a
+fork. So it imports its handlers by name, from the same working directory. One socket carries frames: calls one way,
+outcomes and log records the other. When the socket closes, the worker is dead, and the child exits.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from casque.errors import InvalidPayloadError, NotUnderstoodError
 from casque.telemetry.tracing import going_on
 from casque.types import Progress
 from casque.worker.failures import described
+from casque.worker.framing import frame, read_frame
 from casque.worker.handlers import Cancel, Handler, JobContext, Snooze
-from casque.worker.words import read_word, word
 
 PR_SET_PDEATHSIG = 1
-CAME_MS = 500
+REPORT_MS = 500
 LEFT_OVER = 70
-"""The exit code of a child whose worker has died in the middle of a job."""
+"""Exit code of a child whose worker died in the middle of a job."""
 
 
 class Call(msgspec.Struct, array_like=True, tag="call"):
-    """Run this."""
+    """Run this job."""
 
     job_id: str
     entrypoint: str
@@ -51,11 +51,11 @@ class Call(msgspec.Struct, array_like=True, tag="call"):
     headers: dict[str, str]
     payload: bytes
     trace: dict[str, str] = {}
-    """What spans of the handler belong to."""
+    """Trace headers: parent of the handler's spans."""
 
 
 class Lost(msgspec.Struct, array_like=True, tag="lost"):
-    """The job with this token is no longer the worker's."""
+    """The worker no longer has the job with this token."""
 
     token: int
 
@@ -65,49 +65,49 @@ class Ready(msgspec.Struct, array_like=True, tag="ready"):
 
 
 class Broken(msgspec.Struct, array_like=True, tag="broken"):
-    """They cannot be."""
+    """The handlers could not be loaded."""
 
     error: str
 
 
 class Logged(msgspec.Struct, array_like=True, tag="logged"):
-    """What a job's own logger was told: the attributes of a record, pickled."""
+    """A record of a job's logger: its attributes, pickled."""
 
     record: bytes
 
 
-class Came(msgspec.Struct, array_like=True, tag="came"):
-    """So far."""
+class Progressed(msgspec.Struct, array_like=True, tag="came"):
+    """Progress of the running job."""
 
     progress: Progress
 
 
 class Ended(msgspec.Struct, array_like=True, tag="ended"):
-    """What became of a call: one of the first four, or none for a function that returned nothing."""
+    """Outcome of a call: one of the first four fields, or none of them for a function that returned nothing."""
 
     result: bytes | None = None
     snooze: Snooze | None = None
     cancel: Cancel | None = None
     error: str | None = None
     final: bool = False
-    """Whether trying again will not help."""
+    """Whether a retry does not help."""
     declined: bool = False
-    """Whether it was not understood, and the function not called."""
+    """Whether the payload was not understood, and the function not called."""
     resident: int = 0
-    """Bytes of memory that this process has now."""
+    """Memory of this process, in bytes."""
 
 
 class Task(msgspec.Struct):
-    """What a child is started with, apart from the handlers."""
+    """Start-up data of a child, apart from the handlers."""
 
     preparation: dict[str, Any]
-    """Where modules are found, and the main one if handlers are in it."""
+    """Import paths, and the main module if it contains handlers."""
     log_level: int
     parent: int
 
 
-Asked: TypeAlias = Call | Lost
-Told: TypeAlias = Ready | Broken | Logged | Came | Ended
+WorkerMessage: TypeAlias = Call | Lost
+ChildMessage: TypeAlias = Ready | Broken | Logged | Progressed | Ended
 
 
 class Child:
@@ -116,38 +116,38 @@ class Child:
         self._calls: SimpleQueue[Call | None] = SimpleQueue()
         self._handlers: dict[str, Handler] = {}
         self._now: JobContext | None = None
-        self._came_ms: int | None = None
+        self._reported_ms: int | None = None
         self._sending = threading.Lock()
         self._runner: asyncio.Runner | None = None
 
     def run(self) -> None:
         with self._line.makefile("rb") as heard:
-            first, handlers = read_word(heard), read_word(heard)
+            first, handlers = read_frame(heard), read_frame(heard)
             if first is None or handlers is None:
                 return
             task: Task = pickle.loads(first)  # noqa: S301  it is our own parent
             _die_with(task.parent)
-            _send_logs(self.tell, task.log_level)
+            _send_logs(self.send, task.log_level)
             try:
                 self._handlers = _loaded(task, handlers)
-            except BaseException as error:  # noqa: BLE001  whatever a module does when it is imported
-                self.tell(Broken(described(error, caller=__file__)))
+            except BaseException as error:  # noqa: BLE001  an import may raise anything
+                self.send(Broken(described(error, caller=__file__)))
                 return
             threading.Thread(target=self._listen, args=(heard,), daemon=True).start()
-            self.tell(Ready())
+            self.send(Ready())
             while (call := self._calls.get()) is not None:
-                self.tell(self._called(call))
+                self.send(self._called(call))
             if self._runner is not None:
                 self._runner.close()
 
-    def tell(self, said: Told) -> None:
+    def send(self, message: ChildMessage) -> None:
         with self._sending:
-            self._line.sendall(word(_ENCODE(said)))
+            self._line.sendall(frame(_ENCODE(message)))
 
     def _listen(self, heard: Any) -> None:
-        decode = msgspec.msgpack.Decoder(Asked).decode
+        decode = msgspec.msgpack.Decoder(WorkerMessage).decode
         with suppress(OSError):
-            while (body := read_word(heard)) is not None:
+            while (body := read_frame(heard)) is not None:
                 match decode(body):
                     case Call() as call:
                         self._calls.put(call)
@@ -166,9 +166,9 @@ class Child:
             attempt=call.attempt,
             token=call.token,
             headers=call.headers,
-            tell=self._came,
+            tell=self._report,
         )
-        self._now, self._came_ms = context, None
+        self._now, self._reported_ms = context, None
         try:
             with going_on(call.trace):
                 returned = handler.call(call.payload, context)
@@ -184,15 +184,15 @@ class Child:
         ended.resident = resident_bytes()
         return ended
 
-    def _came(self, progress: Progress) -> None:
-        """The worker tells the queue every few seconds: no more than that is of use to it."""
+    def _report(self, progress: Progress) -> None:
+        """Report progress every few seconds: the worker does not send it to the queue more often."""
         now_ms = _CLOCK.monotonic_ms()
-        if self._came_ms is None or now_ms - self._came_ms >= CAME_MS:
-            self._came_ms = now_ms
-            self.tell(Came(progress))
+        if self._reported_ms is None or now_ms - self._reported_ms >= REPORT_MS:
+            self._reported_ms = now_ms
+            self.send(Progressed(progress))
 
     def _awaited(self, coroutine: Any) -> Any:
-        """In one loop for all, so that what a module keeps open in it stays usable."""
+        """Runs all coroutines on one loop, so that connections which a module keeps open stay usable."""
         if self._runner is None:
             self._runner = asyncio.Runner()
         return self._runner.run(coroutine, context=contextvars.copy_context())
@@ -215,7 +215,7 @@ def _loaded(task: Task, handlers: bytes) -> dict[str, Handler]:
 
 
 def _die_with(parent: int) -> None:
-    """A handler may hold the interpreter when the worker dies, so that nobody here could notice it."""
+    """Exit with the worker even if a handler holds the interpreter, so that no code here could notice its death."""
     if sys.platform == "linux":
         with suppress(OSError, AttributeError):
             ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -223,25 +223,25 @@ def _die_with(parent: int) -> None:
         os._exit(LEFT_OVER)
 
 
-def _send_logs(tell: Callable[[Told], None], level: int) -> None:
-    """What is said under `casque` is said by the worker, to whoever listens there."""
+def _send_logs(send: Callable[[ChildMessage], None], level: int) -> None:
+    """Send all records under `casque` to the worker, which logs them."""
     ours = logging.getLogger("casque")
-    ours.handlers[:] = [_Sending(tell)]
+    ours.handlers[:] = [_Sending(send)]
     ours.setLevel(level)
     ours.propagate = False
 
 
 class _Sending(logging.Handler):
-    def __init__(self, tell: Callable[[Told], None]) -> None:
+    def __init__(self, send: Callable[[ChildMessage], None]) -> None:
         super().__init__()
-        self._tell = tell
+        self._send = send
 
     def emit(self, record: logging.LogRecord) -> None:
         attributes = dict(record.__dict__)
-        attributes["msg"] = self.format(record)  # with the traceback, which cannot travel
+        attributes["msg"] = self.format(record)  # with the traceback, which cannot be pickled
         attributes |= {"args": None, "exc_info": None, "exc_text": None, "stack_info": None}
         with suppress(OSError):
-            self._tell(Logged(pickle.dumps({name: _plain(value) for name, value in attributes.items()})))
+            self._send(Logged(pickle.dumps({name: _plain(value) for name, value in attributes.items()})))
 
 
 def _plain(value: object) -> object:
@@ -249,7 +249,7 @@ def _plain(value: object) -> object:
 
 
 def resident_bytes() -> int:
-    """What this process has in memory just now; where that cannot be asked, the most that it ever had."""
+    """Memory of this process now; its peak where the current value is not available."""
     try:
         return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
     except (OSError, ValueError, IndexError):
@@ -258,9 +258,9 @@ def resident_bytes() -> int:
 
 
 def main() -> None:
-    """Started by `processes`, with the number of its socket."""
+    """Entry point. `processes` passes the number of the socket."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        # It ends with its worker, and not before. No SIG_IGN: what a handler starts would inherit that.
+        # The child ends with its worker, not before. No SIG_IGN: programs that a handler starts would inherit it.
         signal.signal(number, lambda *_: None)
     with socket.socket(fileno=int(sys.argv[1])) as line:
         Child(line).run()

@@ -1,4 +1,4 @@
-"""The jobs that a worker holds, from the claim until what became of them is durable."""
+"""The jobs that a worker holds, from the claim until their outcome is durable."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from casque.worker.handlers import Handler, JobContext
 
 
 class Claim:
-    """One of them. Plain and small: there may be thousands in a second."""
+    """A claimed job. Plain and small: there may be thousands per second."""
 
     __slots__ = (
         "beaten_ms",
         "context",
+        "ended",
         "ended_ms",
         "handler",
         "how",
         "job",
         "left",
-        "over",
+        "reported",
         "started_ms",
         "stopping",
         "task",
-        "told",
         "trace",
         "why",
     )
@@ -44,38 +44,38 @@ class Claim:
             headers=job.record.spec.headers,
         )
         self.beaten_ms = now_ms
-        """When its lease was last known to be whole."""
-        self.told: Progress | None = None
-        """The progress that the queue knows of."""
+        """When its lease was last known to be valid."""
+        self.reported: Progress | None = None
+        """The progress last sent to the queue."""
         self.started_ms = 0
         self.ended_ms = 0
         self.task: asyncio.Task[Any] | None = None
-        self.over = False
-        """Whether it is known what became of it."""
+        self.ended = False
+        """Whether it has an outcome."""
         self.how = ""
-        """What became of it, in a word."""
+        """Kind of the outcome, such as `done`."""
         self.why: str | None = None
-        """The error of an attempt that failed."""
+        """The error of a failed attempt."""
         self.trace: Handling | None = None
         self.stopping = False
-        """Whether the worker stops and has asked its handler to end: however it ends then, the job goes back."""
+        """Whether the worker is stopping and has asked the handler to end: the job then goes back, however it ends."""
         self.left = False
-        """Whether nobody will say what became of it: its lease is lost, or is left to run out."""
+        """Whether no outcome will be reported: the lease is lost, or is left to expire."""
 
-    def came(self, progress: Progress) -> None:
-        """A process says how far it has come."""
+    def record_progress(self, progress: Progress) -> None:
+        """Record progress from a child process."""
         self.context.last_progress = progress
 
 
 class Claims:
-    """All of them: `held` have a lease that must be kept, `waiting` have not been started, `running` have."""
+    """All claims: `held` have a lease to keep, `waiting` are not started yet, `running` are."""
 
     def __init__(self, gone: Callable[[str, int], None] | None = None) -> None:
         self._gone = gone
         self.held: dict[str, Claim] = {}
         self.waiting: deque[Claim] = deque()
         self.running: dict[Claim, None] = {}
-        """In the order in which they were started."""
+        """In the order of their start."""
 
     def take(self, claim: Claim) -> None:
         self.held[claim.job.id] = claim
@@ -90,5 +90,5 @@ class Claims:
 
     @property
     def open(self) -> int:
-        """Claimed, and not over."""
+        """Number of claims without an outcome."""
         return len(self.waiting) + len(self.running)

@@ -1,4 +1,4 @@
-"""What is kept of an error with the attempt that it ended."""
+"""The text that an attempt keeps of its error."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ FRAMES_MAX = 8
 
 
 def described(error: BaseException, *, caller: str) -> str:
-    """Its class and message first, then where it came from: the innermost frames, but for those of the file that called
-    the handler."""
+    """Class and message first, then the innermost frames of the traceback, without those of `caller`, the file that
+    called the handler."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if frame.filename != caller] or frames
     where = "".join(traceback.format_list(own[-FRAMES_MAX:])).rstrip()

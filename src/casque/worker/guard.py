@@ -1,12 +1,12 @@
-"""A small process beside the worker that keeps its leases while it cannot.
+"""A small process beside the worker that renews its leases while the worker cannot.
 
-Heartbeats flow on the worker's own loop as long as that runs. A coroutine that computes for a minute stops it, and
-native code that does not let go of the interpreter stops every thread of the process, so that no thread could help. The
-guard hears from the worker every second or so; when it hears nothing for a quarter of a lease, and the worker still
-lives, it opens the queue itself and renews the leases that the worker had told it about, until it hears from it again.
-When the worker dies its end of the pipe closes, and the guard ends on the spot: a dead worker keeps nothing.
+Heartbeats run on the worker's own loop. A coroutine that computes for a minute stops it, and native code that does not
+release the interpreter stops every thread of the process, so a thread could not help. The guard hears from the worker
+every second or so; when it hears nothing for a quarter of a lease while the worker still lives, it opens the queue
+itself and renews the leases that the worker reported, until it hears from the worker again. When the worker dies, its
+end of the pipe closes and the guard exits at once: a dead worker keeps no lease.
 
-A guard that is needed never costs a writer of its own: it opens the queue only while the worker is silent.
+A guard costs no writer of its own: it opens the queue only while the worker is silent.
 """
 
 from __future__ import annotations
@@ -31,25 +31,25 @@ from casque.errors import CasqueError, JobNotFoundError, LeaseLostError
 from casque.service import Lease
 from casque.telemetry import logger
 from casque.worker.claims import Claim
-from casque.worker.words import read_word, word
+from casque.worker.framing import frame, read_frame
 
 log = logger("worker")
 
 UNSENT_MAX = 16 * 1024 * 1024
-"""What may wait for a guard that does not read; then there is none."""
+"""Bytes that may wait for a guard that does not read; beyond that the worker gives it up."""
 SILENCE_MAX_S = 3600.0
-"""A worker that is silent for so long is not computing, it is stuck: its jobs go to others."""
+"""A worker that is silent for longer is not computing but stuck: its jobs go to others."""
 
 
-class Word(msgspec.Struct, array_like=True):
-    """What the worker says: it lives, it holds these jobs (id, token, how long at the most), and these no more."""
+class LeaseReport(msgspec.Struct, array_like=True):
+    """A report of the worker: it lives, holds these jobs (id, token, time limit), and has given up those."""
 
     held: list[tuple[str, int, float | None]] = []
     gone: list[tuple[str, int]] = []
 
 
 class Guard:
-    """The worker's end. Never waits: a guard that does not listen must not stop the work."""
+    """The worker's end. Never waits: a guard that does not read must not stop the worker."""
 
     def __init__(self, url: str, opening: Mapping[str, Any], *, worker: str, lease_s: float) -> None:
         first = pickle.dumps((url, dict(opening), worker, lease_s))
@@ -72,17 +72,19 @@ class Guard:
         self._send(first)
 
     def held(self, claims: Iterable[Claim]) -> None:
-        """To be told before the first of them is started: after that it may be too late to say anything."""
+        """Report claims before the first of them is started: its handler may block the loop."""
         self._send(
-            self._encode(Word([(claim.job.id, claim.job.token, claim.handler.timeout_s) for claim in claims], []))
+            self._encode(
+                LeaseReport([(claim.job.id, claim.job.token, claim.handler.timeout_s) for claim in claims], [])
+            )
         )
 
     def gone(self, job_id: str, token: int) -> None:
-        self._gone.append((job_id, token))  # there is no hurry: whatever is over cannot be renewed
+        self._gone.append((job_id, token))  # not urgent: a finished job cannot be renewed
 
     def alive(self) -> None:
         gone, self._gone = self._gone, []
-        self._send(self._encode(Word([], gone)))
+        self._send(self._encode(LeaseReport([], gone)))
 
     def close(self) -> None:
         process, self._process = self._process, None
@@ -91,13 +93,13 @@ class Guard:
                 process.stdin.close()
             except OSError:
                 pass
-            process.kill()  # it may not have got as far as to read that there is no more to come
+            process.kill()  # it may not have come to reading the end of the pipe
             process.wait()
 
     def _send(self, body: bytes) -> None:
         if self._process is None:
             return
-        self._unsent += word(body)
+        self._unsent += frame(body)
         try:
             while self._unsent:
                 del self._unsent[: os.write(self._pipe, self._unsent)]
@@ -108,7 +110,7 @@ class Guard:
             self._give_up("has died")
 
     def _give_up(self, why: str) -> None:
-        log.warning("the process that keeps leases while this one is busy %s: go on without it", why)
+        log.warning("the process that renews leases while this one is busy %s; continuing without it", why)
         process, self._process = self._process, None
         if process is not None:
             process.kill()
@@ -116,7 +118,7 @@ class Guard:
 
 
 class _Keeping:
-    """The guard's end: what it knows, and the queue while it is needed."""
+    """The guard's end: the reported leases, and the queue while it is needed."""
 
     def __init__(self, url: str, opening: dict[str, Any], worker: str, lease_s: float) -> None:
         self._url = url
@@ -128,11 +130,11 @@ class _Keeping:
         self._heard_ms = self._clock.monotonic_ms()
         self._parent = os.getppid()
 
-    def hear(self, word: Word) -> None:
+    def receive(self, report: LeaseReport) -> None:
         self._heard_ms = self._clock.monotonic_ms()
-        for job_id, token, limit_s in word.held:
+        for job_id, token, limit_s in report.held:
             self._held[job_id, token] = limit_s
-        for job_id, token in word.gone:
+        for job_id, token in report.gone:
             self._held.pop((job_id, token), None)
 
     async def run(self) -> None:
@@ -142,7 +144,7 @@ class _Keeping:
                 try:
                     await self._step_in()
                 except CasqueError as error:
-                    log.warning("leases could not be kept while the worker is busy, trying again: %s", error)
+                    log.warning("could not renew leases while the worker is busy, trying again: %s", error)
 
     def _silent_s(self) -> float:
         return (self._clock.monotonic_ms() - self._heard_ms) / 1000
@@ -158,11 +160,11 @@ class _Keeping:
 
     async def _beat(self, queue: Queue[bytes]) -> None:
         if os.getppid() != self._parent:
-            os._exit(0)  # a child of the worker may hold the pipe open, and the worker is dead all the same
+            os._exit(0)  # the worker is dead even if one of its children holds the pipe open
         silent_s = self._silent_s()
         for lease, limit_s in list(self._held.items()):
             if limit_s is not None and silent_s > limit_s + self._lease_s:
-                del self._held[lease]  # it had its time
+                del self._held[lease]  # its handler has exceeded its time limit
         leases = list(self._held)
         answers = await queue.heartbeats([Lease(job_id, token) for job_id, token in leases])
         for lease, refused in zip(leases, answers, strict=True):
@@ -171,22 +173,22 @@ class _Keeping:
 
 
 def main() -> None:
-    """The whole life of a guard. What it is to guard comes first, then words until the worker ends."""
+    """Entry point of a guard. Reads its start-up data first, then reports until the worker ends."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)  # it ends with its worker, and not before
+        signal.signal(number, signal.SIG_IGN)  # the guard ends with its worker, not before
     pipe = sys.stdin.buffer
-    if (first := read_word(pipe)) is None:
+    if (first := read_frame(pipe)) is None:
         return
     keeping = _Keeping(*pickle.loads(first))  # noqa: S301  it is our own parent
 
     async def run() -> None:
         loop = asyncio.get_running_loop()
-        decode = msgspec.msgpack.Decoder(Word).decode
+        decode = msgspec.msgpack.Decoder(LeaseReport).decode
 
         def listen() -> None:
-            while (heard := read_word(pipe)) is not None:
-                loop.call_soon_threadsafe(keeping.hear, decode(heard))
-            os._exit(0)  # the worker has ended, and whatever this process does is no longer wanted
+            while (heard := read_frame(pipe)) is not None:
+                loop.call_soon_threadsafe(keeping.receive, decode(heard))
+            os._exit(0)  # the worker has ended
 
         threading.Thread(target=listen, daemon=True).start()
         await keeping.run()

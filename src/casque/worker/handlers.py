@@ -1,4 +1,4 @@
-"""What a worker runs, and what a handler may say: the border between functions and the runtime that calls them."""
+"""The interface between functions and the runtime that calls them: handlers, their context and their answers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Executor = Literal["async", "thread", "process"]
 
 
 class Snooze(msgspec.Struct, frozen=True):
-    """What a handler returns to be called again later: this was no attempt, the time had not come.
+    """Return this from a handler to be called again later. It does not count as an attempt.
 
     >>> Snooze(30)
     Snooze(seconds=30)
@@ -31,7 +31,7 @@ class Snooze(msgspec.Struct, frozen=True):
 
 
 class Cancel(msgspec.Struct, frozen=True):
-    """What a handler returns to have its job cancelled: it need not be done any more, and was not.
+    """Return this from a handler to cancel its job: the work is no longer needed, and was not done.
 
     >>> Cancel("the order was withdrawn")
     Cancel(reason='the order was withdrawn')
@@ -41,8 +41,8 @@ class Cancel(msgspec.Struct, frozen=True):
 
 
 class LeaseLost:
-    """A flag that is raised when the handler should stop: the job was cancelled, has gone to another worker, or goes
-    back to the queue because this worker stops and the time of `drain` is up. May be looked at from any thread."""
+    """A flag that is set when the handler should stop: the job was cancelled, has gone to another worker, or goes back
+    to the queue because this worker stops and the time of `drain` has passed. May be read from any thread."""
 
     __slots__ = ("_lost",)
 
@@ -58,7 +58,7 @@ class LeaseLost:
 
 
 class JobContext:
-    """What a handler may know about the job that it works on.
+    """The job that a handler works on.
 
     >>> context = JobContext("7f2c", "send", attempt=2)
     >>> context.attempt, context.lease_lost.is_set()
@@ -77,24 +77,24 @@ class JobContext:
         headers: Mapping[str, str] | None = None,
         tell: Callable[[Progress], None] | None = None,
     ) -> None:
-        """Made by the runtime, and by tests of a handler. `tell` is called with every progress."""
+        """For the runtime, and for tests of a handler. `tell` is called with every progress."""
         self.job_id = job_id
         self.entrypoint = entrypoint
         self.attempt = attempt
-        """1 for the first."""
+        """1 for the first attempt."""
         self.token = token
-        """Of the lease. It rises with every claim, so that whatever is written with it can tell an older attempt."""
+        """Fencing token of the lease. It rises with every claim, so a store can reject writes of an older attempt."""
         self.headers: Mapping[str, str] = headers or {}
         self.lease_lost = LeaseLost()
-        """Raised when the handler should stop: what it still does does not count. A coroutine is cancelled then; a
-        function in a thread cannot be, and should look at this now and then."""
+        """Set when the handler should stop: its work no longer counts. A coroutine is also cancelled; a function in a
+        thread cannot be, and should check this now and then."""
         self.last_progress: Progress | None = None
-        """What `progress` was told last."""
+        """The latest call of `progress`."""
         self._tell = tell
 
     def progress(self, done: float, total: float | None = None, note: str | None = None) -> None:
-        """Say how far the work has come, as often as you like: the queue is told with the next heartbeat, and others
-        see it there (`handle.progress()`, `casque jobs show`). May be called from any thread.
+        """Report how far the work has come, as often as you like: the next heartbeat sends it to the queue, where
+        others see it (`handle.progress()`, `casque jobs show`). May be called from any thread.
 
         >>> context = JobContext("7f2c", "send")
         >>> context.progress(40, total=100, note="pages")
@@ -107,7 +107,7 @@ class JobContext:
 
     @property
     def logger(self) -> logging.LoggerAdapter[logging.Logger]:
-        """A logger that says which job it is about."""
+        """A logger whose records name the job."""
         return _BoundLogger(
             logger("job"), {"job_id": self.job_id, "entrypoint": self.entrypoint, "attempt": self.attempt}
         )
@@ -121,8 +121,8 @@ class _BoundLogger(logging.LoggerAdapter[logging.Logger]):
 
 
 class Retry(msgspec.Struct, frozen=True, kw_only=True):
-    """How often a job is tried, and how long it waits in between: `delays_s` one after the other, the last of them for
-    ever after; without them a doubling from `base_s` up to `cap_s`, less a share of chance.
+    """How often a job is tried, and how long it waits in between: `delays_s` one after the other, the last of them
+    repeated; without them a delay that doubles from `base_s` up to `cap_s`, minus a random share.
 
     >>> Retry(delays_s=(1, 60)).delay_ms(1), Retry(delays_s=(1, 60)).delay_ms(7)
     (1000, 60000)
@@ -136,25 +136,25 @@ class Retry(msgspec.Struct, frozen=True, kw_only=True):
     cap_s: float = 600.0
 
     def delay_ms(self, attempt: int, spread: float = 0.0) -> int:
-        """What a job waits after its `attempt`th attempt failed. `spread` in [0, 1) is chance, drawn by the caller."""
+        """The wait after the `attempt`th attempt failed. `spread` in [0, 1) is random, drawn by the caller."""
         if self.delays_s:
             return int(self.delays_s[min(attempt, len(self.delays_s)) - 1] * 1000)
         return Backoff(int(self.base_s * 1000), int(self.cap_s * 1000), spread).delay_ms(attempt)
 
 
 def as_result(returned: object) -> bytes | None:
-    """The result of a handler that makes its own bytes, or none."""
+    """The result of a handler that returns bytes, or None."""
     if returned is None or isinstance(returned, bytes):
         return returned
     raise InvalidInputError(f"a result must be bytes or None, not {type(returned).__name__}")
 
 
 class Handler(msgspec.Struct, frozen=True):
-    """One entrypoint's function, ready to be called with what the queue stores.
+    """One entrypoint's function, ready to be called with a stored payload.
 
-    `call` decodes and checks the payload, adds the context and calls the function; what it returns may be a `Snooze`, a
-    `Cancel`, or anything that `encode_result` makes bytes of. It raises `InvalidPayloadError` for a payload that can
-    never be worked on, and `NotUnderstoodError` for one that another version of the program may understand.
+    `call` decodes and checks the payload, adds the context and calls the function, which returns a `Snooze`, a
+    `Cancel`, or anything that `encode_result` turns into bytes. It raises `InvalidPayloadError` for a payload that can
+    never be processed, and `NotUnderstoodError` for one that another version of the program may understand.
 
     >>> Handler("send", lambda payload, context: None, is_async=False, executor="thread").entrypoint
     'send'
@@ -170,19 +170,19 @@ class Handler(msgspec.Struct, frozen=True):
 
 
 class Handlers(Protocol):
-    """A queue, and what to do with its jobs. `casque.App` is one."""
+    """A queue and the handlers for its jobs. `casque.App` is one."""
 
     @property
     def url(self) -> str:
-        """Where the queue is, as in `Queue.open`."""
+        """URL of the queue, as in `Queue.open`."""
         ...
 
     @property
     def opening(self) -> Mapping[str, Any]:
-        """What else `Queue.open` is to be given: options of the store, `via`, `token`, settings."""
+        """Other arguments for `Queue.open`: options of the store, `via`, `token`, settings."""
         ...
 
     @property
     def handlers(self) -> Mapping[str, Handler]:
-        """By entrypoint. A worker never claims a job of any other."""
+        """Handlers by entrypoint. A worker claims no other jobs."""
         ...

@@ -1,7 +1,7 @@
-"""Functions of an application that are told what becomes of its jobs.
+"""Calls an application's hooks when its jobs are claimed, done or failed.
 
-They are told after the fact: a job was claimed, its end is durable. Whatever they do, raise or take their time, the job
-is none the worse for it. If they cannot keep up, the worker claims less.
+Hooks are called after the fact: a job was claimed, or its end is durable. A hook that raises or is slow does not affect
+the job. If hooks cannot keep up, the worker claims less.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from casque.worker.threads import Threads
 log = logger("worker")
 
 HOOK_S = 30.0
-"""What a hook may take. One that is a coroutine is cancelled then."""
+"""Time limit of a hook. A coroutine is cancelled then."""
 BACKLOG_MAX = 1_000
-"""Hooks that may be under way; then nothing more is claimed."""
+"""Hooks under way at which the worker stops claiming."""
 
 
 class Moment(StrEnum):
@@ -37,22 +37,22 @@ class Moment(StrEnum):
 
 
 class JobEvent(msgspec.Struct, frozen=True, kw_only=True):
-    """What a hook is told.
+    """The argument of a hook.
 
     >>> JobEvent(context=JobContext("7f2c", "send"), error="ValueError: no").context.entrypoint
     'send'
     """
 
     context: JobContext
-    """Of the job: id, entrypoint, attempt, headers, logger."""
+    """The job: id, entrypoint, attempt, headers, logger."""
     elapsed_s: float = 0.0
-    """What the handler took."""
+    """Run time of the handler."""
     result: bytes | None = None
-    """What is kept of what it returned."""
+    """The stored result."""
     error: str | None = None
-    """What is kept of what it raised."""
+    """The stored error of a failed attempt."""
     final: bool = False
-    """Whether a job that failed will not be tried again."""
+    """Whether a failed job will not be tried again."""
 
 
 Hook: TypeAlias = Callable[[JobEvent], Awaitable[object] | object]
@@ -88,7 +88,7 @@ class Hooks:
                     )
 
     async def close(self) -> None:
-        """Those that are under way may come to their end."""
+        """Wait for the hooks under way."""
         if self._under_way:
             await asyncio.wait(self._under_way, timeout=HOOK_S)
         for task in self._under_way:
@@ -106,7 +106,7 @@ class Hooks:
             async with asyncio.timeout(HOOK_S):
                 called: Any = hook(event) if iscoroutinefunction(hook) else self._threads.call(lambda: hook(event))
                 await called
-        except Exception as error:  # noqa: BLE001  it is the hook's own trouble
+        except Exception as error:  # noqa: BLE001  a hook must not affect the worker
             context = event.context
             log.error(
                 "the hook %s failed for %s %s: %s: %s",

@@ -1,4 +1,4 @@
-"""Keeps the leases of everything that a worker holds, in batches, and notices those that are lost."""
+"""Renews the leases of all jobs that a worker holds, in batches, and notices lost ones."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ log = logger("worker")
 
 BEATS_PER_LEASE = 3
 PROGRESS_MS = 5_000
-"""A job that has come further is beaten for, at most this often: a commit is a request to the store."""
+"""Progress triggers a heartbeat at most this often: a commit is a request to the store."""
 
 
 class Keeper:
@@ -50,7 +50,7 @@ class Keeper:
                 if self._guard is not None:
                     self._guard.alive()
                 self._tick()
-                # A beat that hangs, because the store does, must not keep the guard from hearing that we live.
+                # A heartbeat may hang with the store; the guard must still hear that the worker lives.
                 if self._beating is None or self._beating.done():
                     due = self._due()
                     self._beating = asyncio.create_task(self._beat(due)) if due else None
@@ -66,22 +66,22 @@ class Keeper:
             claim
             for claim in self._claims.held.values()
             if claim.beaten_ms <= before_ms
-            or (claim.beaten_ms <= further_ms and claim.context.last_progress is not claim.told and not claim.over)
+            or (claim.beaten_ms <= further_ms and claim.context.last_progress is not claim.reported and not claim.ended)
         ]
 
     async def _beat(self, due: list[Claim]) -> None:
         now_ms = self._clock.monotonic_ms()
-        told = [claim.context.last_progress for claim in due]
-        leases = [Lease(claim.job.id, claim.job.token, how_far) for claim, how_far in zip(due, told, strict=True)]
+        progress = [claim.context.last_progress for claim in due]
+        leases = [Lease(claim.job.id, claim.job.token, how_far) for claim, how_far in zip(due, progress, strict=True)]
         try:
             answers = await self._queue.heartbeats(leases)
         except CasqueError as error:
             log.warning("the heartbeats of %d jobs failed, trying again: %s", len(due), error)
             return
-        for claim, how_far, refused in zip(due, told, answers, strict=True):
+        for claim, how_far, refused in zip(due, progress, answers, strict=True):
             if refused is None:
-                claim.beaten_ms, claim.told = now_ms, how_far
+                claim.beaten_ms, claim.reported = now_ms, how_far
             elif not isinstance(refused, (LeaseLostError, JobNotFoundError)):
                 log.warning("the heartbeat of job %s failed, trying again: %s", claim.job.id, refused)
-            elif self._claims.held.get(claim.job.id) is claim and not claim.over:
+            elif self._claims.held.get(claim.job.id) is claim and not claim.ended:
                 self._lost(claim)

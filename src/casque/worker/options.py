@@ -1,4 +1,4 @@
-"""How a worker goes about its work, checked before anything is begun."""
+"""Options of a worker, checked before it starts."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ LEASE_MIN_S = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerOptions:
-    """What an operator may say about a worker. Times are in seconds."""
+    """Options that an operator sets. Times are in seconds."""
 
     concurrency: int = 16
-    """Jobs that are worked on at once."""
+    """Jobs running at once."""
     entrypoints: tuple[str, ...] | None = None
-    """Only these of the handlers that there are; None for all."""
+    """Only these handlers; None for all."""
     zones: tuple[str, ...] | None = None
-    """Only jobs of these zones; None for all, which take turns, and for jobs without a zone."""
+    """Only jobs of these zones; None for all zones, in turns, and jobs without a zone."""
     lease_s: float = 60.0
-    """How long after this worker has died its jobs are given to another."""
+    """How long after this worker has died its jobs go to another."""
     drain_s: float = 30.0
-    """How long running jobs may take when the worker is told to stop."""
+    """How long running jobs may take after the worker was asked to stop."""
     burst: bool = False
-    """Whether to end when nothing is due, instead of waiting for more."""
+    """Whether to stop when nothing is due, instead of waiting for more."""
     recycle_after: int | None = None
-    """Jobs after which a process for handlers is replaced by a new one; None for never."""
+    """Jobs after which a process for handlers is replaced; None for never."""
     recycle_memory: int | None = None
-    """MiB of memory with which it is."""
+    """MiB of memory above which it is replaced; None for never."""
     consumer: ConsumerOptions | None = None
-    """How to go from zone to zone; None to claim from all of them in turns."""
+    """Claim zone by zone; None to claim from all zones in turns."""
 
     def __post_init__(self) -> None:
         checks.whole("concurrency", self.concurrency, 1, 10_000)
@@ -51,10 +51,10 @@ class WorkerOptions:
 
 
 def chosen(handlers: Mapping[str, Handler], wanted: Sequence[str] | None) -> dict[str, Handler]:
-    """The handlers that a worker is to run, each looked at once.
+    """The handlers that a worker runs, checked.
 
     Raises:
-        InvalidInputError: there is none, or one that cannot be run.
+        InvalidInputError: there is none, or one cannot be run.
     """
     if not handlers:
         raise InvalidInputError("there is nothing to run: no function was made a job. Is it imported where the app is?")
@@ -70,7 +70,7 @@ def chosen(handlers: Mapping[str, Handler], wanted: Sequence[str] | None) -> dic
 
 
 def bounded(handlers: dict[str, Handler], bound_s: float | None) -> dict[str, Handler]:
-    """The same, each with no more time than this."""
+    """The same handlers, with a timeout of at most `bound_s`."""
     if bound_s is None:
         return handlers
     return {

@@ -1,4 +1,4 @@
-"""How long a worker waits before it asks a queue again that could not answer."""
+"""How long a worker waits before it asks again after a queue could not answer."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Patience:
 
     @staticmethod
     def is_hopeless(error: CasqueError) -> bool:
-        """Whether asking again will not help."""
+        """Whether a retry does not help."""
         return isinstance(error, _FOR_GOOD) or not isinstance(error, _PASSING)
 
     async def wait(self) -> None:

@@ -1,7 +1,7 @@
-"""Processes for handlers that are not to run in the worker's own: they use another core, may crash, and can be killed.
+"""Child processes for handlers: they use another core, may crash, and can be killed.
 
-Each has one job at a time, so that whoever dies takes nobody with it. They are made as they are needed, as many as were
-ever needed at once, and replaced when they have done so many jobs, hold too much memory, or have died.
+Each runs one job at a time, so a crash takes no other job with it. They are started on demand, up to the largest number
+of jobs at once, and replaced after a number of jobs, when they hold too much memory, or when they died.
 """
 
 from __future__ import annotations
@@ -24,50 +24,50 @@ from casque.clock import Clock
 from casque.errors import InvalidInputError
 from casque.telemetry import logger
 from casque.types import Progress
-from casque.worker.child import Asked, Broken, Call, Came, Ended, Logged, Lost, Ready, Task, Told
+from casque.worker.child import Broken, Call, ChildMessage, Ended, Logged, Lost, Progressed, Ready, Task, WorkerMessage
 from casque.worker.claims import Claim
+from casque.worker.framing import frame
 from casque.worker.handlers import Handler
-from casque.worker.words import word
 
 log = logger("worker")
 
 GRACE_S = 5.0
 """How long a handler whose lease is lost may take to notice it; then its process is killed."""
 END_S = 2.0
-"""How long a process that has nothing to do may take to end."""
+"""How long an idle process may take to end."""
 _PREPARED = ("sys_path", "sys_argv", "orig_dir", "dir")
 _MAIN = ("init_main_from_name", "init_main_from_path")
 
 
 class NoProcessError(Exception):
-    """None could be started: no job is to blame."""
+    """No process could be started; the job is not to blame."""
 
 
 class ProcessDiedError(Exception):
-    """The process died with the job that it had."""
+    """The process died while it ran the job."""
 
 
-class ProcessLine:
-    """One process, and what is said to it and by it."""
+class ChildProcess:
+    """One child process and the connection to it."""
 
     def __init__(self, process: subprocess.Popen[bytes], reader: asyncio.StreamReader, writer: Any) -> None:
         self._process = process
         self._reader = reader
         self._writer = writer
-        self._decode: Callable[[bytes], Told] = msgspec.msgpack.Decoder(Told).decode
-        self.came: Callable[[Progress], None] = lambda _progress: None
-        """Told how far the job has come that it has."""
+        self._decode: Callable[[bytes], ChildMessage] = msgspec.msgpack.Decoder(ChildMessage).decode
+        self.on_progress: Callable[[Progress], None] = lambda _progress: None
+        """Called with the progress of its job."""
         self.calls = 0
         self.token: int | None = None
-        """Of the job that it has."""
+        """Token of its job."""
 
-    def tell(self, said: Asked) -> None:
-        self._writer.write(word(_ENCODE(said)))
+    def send(self, message: WorkerMessage) -> None:
+        self._writer.write(frame(_ENCODE(message)))
 
-    async def hear(self) -> Ready | Broken | Ended:
+    async def receive(self) -> Ready | Broken | Ended:
         """
         Raises:
-            ProcessDiedError: it will say nothing any more.
+            ProcessDiedError: the connection is closed.
         """
         try:
             while True:
@@ -75,20 +75,20 @@ class ProcessLine:
                 match self._decode(await self._reader.readexactly(size)):
                     case Logged(record=record):
                         _log_again(record)
-                    case Came(progress=progress):
-                        self.came(progress)
-                    case told:
-                        return told
+                    case Progressed(progress=progress):
+                        self.on_progress(progress)
+                    case answer:
+                        return answer
         except (asyncio.IncompleteReadError, OSError):
             raise ProcessDiedError from None
 
     @property
     def code(self) -> int | None:
-        """What it ended with: less than zero is a signal. None while it runs."""
+        """Exit code; below zero for a signal. None while it runs."""
         return self._process.poll()
 
     def let_go(self) -> None:
-        """It ends by itself when it has nothing to do."""
+        """Close the connection; an idle process then ends by itself."""
         self._writer.close()
 
     def kill(self) -> None:
@@ -109,15 +109,15 @@ class Processes:
         self._recycle_after = recycle_after
         self._recycle_bytes = recycle_bytes
         self._clock = clock
-        self._idle: list[ProcessLine] = []
-        self._busy: dict[Claim, ProcessLine] = {}
-        self._ending: list[ProcessLine] = []
+        self._idle: list[ChildProcess] = []
+        self._busy: dict[Claim, ChildProcess] = {}
+        self._ending: list[ChildProcess] = []
 
     async def start(self) -> None:
-        """Make one, to see whether it can be done.
+        """Start one process, to see that it works.
 
         Raises:
-            InvalidInputError: handlers cannot be loaded in a process of their own.
+            InvalidInputError: handlers cannot be loaded in a child process.
         """
         try:
             self._idle.append(await self._made())
@@ -128,129 +128,129 @@ class Processes:
         """
         Raises:
             NoProcessError: the call was not made.
-            ProcessDiedError: the process is dead, and says why.
-            TimeoutError: it took too long, and was killed.
+            ProcessDiedError: the process died; the message says why.
+            TimeoutError: the call took too long, and its process was killed.
         """
-        line = self._idle.pop() if self._idle else await self._made()
+        child = self._idle.pop() if self._idle else await self._made()
         if claim.left or claim.stopping:  # meanwhile
-            self._idle.append(line)
+            self._idle.append(child)
             raise NoProcessError("it was lost before it began")
-        self._busy[claim] = line
+        self._busy[claim] = child
         job = claim.job
-        line.token = job.token
-        line.came = claim.came
-        line.calls += 1
+        child.token = job.token
+        child.on_progress = claim.record_progress
+        child.calls += 1
         try:
             headers = dict(job.record.spec.headers or {})
             trace = {} if claim.trace is None else claim.trace.carried()
-            line.tell(Call(job.id, job.entrypoint, job.attempts, job.token, headers, job.raw_payload, trace))
+            child.send(Call(job.id, job.entrypoint, job.attempts, job.token, headers, job.raw_payload, trace))
             async with asyncio.timeout(claim.handler.timeout_s):
-                ended = await line.hear()
+                ended = await child.receive()
             assert isinstance(ended, Ended)
         except ProcessDiedError:
-            raise ProcessDiedError(f"the process that ran it {await self._why(line)}") from None
+            raise ProcessDiedError(f"the process that ran it {await self._why(child)}") from None
         except BaseException:
-            line.kill()
+            child.kill()
             raise
         else:
-            line.token = None
-            self._put_back(line, ended.resident)
+            child.token = None
+            self._put_back(child, ended.resident)
             return ended
         finally:
             del self._busy[claim]
 
     def ask_to_end(self, claim: Claim) -> None:
-        """Raise the flag that its handler may look at."""
-        if (line := self._busy.get(claim)) is not None:
-            line.tell(Lost(claim.job.token))
+        """Set the `lease_lost` flag of its handler."""
+        if (child := self._busy.get(claim)) is not None:
+            child.send(Lost(claim.job.token))
 
     def kill(self, claim: Claim) -> None:
-        """End its process, if it still has one."""
-        if (line := self._busy.get(claim)) is not None and line.token == claim.job.token:
-            line.kill()
+        """Kill its process, if it still has one."""
+        if (child := self._busy.get(claim)) is not None and child.token == claim.job.token:
+            child.kill()
 
     def lose(self, claim: Claim) -> None:
-        """Its handler should stop, and is stopped if it does not."""
-        if (line := self._busy.get(claim)) is None:
+        """Ask its handler to stop, and kill it if it does not."""
+        if (child := self._busy.get(claim)) is None:
             return
-        line.tell(Lost(claim.job.token))
+        child.send(Lost(claim.job.token))
 
         def end() -> None:
-            if line.token == claim.job.token and line.code is None:
-                log.warning("job %s is lost and does not stop: its process is killed", claim.job.id)
-                line.kill()
+            if child.token == claim.job.token and child.code is None:
+                log.warning("job %s is lost and does not stop; killing its process", claim.job.id)
+                child.kill()
 
         self._clock.call_later(GRACE_S, end)
 
     async def close(self) -> None:
-        """What runs is killed; the others end by themselves, or are helped to."""
-        for line in self._busy.values():
-            line.kill()
+        """Kill busy processes; idle ones end by themselves, or are killed after a while."""
+        for child in self._busy.values():
+            child.kill()
         self._ending += self._idle
-        for line in self._idle:
-            line.let_go()
+        for child in self._idle:
+            child.let_go()
         self._idle = []
         try:
             until_ms = self._clock.monotonic_ms() + END_S * 1000
             while self._clock.monotonic_ms() < until_ms and (
-                self._busy or any(line.code is None for line in self._ending)
+                self._busy or any(child.code is None for child in self._ending)
             ):
                 await self._clock.sleep(0.01)
         finally:
-            for line in self._ending:
-                line.kill()
+            for child in self._ending:
+                child.kill()
 
     # --- Inside ---
 
-    async def _made(self) -> ProcessLine:
+    async def _made(self) -> ChildProcess:
         """
         Raises:
-            NoProcessError: it could not be.
+            NoProcessError: none could be started.
         """
-        line = await _started(self._handlers)
+        child = await _started(self._handlers)
         try:
-            told = await line.hear()
+            answer = await child.receive()
         except ProcessDiedError:
-            why = f"a process for handlers {await self._why(line)} while it started"
+            why = f"a process for handlers {await self._why(child)} while it started"
             raise NoProcessError(why) from None
         except BaseException:
-            line.kill()
+            child.kill()
             raise
-        if isinstance(told, Broken):
-            line.kill()
-            raise NoProcessError(f"a process for handlers could not load them: {told.error}")
-        return line
+        if isinstance(answer, Broken):
+            child.kill()
+            raise NoProcessError(f"a process for handlers could not load them: {answer.error}")
+        return child
 
-    def _put_back(self, line: ProcessLine, resident: int) -> None:
-        if self._recycle_after is not None and line.calls >= self._recycle_after:
-            self._retire(line, f"after {line.calls} jobs")
+    def _put_back(self, child: ChildProcess, resident: int) -> None:
+        if self._recycle_after is not None and child.calls >= self._recycle_after:
+            self._retire(child, f"after {child.calls} jobs")
         elif self._recycle_bytes is not None and resident > self._recycle_bytes:
-            self._retire(line, f"with {resident // 2**20} MiB of memory")
+            self._retire(child, f"with {resident // 2**20} MiB of memory")
         else:
-            self._idle.append(line)
+            self._idle.append(child)
 
-    def _retire(self, line: ProcessLine, why: str) -> None:
-        log.info("a process for handlers is replaced %s", why)
-        line.let_go()
-        self._ending = [one for one in self._ending if one.code is None] + [line]
+    def _retire(self, child: ChildProcess, why: str) -> None:
+        log.info("replacing a process for handlers %s", why)
+        child.let_go()
+        self._ending = [one for one in self._ending if one.code is None] + [child]
 
-    async def _why(self, line: ProcessLine) -> str:
+    async def _why(self, child: ChildProcess) -> str:
         """How it ended. It may have closed its socket a moment before, or have lost it in some other way."""
         until_ms = self._clock.monotonic_ms() + END_S * 1000
-        while line.code is None and self._clock.monotonic_ms() < until_ms:
+        while child.code is None and self._clock.monotonic_ms() < until_ms:
             await self._clock.sleep(0.005)
-        code = line.code
-        line.kill()
+        code = child.code
+        child.kill()
         if code is None:
             return "fell silent and was killed"
         return f"ended with exit code {code}" if code >= 0 else f"was killed by {_signal_name(-code)}"
 
 
 def pickled(handlers: Mapping[str, Handler]) -> bytes:
-    """Names of functions, as a rule: a process loads them itself.
+    """Usually the names of functions: the child imports them itself.
 
     Raises:
-        InvalidInputError: one has no name that it could be found by.
+        InvalidInputError: a handler has no name by which it could be imported.
     """
     for name, handler in handlers.items():
         try:
@@ -263,13 +263,13 @@ def pickled(handlers: Mapping[str, Handler]) -> bytes:
     return pickle.dumps(dict(handlers))
 
 
-async def _started(handlers: bytes) -> ProcessLine:
+async def _started(handlers: bytes) -> ChildProcess:
     ours, process = _spawned()
     reader, writer = await asyncio.open_unix_connection(sock=ours)
     level = logging.getLogger("casque.job").getEffectiveLevel()
     task = Task(_preparation(with_main=b"__main__" in handlers), level, os.getpid())
-    writer.write(word(pickle.dumps(task)) + word(handlers))
-    return ProcessLine(process, reader, writer)
+    writer.write(frame(pickle.dumps(task)) + frame(handlers))
+    return ChildProcess(process, reader, writer)
 
 
 def _spawned() -> tuple[socket.socket, subprocess.Popen[bytes]]:
@@ -279,13 +279,13 @@ def _spawned() -> tuple[socket.socket, subprocess.Popen[bytes]]:
             [sys.executable, "-c", "from casque.worker.child import main; main()", str(theirs.fileno())],
             stdin=subprocess.DEVNULL,
             pass_fds=[theirs.fileno()],
-            start_new_session=True,  # Ctrl-C is for the worker, which lets jobs come to their end
+            start_new_session=True,  # Ctrl-C is for the worker, which lets jobs finish
         )
     return ours, process
 
 
 def _preparation(*, with_main: bool) -> dict[str, Any]:
-    """What `multiprocessing` would tell a new process, which loads modules as this one does."""
+    """The data that `multiprocessing` passes to a new process, so that it imports modules as this one does."""
     from multiprocessing import spawn
 
     known = spawn.get_preparation_data("casque")

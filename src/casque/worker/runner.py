@@ -1,4 +1,4 @@
-"""Calls handlers, so many at once, and makes of whatever they do an outcome that a queue understands."""
+"""Calls handlers, a limited number at once, and turns whatever they do into an outcome for the queue."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from casque.worker.threads import Threads
 log = logger("worker")
 
 
-class Told(Protocol):
-    """Whoever hears what became of jobs: a `Settler`, as a rule."""
+class OutcomeSink(Protocol):
+    """Takes the outcomes of jobs: usually a `Settler`."""
 
     def add(self, claim: Claim, outcome: Outcome) -> None: ...
 
@@ -38,13 +38,13 @@ LEVELS = {
 
 
 class Runner:
-    """`fill` starts what waits while there is room. Every job is a task of its own, so that it can be cancelled, and
-    does not inherit another one's context."""
+    """`fill` starts waiting jobs while there is room. Each job is a task of its own, so that it can be cancelled and
+    does not inherit another job's context."""
 
     def __init__(
         self,
         claims: Claims,
-        settler: Told,
+        settler: OutcomeSink,
         processes: Processes | None,
         *,
         concurrency: int,
@@ -75,7 +75,7 @@ class Runner:
             claim.task = self._loop.create_task(self._work(claim))
 
     def lose(self, claim: Claim) -> None:
-        """It is no longer ours: whoever works on it should stop, and nobody will ask what came of it."""
+        """The lease is lost: the handler should stop, and its outcome is dropped."""
         claim.left = True
         self._claims.drop(claim)
         claim.context.lease_lost.set()
@@ -85,7 +85,7 @@ class Runner:
             self._processes.lose(claim)
 
     def stop(self, claim: Claim) -> None:
-        """The worker stops and has waited long enough: its handler should end, and then the job can go back."""
+        """The worker stops and has waited long enough: the handler should end, so that the job can go back."""
         claim.stopping = True
         claim.context.lease_lost.set()
         if claim.task is not None and claim.handler.executor == "async":
@@ -94,7 +94,8 @@ class Runner:
             self._processes.ask_to_end(claim)
 
     def kill(self, claim: Claim) -> None:
-        """End what can be killed: a process. A thread cannot be, nor a coroutine that ignores its cancellation."""
+        """Kill a handler that runs in a process. A thread, or a coroutine that ignores its cancellation, cannot be
+        killed."""
         if self._processes is not None:
             self._processes.kill(claim)
 
@@ -133,7 +134,7 @@ class Runner:
                     async with asyncio.timeout(handler.timeout_s) as limit:
                         returned = await returned
         except asyncio.CancelledError as error:
-            self._failed(claim, error)  # unless its lease was lost, it did this to itself
+            self._failed(claim, error)  # unless its lease was lost, the handler cancelled itself
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # noqa: BLE001  it is the job's outcome, SystemExit as well
@@ -145,7 +146,8 @@ class Runner:
             self._returned(claim, returned)
 
     async def _in_thread(self, claim: Claim) -> None:
-        """A thread cannot be stopped. When its time is up the job has failed; its place is free when it ends."""
+        """A thread cannot be stopped. After its timeout the job has failed; its place stays taken until the thread
+        ends."""
         handler = claim.handler
         call = self._threads.call(lambda: handler.call(claim.job.raw_payload, claim.context))
         try:
@@ -154,12 +156,12 @@ class Runner:
                 claim.context.lease_lost.set()
                 self._timed_out(claim)
                 await asyncio.wait({call})
-                call.exception()  # looked at, so that nobody complains about it
+                call.exception()  # mark the exception as retrieved
                 return
             returned = call.result()
         except asyncio.CancelledError as error:
             if not call.done():
-                raise  # the worker leaves
+                raise  # the worker is being cancelled
             self._failed(claim, error)
         except BaseException as error:  # noqa: BLE001
             self._failed(claim, error)
@@ -167,7 +169,7 @@ class Runner:
             self._returned(claim, returned)
 
     async def _in_process(self, claim: Claim) -> None:
-        """A process can be stopped. One that is gone has crashed, and its job with it."""
+        """A process can be killed. If it is gone, it has crashed, and its job with it."""
         assert self._processes is not None
         try:
             ended = await self._processes.call(claim)
@@ -193,17 +195,17 @@ class Runner:
             return
         if isinstance(returned, Snooze):
             delay_ms = int(returned.seconds * 1000)
-            self._over(claim, "snoozed", Outcome(job.id, job.token, delay_ms=delay_ms, snoozed=True))
+            self._finish(claim, "snoozed", Outcome(job.id, job.token, delay_ms=delay_ms, snoozed=True))
         elif isinstance(returned, Cancel):
             reason = returned.reason or None
-            self._over(claim, "cancelled", Outcome(job.id, job.token, reason, cancelled=True), returned.reason)
+            self._finish(claim, "cancelled", Outcome(job.id, job.token, reason, cancelled=True), returned.reason)
         else:
             try:
                 result = checks.result((encode or claim.handler.encode_result)(returned))
-            except Exception as error:  # noqa: BLE001  the function was called, but what it said cannot be kept
+            except Exception as error:  # noqa: BLE001  the function was called, but its result cannot be encoded
                 self._failed(claim, error)
                 return
-            self._over(claim, "done", Outcome(job.id, job.token, None, result))
+            self._finish(claim, "done", Outcome(job.id, job.token, None, result))
 
     def _timed_out(self, claim: Claim) -> None:
         self._failed(claim, TimeoutError(f"the handler took longer than its {claim.handler.timeout_s:g} s"))
@@ -216,10 +218,10 @@ class Runner:
         self._failed_with(claim, str(error) if final else described(error, caller=__file__), final=final)
 
     def _does_not_count(self, claim: Claim) -> bool:
-        """Whether the handler ended because it was asked to. Nobody can tell then whether its work is complete, also
-        if it says so: a function that looks at `lease_lost` simply returns."""
+        """Whether the handler ended because it was asked to. Its work may then be incomplete even if it returned
+        normally: a function that checks `lease_lost` simply returns."""
         if claim.left or claim.stopping:
-            self._over(claim, "lost" if claim.left else "returned", None)
+            self._finish(claim, "lost" if claim.left else "returned", None)
             return True
         return False
 
@@ -230,23 +232,23 @@ class Runner:
         delay_ms = claim.handler.retry.delay_ms(job.attempts, self._rng.random())
         outcome = Outcome(job.id, job.token, text, None, delay_ms, None, final or _is_last(job, claim.handler))
         claim.why = text
-        self._over(claim, "failed", outcome, text.partition("\n")[0])
+        self._finish(claim, "failed", outcome, text.partition("\n")[0])
 
     def _declined(self, claim: Claim, text: str) -> None:
-        """This worker has another version of the function than whoever enqueued the job."""
+        """This worker has another version of the function than the program that enqueued the job."""
         if self._does_not_count(claim):
             return
         claim.why = text
-        self._over(claim, "declined", Outcome(claim.job.id, claim.job.token, text, declined=True), text)
+        self._finish(claim, "declined", Outcome(claim.job.id, claim.job.token, text, declined=True), text)
 
     def _crashed(self, claim: Claim, text: str) -> None:
         if self._does_not_count(claim):
             return
         claim.why = text
-        self._over(claim, "crashed", crashed(claim.job, claim.handler, text, self._rng), text)
+        self._finish(claim, "crashed", crashed(claim.job, claim.handler, text, self._rng), text)
 
-    def _over(self, claim: Claim, how: str, outcome: Outcome | None, why: str = "") -> None:
-        claim.over = True
+    def _finish(self, claim: Claim, how: str, outcome: Outcome | None, why: str = "") -> None:
+        claim.ended = True
         claim.how = how
         claim.ended_ms = self._clock.monotonic_ms()
         if outcome is not None:
@@ -274,7 +276,7 @@ class Runner:
 
 def crashed(job: Job[Any], handler: Handler, text: str, rng: Random) -> Outcome:
     """The outcome of a job whose process died."""
-    counted = job.record.spec.max_crashes is not None  # apart from attempts, of which there may be none so far
+    counted = job.record.spec.max_crashes is not None  # counted apart from attempts, of which there may be none so far
     tries = job.record.crashes + 1 if counted else job.attempts
     delay_ms = handler.retry.delay_ms(tries, rng.random())
     final = not counted and _is_last(job, handler)
@@ -282,6 +284,6 @@ def crashed(job: Job[Any], handler: Handler, text: str, rng: Random) -> Outcome:
 
 
 def _is_last(job: Job[Any], handler: Handler) -> bool:
-    """Whether the handler allows no more attempts: the job itself, enqueued by somebody else, may allow more."""
+    """Whether the handler allows no more attempts: the job itself, if another program enqueued it, may allow more."""
     most = handler.retry.max_attempts
     return most is not None and job.attempts >= most

@@ -1,4 +1,4 @@
-"""Tells the queue what became of jobs: alone if one is alone, together with whatever was finished meanwhile if not."""
+"""Reports outcomes to the queue: at once when idle, under load in batches."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ log = logger("worker")
 
 SETTLED_AT_ONCE = 2_000
 BACKLOG_MAX = 10_000
-"""Outcomes that may wait for a store that is not well; then nothing more is claimed."""
+"""Outcomes that may wait for an unhealthy store; beyond that the worker stops claiming."""
 
 
 class Settler:
@@ -51,7 +51,7 @@ class Settler:
         return len(self._ready)
 
     async def wait_idle(self) -> None:
-        """Until all that was handed in is durable, or refused."""
+        """Wait until all outcomes are durable or refused."""
         await self._idle.wait()
 
     def add(self, claim: Claim, outcome: Outcome) -> None:
@@ -69,7 +69,7 @@ class Settler:
             self._idle.set()
 
     async def _settle(self, batch: list[tuple[Claim, Outcome]]) -> None:
-        answers = await self._told([outcome for _, outcome in batch])
+        answers = await self._write([outcome for _, outcome in batch])
         for (claim, outcome), refused in zip(batch, answers, strict=True):
             self._claims.drop(claim)
             if refused is None:
@@ -80,8 +80,8 @@ class Settler:
                 self._refused(claim, refused)
         self._settled()
 
-    async def _told(self, outcomes: list[Outcome]) -> list[CasqueError | None]:
-        request_id = new_id(self._rng)  # so that it may be asked again when no answer came
+    async def _write(self, outcomes: list[Outcome]) -> list[CasqueError | None]:
+        request_id = new_id(self._rng)  # makes a retry after a lost answer safe
         patience = Patience(self._clock, self._rng)
         while True:
             try:
@@ -89,13 +89,13 @@ class Settler:
             except CasqueError as error:
                 if patience.is_hopeless(error):
                     raise
-                log.warning("the outcomes of %d jobs could not be written, trying again: %s", len(outcomes), error)
+                log.warning("could not write the outcomes of %d jobs, trying again: %s", len(outcomes), error)
                 await patience.wait()
 
     def _refused(self, claim: Claim, error: CasqueError) -> None:
-        """It was cancelled, or is another worker's: what this one did does not count."""
+        """The job was cancelled, or another worker has it: the outcome does not count."""
         self._summary.lost += 1
         if isinstance(error, (LeaseLostError, JobNotFoundError)):
-            log.warning("job %s was lost before its end could be written: %s", claim.job.id, error)
+            log.warning("lost the lease of job %s before its outcome was written: %s", claim.job.id, error)
         else:
             log.error("the outcome of job %s was refused: %s", claim.job.id, error)

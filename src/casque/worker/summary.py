@@ -1,4 +1,4 @@
-"""What a worker has done so far."""
+"""Counts of a worker's jobs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class Summary:
-    """Counts of a worker's jobs, by what became of them."""
+    """Counts of a worker's jobs by outcome."""
 
     claimed: int = 0
     done: int = 0
@@ -17,17 +17,17 @@ class Summary:
     """Jobs whose process died."""
     snoozed: int = 0
     cancelled: int = 0
-    """By their own handlers."""
+    """Cancelled by their own handlers."""
     declined: int = 0
-    """Given back for others, because this worker's version of a function does not take their arguments."""
+    """Given back for other workers, because this one's version of a function does not take their arguments."""
     lost: int = 0
-    """Cancelled by somebody, or gone to another worker: whatever their handlers did does not count."""
+    """Cancelled by a caller, or gone to another worker: the outcome of the handler does not count."""
     given_back: int = 0
-    """Claimed and not started, or stopped because the worker did: they wait again, and it was no attempt."""
+    """Claimed and not started, or stopped with the worker: they wait again, and it was not an attempt."""
     left: int = 0
-    """Handlers that did not stop when they were asked to. `casque worker` gives their jobs back when its process is
-    replaced; in a program of your own their leases run out."""
+    """Handlers that did not stop when asked to. `casque worker` gives their jobs back when its process is replaced; in
+    a program of your own their leases expire."""
 
     def count(self, how: str) -> None:
-        """One more that is `done`, `failed`, `crashed`, `snoozed`, `cancelled` or `declined`, and durably so."""
+        """Count a job that durably is `done`, `failed`, `crashed`, `snoozed`, `cancelled` or `declined`."""
         setattr(self, how, getattr(self, how) + 1)

@@ -1,7 +1,7 @@
 """Threads for handlers that are plain functions.
 
-They are daemons, unlike those of the standard library: a function that never ends must not keep a worker from ending
-that was told to, and has waited for as long as it was to wait.
+They are daemons, unlike those of the standard library: a function that never returns must not keep a stopping worker
+alive after its time to drain has passed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _Work = tuple[Callable[[], Any], "asyncio.Future[Any]", contextvars.Context]
 
 
 class Threads:
-    """Made as they are needed, as many as were ever needed at once."""
+    """Threads started on demand, up to the largest number of calls at once."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -26,7 +26,7 @@ class Threads:
         self._busy = 0
 
     def call(self, function: Callable[[], Any]) -> asyncio.Future[Any]:
-        """Call it in a thread; the future is settled on the loop."""
+        """Call `function` in a thread; the future is settled on the loop."""
         future = self._loop.create_future()
         self._busy += 1
         if self._busy > self._made:
@@ -36,7 +36,7 @@ class Threads:
         return future
 
     def close(self) -> None:
-        """Threads that have nothing to do end; the others end with what they do."""
+        """Idle threads end; busy ones end after their call."""
         for _ in range(self._made):
             self._work.put(None)
 
@@ -50,8 +50,8 @@ class Threads:
             try:
                 self._loop.call_soon_threadsafe(self._done, future, answer, error)
             except RuntimeError:
-                return  # the loop has ended, and nobody waits for this any more
-            del work, function, future, context, answer, error  # an idle thread keeps nothing alive
+                return  # the loop has ended, and no caller waits
+            del work, function, future, context, answer, error  # an idle thread must keep nothing alive
 
     def _done(self, future: asyncio.Future[Any], answer: Any, error: BaseException | None) -> None:
         self._busy -= 1
@@ -60,6 +60,6 @@ class Threads:
         if error is None:
             future.set_result(answer)
         elif isinstance(error, StopIteration):
-            future.set_exception(RuntimeError(f"the handler raised {error!r}"))  # a future refuses to carry one
+            future.set_exception(RuntimeError(f"the handler raised {error!r}"))  # a future cannot carry a StopIteration
         else:
             future.set_exception(error)

@@ -31,24 +31,24 @@ from casque.worker.summary import Summary
 log = logger("worker")
 
 POLL_S = 30.0
-"""How long one question for jobs waits for an answer."""
+"""How long one request for jobs waits for an answer."""
 AHEAD_S = 0.2
-"""Jobs are claimed ahead of time, as many as are started in so many seconds: claiming and working overlap."""
+"""Jobs are claimed ahead, as many as start within this time: claiming and running overlap."""
 AHEAD_MAX = 1_000
 STALE_MS = 2_000
-"""A job that was claimed ahead and has not been started for so long was claimed too early, and goes back."""
+"""A job that was claimed ahead and has waited this long for its start was claimed too early, and goes back."""
 STOP_S = 2.0
 """How long a handler may take to notice that it should stop, after the time of `drain`."""
 LEAVE_S = 5.0
-"""What giving jobs back may take when `run` was cancelled."""
+"""Time limit for giving jobs back when `run` was cancelled."""
 RETURNS_MAX = 4
-"""How often it is tried to give a job back, within about a second."""
+"""Attempts to give a job back, within about a second."""
 
 
 class Worker:
-    """Works off a queue with the functions of an app.
+    """Runs the jobs of a queue with the functions of an app.
 
-    `run` returns when `stop` was called, or with `burst=True` when nothing is due. Every start has a name of its own.
+    `run` returns after `stop` was called, or with `burst=True` when nothing is due. Every start has a new name.
 
     >>> import asyncio
     >>> from casque import Queue
@@ -82,10 +82,10 @@ class Worker:
         opening: Mapping[str, Any] | None = None,
         consumer: ConsumerOptions | None = None,
     ) -> None:
-        """`url` and `opening` take the place of what the app says about its queue. `zones`: it claims only jobs of
-        these, instead of serving all in turns. `recycle_after` (jobs) and `recycle_memory` (MiB) are for functions that
-        run in processes: one that has done or holds more is replaced. `consumer`: it goes from zone to zone and leases
-        each of them, and leaves jobs without a zone alone; `concurrency` and `lease` are then what this says.
+        """`url` and `opening` replace those of the app. `zones`: claims only jobs of these zones, instead of serving
+        all in turns. `recycle_after` (jobs) and `recycle_memory` (MiB) are for functions that run in processes: a
+        process that exceeds one of them is replaced. `consumer`: leases zones one after the other, and ignores jobs
+        without a zone; its options replace `concurrency` and `lease`.
 
         Raises:
             InvalidInputError: there is nothing to run, or something that cannot be run.
@@ -107,15 +107,15 @@ class Worker:
         bound_s = None if consumer is None else consumer.processing_bound
         self._handlers = bounded(chosen(handlers.handlers, entrypoints), bound_s)
         self._apart = {name: handler for name, handler in self._handlers.items() if handler.executor == "process"}
-        pickled(self._apart)  # what has no name is best refused now
+        pickled(self._apart)  # refuse handlers without a name now
         found = (url, handlers.opening) if url is not None else located(handlers)
-        self._url: Any = found[0]  # or a store that somebody made
+        self._url: Any = found[0]  # may also be a store object
         self._opening = {**found[1], **(opening or {})}
         self.name = f"{socket.gethostname()[:60]}-{new_nonce(system_random())}"
         self.summary = Summary()
         self.unstopped: list[Lease] = []
         """Leases of handlers that still run in this process after `run`: a thread, or a coroutine that ignores its
-        cancellation. They can be given back when this process has ended, and not before."""
+        cancellation. They must not be given back before this process has ended."""
         self._stopping = asyncio.Event()
 
     @property
@@ -124,28 +124,28 @@ class Worker:
 
     @property
     def zones(self) -> tuple[str, ...] | None:
-        """Those that it claims from; None for all."""
+        """The zones that it claims from; None for all."""
         return self._options.zones
 
     @property
     def preparing(self) -> Callable[[Queue[bytes]], Awaitable[None]] | None:
-        """What the app wants done before the first job, if anything."""
+        """The app's own preparation before the first job, if any."""
         return getattr(self._app, "prepare", None)
 
     @property
     def place(self) -> tuple[Any, dict[str, Any]]:
-        """The URL of its queue, and what else `Queue.open` is given."""
+        """URL of its queue, and the other arguments for `Queue.open`."""
         return self._url, dict(self._opening)
 
     def stop(self) -> None:
-        """Claim nothing more, give back what was not started, let what runs come to its end within `drain`, and then
-        stop it and give it back. To be called on the loop that `run` runs on."""
+        """Stop claiming, give back jobs that are not started, let running ones finish within `drain`, then stop them
+        and give them back. Call this on the loop that `run` runs on."""
         self._stopping.set()
 
     async def run(self) -> Summary:
         """
         Raises:
-            CasqueError: the queue cannot be used, and trying again will not help.
+            CasqueError: the queue cannot be used, and a retry does not help.
         """
         async with Queue.open(self._url, worker=self.name, **self._opening) as queue:
             await self._work_on(queue, SystemClock(), system_random())
@@ -167,7 +167,7 @@ class Worker:
             await shift.run(self._stopping)
 
     def _lent(self, queue: Queue[bytes]) -> AbstractContextManager[object]:
-        """Functions that enqueue others do so through this queue, if their app can."""
+        """Lets functions enqueue others through this queue, if their app supports that."""
         through = getattr(self._app, "through", None)
         return nullcontext() if through is None else through(queue)
 
@@ -183,25 +183,25 @@ class Worker:
         )
 
     def _guard(self) -> Guard | None:
-        """None for a queue in this process's memory: nobody else could take its jobs, or keep them."""
+        """None for a queue in this process's memory, which no other process can reach."""
         if not isinstance(self._url, str) or self._url.startswith("memory:"):
             return None
         opening = {name: value for name, value in self._opening.items() if name not in ("clock", "rng")}
         try:
             return Guard(self._url, opening, worker=self.name, lease_s=self._options.lease_s)
         except (OSError, TypeError, AttributeError, pickle.PicklingError) as error:
-            log.warning("no process keeps the leases while this one is busy: %s", error)
+            log.warning("could not start the process that renews leases while this one is busy: %s", error)
             return None
 
 
 def located(handlers: Handlers) -> tuple[Any, Mapping[str, Any]]:
-    """Where its queue is; some have to look for it."""
+    """URL of the queue and other arguments for `Queue.open`; an app may have to look them up."""
     look = getattr(handlers, "located", None)
     return (handlers.url, handlers.opening) if look is None else look()
 
 
 class _Shift:
-    """One run of a worker on an open queue: joins the parts, and is what their callbacks reach."""
+    """One run of a worker on an open queue: joins the parts and receives their callbacks."""
 
     def __init__(
         self,
@@ -273,7 +273,7 @@ class _Shift:
             await self._drain(settling)
         except asyncio.CancelledError:
             claiming.cancel()
-            # Cancelled and not stopped: its jobs go back all the same.
+            # Cancelled instead of stopped: its jobs go back all the same.
             await asyncio.wait({asyncio.ensure_future(self._hand_back(claiming))}, timeout=LEAVE_S)
             raise
         finally:
@@ -281,7 +281,7 @@ class _Shift:
                 part.cancel()
             ends = await asyncio.gather(*parts, return_exceptions=True)
             for claim in list(self._claims.running):
-                self._runner.lose(claim)  # if this was cancelled, so is what it runs
+                self._runner.lose(claim)  # after a cancellation, its jobs are cancelled too
             await self._runner.close()
             if self._hooks is not None:
                 await self._hooks.close()
@@ -325,7 +325,7 @@ class _Shift:
             patience = Patience(self._clock, self._rng)
             if jobs:
                 self._take(jobs)
-                # They begin before anything more is asked for; and what is over at once is settled in the same commit.
+                # Let them start before asking for more; jobs that finish at once are settled in the same commit.
                 await yield_once()
                 now_ms = self._clock.monotonic_ms()
                 rate = (self._runner.started - started) * 1000 / max(now_ms - asked_ms, 1)
@@ -337,7 +337,7 @@ class _Shift:
                 self._room.clear()
                 await self._room.wait()
 
-    # --- What a consumer of zones, which claims instead, sees of it ---
+    # --- The interface for a consumer of zones, which claims instead ---
 
     @property
     def queue(self) -> Queue[bytes]:
@@ -367,7 +367,7 @@ class _Shift:
             self._take(list(jobs))
 
     async def _prepare(self) -> None:
-        """What the app wants done before the first job, such as telling the queue of its schedules."""
+        """Run the app's preparation before the first job, such as registering its schedules."""
         patience = Patience(self._clock, self._rng)
         while self._preparing is not None:
             try:
@@ -380,7 +380,8 @@ class _Shift:
                 await patience.wait()
 
     def _wanted(self) -> int:
-        """How many more to claim. Not one by one while many are under way: half of what is claimed ahead at least."""
+        """Number of jobs to claim now. While many are under way not one by one: at least half of those claimed
+        ahead."""
         if self._settler.backlog >= BACKLOG_MAX or (self._hooks is not None and self._hooks.is_behind):
             return 0
         wanted = self._options.concurrency + self._ahead - self._claims.open
@@ -399,7 +400,7 @@ class _Shift:
             log.debug("claimed %s %s, attempt %d", claim.job.entrypoint, claim.job.id, claim.job.attempts)
         self._runner.fill()
 
-    # --- What the parts tell ---
+    # --- Callbacks of the parts ---
 
     def _ended(self) -> None:
         if not self._room.is_set() and self._wanted():
@@ -407,7 +408,7 @@ class _Shift:
 
     def _lost(self, claim: Claim) -> None:
         self._summary.lost += 1
-        log.warning("job %s is no longer this worker's", claim.job.id)
+        log.warning("lost the lease of job %s", claim.job.id)
         self._runner.lose(claim)
 
     def _tick(self) -> None:
@@ -428,14 +429,14 @@ class _Shift:
         await self._give_back()
         tasks = {claim.task for claim in self._claims.running if claim.task is not None}
         if tasks:
-            log.info("%d jobs have %g s to come to an end", len(tasks), self._options.drain_s)
+            log.info("waiting up to %g s for %d running jobs", self._options.drain_s, len(tasks))
             await asyncio.wait(tasks, timeout=self._options.drain_s)
         await self._end_running()
         if self._behind:
             await asyncio.wait(self._behind, timeout=self._options.lease_s)
         idle = asyncio.create_task(self._settler.wait_idle())
         try:
-            # What was done should be told, as long as anybody would believe it.
+            # Outcomes still count until the leases expire.
             limit_s = self._options.lease_s
             await asyncio.wait({idle, settling}, timeout=limit_s, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -447,40 +448,40 @@ class _Shift:
         await self._end_running()
 
     async def _end_running(self) -> None:
-        """Stop what did not come to its end, and give it back: this worker stops, which is no fault of the job.
+        """Stop jobs that did not finish, and give them back: that this worker stops is not the job's fault.
 
-        A lease is given back only when its handler can no longer act. So one that does not stop keeps it."""
-        left = [claim for claim in self._claims.running if not claim.over and not claim.left]
+        A lease is given back only when its handler can no longer act. A handler that does not stop keeps its lease."""
+        left = [claim for claim in self._claims.running if not claim.ended and not claim.left]
         for claim in left:
             self._runner.stop(claim)
         running = await self._ended_within(left, STOP_S)
         for claim in running:
             self._runner.kill(claim)
         if any(claim.handler.executor == "process" for claim in running):
-            # Killed, or not started before it was asked to stop, and then it is not: it can no longer act.
+            # These were killed, or never started because of the request to stop: they can no longer act.
             await self._ended_within(running, STOP_S)
             running = [claim for claim in running if claim.handler.executor != "process"]
         for claim in running:
             self._summary.left += 1
-            log.warning("job %s still runs and cannot be stopped: its lease is kept from others", claim.job.id)
+            log.warning("job %s still runs and cannot be stopped; keeping its lease", claim.job.id)
             self._unstopped.append(Lease(claim.job.id, claim.job.token))
             self._runner.lose(claim)
         await self._return([claim for claim in left if not claim.left])
 
     async def _ended_within(self, claims: list[Claim], seconds: float) -> list[Claim]:
-        """Those whose handlers still run after so long."""
+        """Claims whose handlers still run after this time."""
         if tasks := [claim.task for claim in claims if claim.task is not None]:
             await asyncio.wait(tasks, timeout=seconds)
         return [claim for claim in claims if claim.task is not None and not claim.task.done()]
 
     async def _give_back(self) -> None:
-        """What was claimed and not started."""
+        """Give back jobs that were claimed and not started."""
         waiting = [claim for claim in self._claims.waiting if not claim.left]
         self._claims.waiting.clear()
         await self._return(waiting)
 
     async def _return(self, claims: list[Claim]) -> None:
-        """Nobody works on these: they wait again, and it was no attempt."""
+        """These are not running: they wait again, and it was not an attempt."""
         if not claims:
             return
         for claim in claims:
@@ -493,7 +494,7 @@ class _Shift:
             self._claims.drop(claim)
 
     async def _given_back(self, claims: list[Claim]) -> list[CasqueError]:
-        """Tried a few times: others who commit may win every race once. Answers why some did not go back."""
+        """Tries a few times: concurrent writers may win any single race. Returns why some jobs did not go back."""
         patience, jobs, tries = Patience(self._clock, self._rng), [claim.job for claim in claims], 0
         while True:
             tries += 1

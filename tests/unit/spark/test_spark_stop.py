@@ -54,7 +54,7 @@ async def test_a_batch_that_outlives_the_drain_goes_back_and_is_neither_an_attem
                 clock=SystemClock(),
                 rng=system_random(),
                 results=None,
-                tell=told.append,
+                report=told.append,
             )
             running = asyncio.create_task(foreman.run())
             await asyncio.to_thread(courier.carrying.wait, 20)

@@ -18,7 +18,7 @@ from casque.cli.main import app as commands
 from casque.clock import SystemClock, new_nonce, system_random
 from casque.errors import CASConflictError
 from casque.worker import Cancel, Handler, JobContext, Retry, Snooze, Summary, Worker
-from casque.worker.words import read_word
+from casque.worker.framing import read_frame
 
 CLOCK = SystemClock()
 
@@ -392,8 +392,8 @@ async def test_a_worker_that_is_cancelled_gives_back_all_it_has(url: str) -> Non
 def test_a_guard_takes_a_word_that_breaks_off_for_the_end_of_its_worker() -> None:
     whole = b"\0\0\0\3abc"
 
-    assert read_word(BytesIO(whole)) == b"abc"
-    assert [read_word(BytesIO(whole[:cut])) for cut in range(len(whole))] == [None] * len(whole)
+    assert read_frame(BytesIO(whole)) == b"abc"
+    assert [read_frame(BytesIO(whole[:cut])) for cut in range(len(whole))] == [None] * len(whole)
 
 
 async def test_lines_about_a_job_say_which(url: str, caplog: pytest.LogCaptureFixture) -> None:

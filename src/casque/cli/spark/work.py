@@ -144,9 +144,9 @@ def work(
         _add_module_path()
         from casque.spark.work import process
         from casque.spark.work.calling import by_name
-        from casque.worker.named import app_named
+        from casque.worker.importing import import_app
 
-        _ = by_name(handler) if handler else app_named(str(app))  # before a session is made, which takes a while
+        _ = by_name(handler) if handler else import_app(str(app))  # before a session is made, which takes a while
 
         with (
             spark.session("casque spark work") as session,
@@ -184,7 +184,7 @@ def work(
         fail(error, EXIT_FAILED)
     except CasqueError as error:
         fail(error, EXIT_CANNOT_TELL)
-    answer(summary.told(), _describe(summary), json=json)
+    answer(summary.as_dict(), _describe(summary), json=json)
 
 
 def _add_module_path() -> None:

@@ -1,9 +1,8 @@
-"""One page about a warehouse: what `casque report` writes.
+"""The HTML report about a warehouse, written by `casque report`.
 
-`queries` asks Spark and answers with the frozen values of `figures`; everything after that is plain Python: `charts`
-draws them as SVG, `page` puts them on one HTML page that needs nothing else, `making` does it all. Only `queries` and
-`making` know Spark. Times are UTC throughout, as milliseconds, so that no time zone of a session, of a driver or of a
-browser has a say.
+`queries` asks Spark and returns the frozen values of `figures`; the rest is plain Python: `charts` draws them as SVG,
+`page` puts them on one self-contained HTML page, `making` does it all. Only `queries` and `making` know Spark. Times
+are UTC throughout, as milliseconds, so the time zone of a session, a driver or a browser does not matter.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Charts as SVG, drawn for a page: colours come from its style sheet, so they follow light and dark.
+"""SVG charts for the report: colours come from its style sheet, so they follow light and dark mode.
 
-Every mark says what it stands for when it is pointed at, by a `title`, which needs no script. Nobody has to read a
-chart: beside each one the page has a table.
+Every mark has a `title` that explains it on hover, which needs no script. The page shows a table beside each chart, so
+no number is in a chart alone.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import msgspec
 
 from casque.spark import sketch
 from casque.spark.report.markup import Markup, joined, tag
-from casque.spark.report.period import DAY_MS, HOUR_MS, Period, shown
+from casque.spark.report.period import DAY_MS, HOUR_MS, Period, at_utc
 from casque.spark.report.scales import (
     Scale,
     bounds,
@@ -35,14 +35,14 @@ HEAT_DAYS_MAX = 62
 
 
 class Line(msgspec.Struct, frozen=True):
-    """One line of a chart: a value for each time, None where there is none."""
+    """One line of a chart: a value for each time, None for a gap."""
 
     name: str
     style: str
-    """The class that the style sheet knows."""
+    """Its class in the style sheet."""
     points: tuple[tuple[int, float | None], ...]
     step_ms: int
-    """How much time a point stands for, from its own on."""
+    """The time span of a point, from its own time on."""
     filled: bool = False
 
 
@@ -60,7 +60,7 @@ def share_chart(title: str, lines: Sequence[Line], period: Period, unit: str) ->
 
 
 def span_chart(title: str, lines: Sequence[Line], period: Period) -> Markup | None:
-    """Spans over time, by their logarithm: a second and an hour fit on one chart. None without any."""
+    """Spans over time on a logarithmic axis: a second and an hour fit on one chart. None without any."""
     ends = bounds([value for line in lines for _, value in line.points])
     if ends is None:
         return None
@@ -87,7 +87,7 @@ def _line(line: Line, x: Scale, y: Scale, label: Callable[[float], str]) -> Mark
     half = line.step_ms / 2
     parts: list[Markup] = []
     dots: list[Markup] = []
-    # A stretch without values is a gap, not a line across it.
+    # A stretch without values is a gap, without a line across it.
     for there, run in groupby(line.points, key=lambda point: point[1] is not None):
         places = [(x(at + half), y(value), at, value) for at, value in run if there and value is not None]
         if not places:
@@ -101,11 +101,11 @@ def _line(line: Line, x: Scale, y: Scale, label: Callable[[float], str]) -> Mark
         dots += [
             tag(
                 "circle",
-                tag("title", f"{line.name}: {label(value)}, {shown(at)} UTC"),
+                tag("title", f"{line.name}: {label(value)}, {at_utc(at)} UTC"),
                 cx=px,
                 cy=py,
                 r=2.5 if len(places) == 1 else 5,
-                # Only a lone point is to be seen; the others are there to be pointed at.
+                # Only a lone point is visible; the others only react to the pointer.
                 class_=f"dot {line.style}" if len(places) == 1 else "ghost",
             )
             for px, py, at, value in places
@@ -114,7 +114,7 @@ def _line(line: Line, x: Scale, y: Scale, label: Callable[[float], str]) -> Mark
 
 
 def histogram(title: str, counts: dict[int, int]) -> Markup | None:
-    """How often which span occurred, from a sketch. None if it is empty."""
+    """The distribution of spans in a sketch. None if it is empty."""
     if not counts:
         return None
     spans = {bucket: max(sketch.value(bucket), 1.0) for bucket in counts}
@@ -153,7 +153,7 @@ def histogram(title: str, counts: dict[int, int]) -> Markup | None:
 
 
 def heat_map(title: str, values: dict[int, float], period: Period, label: Callable[[float], str]) -> Markup | None:
-    """A row for each day and a column for each hour; by the beginning of the hour. None without any."""
+    """A row for each day and a column for each hour; values by the start of the hour. None without any."""
     if not values:
         return None
     days = sorted({hour // DAY_MS for hour in period.hours})[-HEAT_DAYS_MAX:]
@@ -163,20 +163,20 @@ def heat_map(title: str, values: dict[int, float], period: Period, label: Callab
     drawn: list[Markup] = []
     for row, day in enumerate(days):
         y = TOP + row * cell
-        name = shown(day * DAY_MS)[5:10]
+        name = at_utc(day * DAY_MS)[5:10]
         drawn.append(tag("text", name, x=LEFT - 8, y=y + cell / 2 + 4, text_anchor="end"))
         for column in range(24):
             hour = day * DAY_MS + column * HOUR_MS
             if hour not in period.hours:
                 continue
             value = values.get(hour)
-            # The root makes differences among small values visible beside one large one.
+            # The square root keeps differences among small values visible beside one large one.
             warmth = 0 if value is None else 1 + min(int((value / high) ** 0.5 * 8), 7)
             text = "nothing" if value is None else label(value)
             drawn.append(
                 tag(
                     "rect",
-                    tag("title", f"{shown(hour)} UTC: {text}"),
+                    tag("title", f"{at_utc(hour)} UTC: {text}"),
                     x=LEFT + column * width + 1,
                     y=y + 1,
                     width=width - 2,
@@ -199,7 +199,7 @@ def heat_map(title: str, values: dict[int, float], period: Period, label: Callab
 
 
 class Spot(msgspec.Struct, frozen=True):
-    """A zone among others."""
+    """One zone in a scatter plot."""
 
     name: str
     share: float
@@ -208,7 +208,7 @@ class Spot(msgspec.Struct, frozen=True):
 
 
 def scatter(title: str, spots: Sequence[Spot]) -> Markup | None:
-    """Who gets how much of the service, and waits how long for it. None without any."""
+    """Share of the service and waiting time of each zone. None without any."""
     ends = bounds([spot.wait_ms for spot in spots])
     if ends is None:
         return None
@@ -247,7 +247,7 @@ def _radius(spot: Spot, most: int) -> float:
 
 
 def _names(spots: Sequence[Spot], x: Scale, y: Scale, most: int) -> list[Markup]:
-    """Those that have room beside their spot, the largest zones first."""
+    """Labels that have room beside their spot, the largest zones first."""
     taken: list[tuple[float, float, float, float]] = []
     names: list[Markup] = []
     for spot in sorted(spots, key=lambda spot: -spot.jobs)[:24]:
@@ -269,7 +269,7 @@ def strip(values: dict[int, float], period: Period, name: str) -> Markup:
     drawn = [
         tag(
             "rect",
-            tag("title", f"{shown(step)} UTC: {percent(values[step])}"),
+            tag("title", f"{at_utc(step)} UTC: {percent(values[step])}"),
             x=n * each,
             y=0,
             width=max(each - 0.3, 0.5),

@@ -1,6 +1,6 @@
-"""The numbers of a report: frozen values, all of them written to `--json` as they stand.
+"""The numbers of a report: frozen values, written to `--json` as they are.
 
-Spans are milliseconds; what could not be computed because nothing happened is None, never 0.
+Spans are milliseconds; a value that cannot be computed because nothing happened is None, never 0.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from casque.spark.report.period import Period
 
 
 class Spread(msgspec.Struct, frozen=True):
-    """How long something took. Percentiles come from sketches, and are true to 1 %."""
+    """How long something took. Percentiles come from sketches and are accurate to 1 %."""
 
     count: int = 0
     sum_ms: int = 0
@@ -25,7 +25,7 @@ class Spread(msgspec.Struct, frozen=True):
 
 
 class Tally(msgspec.Struct, frozen=True):
-    """What happened to jobs: all of them, those of one entrypoint or zone, or those of one stretch of time."""
+    """Counts of jobs: of all, of one entrypoint or zone, or of one span of time."""
 
     enqueued: int = 0
     finished: int = 0
@@ -36,11 +36,11 @@ class Tally(msgspec.Struct, frozen=True):
     attempts: int = 0
     failed: int = 0
     retry_rate: float | None = None
-    """Of the jobs that were done or died, those that took more than one attempt."""
+    """Share of the done or dead jobs that took more than one attempt."""
     failure_rate: float | None = None
-    """Of the jobs that were done or died, those that died."""
+    """Share of the done or dead jobs that died."""
     attempt_failure_rate: float | None = None
-    """Of the attempts, those that failed or whose lease ran out."""
+    """Share of the attempts that failed or whose lease expired."""
     wait: Spread = Spread()
     """From due to first claimed, of finished jobs."""
     run: Spread = Spread()
@@ -48,32 +48,32 @@ class Tally(msgspec.Struct, frozen=True):
 
 
 class Named(msgspec.Struct, frozen=True):
-    """A tally and whose it is. Without a name: jobs without a zone."""
+    """The tally of one entrypoint or zone. Without a name: of jobs without a zone."""
 
     name: str | None
     tally: Tally
 
 
 class Moment(msgspec.Struct, frozen=True):
-    """A tally and the time at which its stretch begins."""
+    """The tally of one step, and when it begins."""
 
     at_ms: int
     tally: Tally
 
 
 class Depth(msgspec.Struct, frozen=True):
-    """How many jobs were in the queue on average over a stretch of time."""
+    """Average number of jobs in the queue during one step."""
 
     at_ms: int
     scheduled: float
     waiting: float
     running: float
     waiting_max: int
-    """The most at the end of any of its minutes."""
+    """Maximum over the ends of its minutes."""
 
 
 class Standing(msgspec.Struct, frozen=True):
-    """How many jobs were in the queue at one moment."""
+    """Number of jobs in the queue at one moment."""
 
     scheduled: int = 0
     waiting: int = 0
@@ -86,11 +86,11 @@ class WorkerUse(msgspec.Struct, frozen=True):
     worker: str | None
     busy_ms: int
     utilisation: float
-    """Of the period; above 1 if it works on several jobs at once."""
+    """Share of the period; above 1 if it runs several jobs at once."""
     attempts: int
     failed: int
     over_time: dict[int, float]
-    """Utilisation by the beginning of the step; steps in which it had no job are left out."""
+    """Utilisation by the start of the step; steps without jobs are left out."""
 
 
 class DeadLetters(msgspec.Struct, frozen=True):
@@ -106,7 +106,7 @@ class DeadLetters(msgspec.Struct, frozen=True):
 
 
 class Fairness(msgspec.Struct, frozen=True):
-    """All zones compared."""
+    """Comparison of all zones."""
 
     zones: int = 0
     jain_service: float | None = None
@@ -123,7 +123,7 @@ class FairHour(msgspec.Struct, frozen=True):
 
 
 class Cost(msgspec.Struct, frozen=True):
-    """What the operations of one zone cost at the store."""
+    """The store's cost of one zone's operations."""
 
     zone: str | None
     operations: int
@@ -133,29 +133,29 @@ class Cost(msgspec.Struct, frozen=True):
 
 
 class Figures(msgspec.Struct, frozen=True):
-    """Everything a report says about one period."""
+    """All numbers of a report about one period."""
 
     period: Period
     total: Tally
     wait_sketch: dict[int, int]
     run_sketch: dict[int, int]
     over_time: tuple[Moment, ...]
-    """By step; steps in which nothing happened are left out."""
+    """By step; steps without events are left out."""
     hours: tuple[Moment, ...]
     entrypoints: tuple[Named, ...]
-    """The one with the most finished jobs first."""
+    """Most finished jobs first."""
     zones: tuple[Named, ...]
     depth: tuple[Depth, ...]
     """Every step of the period."""
     standing: Standing
-    """At its end."""
+    """At the end of the period."""
     workers: tuple[WorkerUse, ...]
     """The busiest first."""
     dead_letters: tuple[DeadLetters, ...]
     fairness: Fairness
     fair_hours: tuple[FairHour, ...]
     costs: tuple[Cost, ...]
-    """The dearest first. By whole hours, those that the period touches."""
+    """Most expensive first. By whole hours that overlap the period."""
 
     @property
     def empty(self) -> bool:
@@ -180,13 +180,14 @@ class Figures(msgspec.Struct, frozen=True):
 
 
 def fairness(zones: Iterable[Named]) -> Fairness:
-    """As `gold/fairness` defines it, over any stretch of time: all zones whose jobs finished in it.
+    """As `gold/fairness` defines it, for any period: covers all zones with jobs that finished in it.
 
     >>> alike = Tally(finished=1, run=Spread(1, 500))
     >>> fairness([Named("a", alike), Named("b", alike)]).jain_service
     1.0
     """
-    # Of zones of the same size the table takes the first by name for the larger one, that of nobody before all others.
+    # Like the table: of zones of the same size the first by name counts as larger, jobs without a zone before all
+    # others.
     named = sorted(zones, key=lambda one: (-one.tally.finished, one.name is not None, one.name or ""))
     served = [one.tally for one in named if one.tally.finished]
     if not served:
@@ -206,7 +207,7 @@ def fairness(zones: Iterable[Named]) -> Fairness:
 
 
 def jain(shares: Iterable[float]) -> float | None:
-    """Jain's index: 1 if all have the same, 1 / n if one of n has everything; None of nothing.
+    """Jain's index: 1 if all shares are equal, 1 / n if one of n has everything; None without shares.
 
     >>> jain([1, 1, 1, 1]), jain([1, 0, 0, 0])
     (1.0, 0.25)

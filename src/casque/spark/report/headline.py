@@ -1,4 +1,4 @@
-"""The few numbers that sum up a period, and how two periods differ in them."""
+"""The headline numbers of a period, and their differences between two periods."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from casque.spark.report.scales import dollars, index, number, percent, span
 
 
 class Unit(StrEnum):
-    """How a number is written."""
+    """How a number is formatted."""
 
     COUNT = "count"
     SHARE = "share"
@@ -34,7 +34,7 @@ WRITTEN: dict[Unit, Callable[[float | None], str]] = {
 
 
 class Headline(msgspec.Struct, frozen=True):
-    """One number that matters."""
+    """One headline number."""
 
     name: str
     unit: Unit
@@ -46,7 +46,7 @@ class Headline(msgspec.Struct, frozen=True):
 
 
 class Difference(msgspec.Struct, frozen=True):
-    """The same number of two periods."""
+    """The same number in two periods."""
 
     name: str
     unit: Unit
@@ -54,7 +54,7 @@ class Difference(msgspec.Struct, frozen=True):
     after: float | None
     difference: float | None
     ratio: float | None
-    """After to before; None where one is missing or before is 0."""
+    """After divided by before; None if one is missing or before is 0."""
 
 
 class EntrypointDifference(msgspec.Struct, frozen=True):
@@ -63,13 +63,13 @@ class EntrypointDifference(msgspec.Struct, frozen=True):
 
 
 class Comparison(msgspec.Struct, frozen=True):
-    """Two periods beside each other."""
+    """Two periods side by side."""
 
     before: Period
     after: Period
     headline: tuple[Difference, ...]
     entrypoints: tuple[EntrypointDifference, ...]
-    """Those of both periods, the one with the most finished jobs first."""
+    """The entrypoints of both periods, most finished jobs first."""
 
 
 def headlines(f: Figures) -> tuple[Headline, ...]:

@@ -1,4 +1,4 @@
-"""From a warehouse to the page."""
+"""Builds the report from a warehouse."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Report(msgspec.Struct, frozen=True):
         return page(self.figures, self.origin, self.comparison)
 
     def json(self) -> bytes:
-        """Every number of the page, for a program."""
+        """Every number of the page, for programs."""
         return msgspec.json.encode(self)
 
 
@@ -48,10 +48,10 @@ def build(
     progress: Progress | None = None,
     clock: Clock | None = None,
 ) -> Report:
-    """A report about a warehouse, or about some of the time that it covers, to the minute.
+    """A report about a warehouse, or about a part of the time that it covers, to the minute.
 
-    `as_of` leaves out whatever happened at that moment or later. `compare_with` is an earlier period, which the other
-    one is held against. `progress` is told what is being computed.
+    `as_of` leaves out everything at that moment or later. `compare_with` is an earlier period to compare with.
+    `progress` is called with each step.
 
         report = build(spark, "s3://bucket/warehouse")
         Path("report.html").write_text(report.html())
@@ -59,10 +59,10 @@ def build(
     Raises:
         InvalidInputError: there is no warehouse, it is empty, or a period ends before it begins.
     """
-    told = progress or (lambda _what: None)
+    say = progress or (lambda _what: None)
     chosen = warehouse if isinstance(warehouse, Warehouse) else Warehouse(warehouse, options)
     tables = _Tables(spark, chosen)
-    told("looking at the warehouse")
+    say("looking at the warehouse")
     known = extent(tables)
     if known is None:
         raise InvalidInputError(
@@ -70,11 +70,11 @@ def build(
             " once jobs have gone through the queue"
         )
     period = _period(known, begin, end, as_of)
-    figures = collect(tables, period, known, told)
+    figures = collect(tables, period, known, say)
     comparison = None
     if compare_with is not None:
         before = checked("the period to compare with", Period(*map(minute_ms, compare_with)))
-        comparison = compare(collect(tables, before, known, lambda what: told(f"before: {what}")), figures)
+        comparison = compare(collect(tables, before, known, lambda what: say(f"before: {what}")), figures)
     made_ms = (clock or SystemClock()).wall_ms()
     return Report(Origin(_name(chosen), made_ms, known), figures, comparison)
 
@@ -90,7 +90,7 @@ def _period(known: Period, begin: datetime | None, end: datetime | None, as_of: 
 
 
 class _Tables:
-    """One version of a warehouse: the pipeline may go on meanwhile."""
+    """One version of a warehouse: the pipeline may continue meanwhile."""
 
     def __init__(self, spark: SparkSession, warehouse: Warehouse) -> None:
         self._spark = spark
@@ -113,4 +113,4 @@ def _dates(period: Period) -> Collection[str]:
 
 def _name(warehouse: Warehouse) -> str:
     # Options in a URL may be credentials.
-    return warehouse.place.url.partition("?")[0]
+    return warehouse.store_ref.url.partition("?")[0]

@@ -1,6 +1,6 @@
-"""HTML and SVG that cannot be broken out of: whatever is not markup already is escaped on its way in.
+"""HTML and SVG that is safe against injection: everything that is not markup is escaped on its way in.
 
-Names of entrypoints, zones and workers, and errors above all, are other people's text.
+Names of entrypoints, zones and workers, and above all errors, are untrusted text.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ VOID = frozenset({"meta", "br", "rect", "line", "circle", "path", "polyline", "p
 
 
 class Markup(str):
-    """Text that is markup. Made by `tag` and `joined` only, and from constants."""
+    """Text that is markup. Made only by `tag` and `joined`, and from constants."""
 
     __slots__ = ()
 
@@ -27,14 +27,14 @@ def tag(name: str, *children: Child, **attributes: Attribute) -> Markup:
     >>> tag("p", "1 < 2", class_="note", aria_label='"so"')
     '<p class="note" aria-label="&quot;so&quot;">1 &lt; 2</p>'
     """
-    shown = "".join(
+    written = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{escape(_text(value))}"'
         for key, value in attributes.items()
         if value is not None
     )
     if name in VOID and not children:
-        return Markup(f"<{name}{shown}/>")
-    return Markup(f"<{name}{shown}>{joined(*children)}</{name}>")
+        return Markup(f"<{name}{written}/>")
+    return Markup(f"<{name}{written}>{joined(*children)}</{name}>")
 
 
 def joined(*children: Child) -> Markup:
@@ -48,5 +48,5 @@ def joined(*children: Child) -> Markup:
 
 
 def _text(value: Child) -> str:
-    # A tenth of a pixel is more than anybody sees, and pages are sent by mail.
+    # A tenth of a pixel is not visible, and pages are sent by mail.
     return f"{value:.1f}".removesuffix(".0") if isinstance(value, float) else str(value)

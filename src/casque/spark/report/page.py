@@ -1,4 +1,4 @@
-"""The page: figures in, one HTML document out that needs nothing else, not even a script."""
+"""Renders the figures as one self-contained HTML document, without scripts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from casque.spark.report.charts import Line, Spot
 from casque.spark.report.figures import Fairness, Figures, Moment, Spread
 from casque.spark.report.headline import WRITTEN, Comparison, Difference, Unit, headlines
 from casque.spark.report.markup import Child, Markup, joined, tag
-from casque.spark.report.period import HOUR_MS, Period, shown
+from casque.spark.report.period import HOUR_MS, Period, at_utc
 from casque.spark.report.scales import dollars, index, number, percent, size, span
 from casque.spark.report.style import CSS
 
@@ -22,7 +22,7 @@ TABLE_MAX = 400
 FAIR_HOURS_MAX = 31 * 24
 ERROR_MAX = 240
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
-"""A browser that keeps to this fetches nothing and runs nothing, whatever a name may contain."""
+"""With this policy a browser fetches nothing and runs nothing, whatever a name may contain."""
 
 
 class Origin(msgspec.Struct, frozen=True):
@@ -32,7 +32,7 @@ class Origin(msgspec.Struct, frozen=True):
     made_ms: int
     """When the report was made."""
     known: Period
-    """What the warehouse knows about."""
+    """The period that the warehouse covers."""
 
 
 def page(figures: Figures, origin: Origin, comparison: Comparison | None = None) -> str:
@@ -93,7 +93,7 @@ def _header(figures: Figures, origin: Origin) -> Markup:
         "period": str(figures.period),
         "warehouse": origin.warehouse,
         "knows about": str(origin.known),
-        "made": f"{shown(origin.made_ms)} UTC",
+        "made": f"{at_utc(origin.made_ms)} UTC",
     }
     listed = (tag("div", tag("dt", name), tag("dd", value)) for name, value in facts.items())
     return tag("header", tag("h1", "casque report"), tag("dl", *listed, class_="facts"))
@@ -153,7 +153,7 @@ def _depth(figures: Figures) -> Markup:
             _data(
                 ("time (UTC)", "waiting", "waiting, most", "running", "scheduled"),
                 [
-                    (shown(d.at_ms), number(d.waiting), number(d.waiting_max), number(d.running), number(d.scheduled))
+                    (at_utc(d.at_ms), number(d.waiting), number(d.waiting_max), number(d.running), number(d.scheduled))
                     for d in figures.depth
                 ],
             ),
@@ -176,7 +176,7 @@ def _latency(figures: Figures) -> Markup:
             parts.append(_nothing("Nothing was measured in this period."))
             continue
         rows = [
-            (shown(m.at_ms), number(s.count), span(s.p50_ms), span(s.p90_ms), span(s.p99_ms), span(s.max_ms))
+            (at_utc(m.at_ms), number(s.count), span(s.p50_ms), span(s.p90_ms), span(s.p99_ms), span(s.max_ms))
             for m in figures.over_time
             if (s := of(m)).count
         ]
@@ -216,7 +216,7 @@ def _heat(figures: Figures) -> Markup:
     jobs_map = charts.heat_map("Finished jobs by day and hour", finished, figures.period, number)
     waits_map = charts.heat_map("p90 of the wait by day and hour", waits, figures.period, span)
     rows = [
-        (shown(m.at_ms), number(m.tally.finished), span(m.tally.wait.p90_ms), percent(m.tally.attempt_failure_rate))
+        (at_utc(m.at_ms), number(m.tally.finished), span(m.tally.wait.p90_ms), percent(m.tally.attempt_failure_rate))
         for m in figures.hours
     ]
     return _section(
@@ -296,8 +296,8 @@ def _dead_letters(figures: Figures) -> Markup:
             _Text(one.entrypoint),
             _meter(number(one.jobs), one.jobs, most, bad=True),
             _Sample(joined(_cut(one.sample_error or "–"), tag("span", f"job {one.sample_job}", class_="about"))),
-            shown(one.first_ms)[5:],
-            shown(one.last_ms)[5:],
+            at_utc(one.first_ms)[5:],
+            at_utc(one.last_ms)[5:],
         )
         for one in letters[: 2 * ROWS_MAX]
     ]
@@ -383,7 +383,7 @@ def _zones(figures: Figures) -> Markup:
             ("hour (UTC)", "zones", "service", "waits", "wait of the large", "wait of the small", "ratio"),
             [
                 (
-                    shown(hour.at_ms),
+                    at_utc(hour.at_ms),
                     number(hour.fairness.zones),
                     index(hour.fairness.jain_service),
                     index(hour.fairness.jain_wait),
@@ -423,8 +423,8 @@ def _cost(figures: Figures) -> Markup:
     return _section(
         "cost",
         "Cost by zone",
-        f"Operations, and each zone's share of the queue's write requests. By whole hours, from {shown(hours[0])} to "
-        f"{shown(hours[-1] + hours.step)} UTC. All together {dollars(figures.dollars)} for "
+        f"Operations, and each zone's share of the queue's write requests. By whole hours, from {at_utc(hours[0])} to "
+        f"{at_utc(hours[-1] + hours.step)} UTC. All together {dollars(figures.dollars)} for "
         f"{number(round(figures.commits, 1))} commits.",
         _wide(_table(("zone", "operations", "commits", "payloads", "dollars"), rows))
         if rows
@@ -440,23 +440,23 @@ def _footer(origin: Origin) -> Markup:
     )
 
 
-# --- What sections are made of ---
+# --- Building blocks of sections ---
 
 
 class _Text(str):
-    """A cell with running text in it."""
+    """A cell with running text."""
 
     __slots__ = ()
 
 
 class _Sample(Markup):
-    """The same with something beside it."""
+    """A cell with running text and something beside it."""
 
     __slots__ = ()
 
 
 class _Drawn(Markup):
-    """A cell with a picture in it."""
+    """A cell with a picture."""
 
     __slots__ = ()
 
@@ -470,7 +470,7 @@ def _figure(chart: Markup, *beside: Markup) -> Markup:
 
 
 def _wide(child: Markup) -> Markup:
-    """Scrolls by itself where a window is narrow, instead of widening the page."""
+    """Scrolls by itself in a narrow window, instead of widening the page."""
     return tag("div", child, class_="wide", tabindex=0)
 
 
@@ -479,13 +479,13 @@ def _legend(lines: Iterable[Line]) -> Markup:
 
 
 def _data(names: Sequence[str], rows: Sequence[Sequence[Child]]) -> Markup:
-    """The numbers of a chart, for those who do not see it, and for those who want to know."""
+    """The numbers of a chart as a table, for screen readers and for exact values."""
     left = f"Numbers ({len(rows)} rows)" if len(rows) <= TABLE_MAX else f"Numbers (the last {TABLE_MAX} rows)"
     return tag("details", tag("summary", left), _wide(_table(names, rows[-TABLE_MAX:])))
 
 
 def _table(names: Sequence[str], rows: Sequence[Sequence[Child]]) -> Markup:
-    """Rows begin with a name. A column is of numbers unless its cells are texts."""
+    """Rows begin with a name. A column is numeric unless its cells are texts."""
     texts = {n for row in rows for n, cell in enumerate(row) if n == 0 or isinstance(cell, _Text | _Sample | _Drawn)}
     head = (tag("th", name, scope="col", class_=None if n in texts else "n") for n, name in enumerate(names))
     body = (tag("tr", tag("th", row[0], scope="row"), *map(_cell, row[1:])) for row in rows)
@@ -499,7 +499,7 @@ def _cell(value: Child) -> Markup:
 
 
 def _meter(text: str, value: float | None, most: float, *, bad: bool = False) -> Markup:
-    """A number, and a bar that shows how much that is."""
+    """A number with a bar."""
     share = min(max((value or 0) / most, 0), 1) if most else 0
     style = "meter bad" if bad else "meter"
     return joined(text, tag("span", tag("i", style=f"width:{share * 100:.0f}%"), class_=style, aria_hidden="true"))
@@ -551,6 +551,6 @@ def _known(origin: Origin) -> str:
 
 
 def _last_hours(period: Period) -> Period:
-    """Whole hours, and no more of them than a chart has room for."""
+    """Whole hours, at most as many as fit on a chart."""
     hours = period.hours[-FAIR_HOURS_MAX:]
     return Period(hours[0], hours[-1] + HOUR_MS)

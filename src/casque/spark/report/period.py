@@ -1,4 +1,4 @@
-"""Which stretch of time a report is about, and how finely it is shown."""
+"""The period of a report, and its resolution."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ HOUR_MS = 60 * MINUTE_MS
 DAY_MS = 24 * HOUR_MS
 STEPS_MS = (MINUTE_MS, 5 * MINUTE_MS, 15 * MINUTE_MS, HOUR_MS, 6 * HOUR_MS, DAY_MS, 7 * DAY_MS, 28 * DAY_MS)
 POINTS_MAX = 180
-"""More than a chart has room for."""
+"""More points than this do not fit on a chart."""
 
 
 class Period(msgspec.Struct, frozen=True):
-    """From one minute up to another, which is not part of it.
+    """A half-open range of minutes.
 
     >>> Period(0, 3 * HOUR_MS).step_ms // MINUTE_MS
     1
@@ -35,25 +35,25 @@ class Period(msgspec.Struct, frozen=True):
 
     @property
     def step_ms(self) -> int:
-        """How much time one point of a chart stands for."""
+        """Time span of one point of a chart."""
         return next((step for step in STEPS_MS if self.span_ms / step <= POINTS_MAX), STEPS_MS[-1])
 
     @property
     def steps(self) -> range:
-        """The beginnings of all steps; the first may lie before the period."""
+        """The starts of all steps; the first may be before the period."""
         return range(self.from_ms // self.step_ms * self.step_ms, self.to_ms, self.step_ms)
 
     @property
     def hours(self) -> range:
-        """The beginnings of all hours that it touches."""
+        """The starts of all hours that overlap the period."""
         return range(self.from_ms // HOUR_MS * HOUR_MS, self.to_ms, HOUR_MS)
 
     def within(self, step: int, length_ms: int) -> int:
-        """How much of a step lies in the period."""
+        """How much of a step is in the period."""
         return max(0, min(step + length_ms, self.to_ms) - max(step, self.from_ms))
 
     def __str__(self) -> str:
-        return f"{shown(self.from_ms)} to {shown(self.to_ms)} UTC"
+        return f"{at_utc(self.from_ms)} to {at_utc(self.to_ms)} UTC"
 
 
 def parse_moments(name: str, text: str) -> tuple[datetime, datetime]:
@@ -69,7 +69,7 @@ def parse_moments(name: str, text: str) -> tuple[datetime, datetime]:
 
 
 def minute_ms(moment: datetime) -> int:
-    """The minute that it lies in."""
+    """The start of its minute."""
     aware = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
     return (aware - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(minutes=1) * MINUTE_MS
 
@@ -80,9 +80,9 @@ def checked(name: str, period: Period) -> Period:
     return period
 
 
-def shown(at_ms: int) -> str:
+def at_utc(at_ms: int) -> str:
     """
-    >>> shown(1_771_189_800_000)
+    >>> at_utc(1_771_189_800_000)
     '2026-02-15 21:10'
     """
     return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M")

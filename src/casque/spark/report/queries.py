@@ -1,7 +1,7 @@
-"""The questions that a report asks of a warehouse, answered by Spark, few and small.
+"""The queries of a report to a warehouse, answered by Spark, few and small.
 
-What goes to Spark and comes back are numbers and names: times as milliseconds since the epoch, because what a driver
-makes of a timestamp depends on two time zones, that of the session and its own.
+Only numbers and names go to Spark and come back: times are milliseconds since the epoch, because a driver's view of a
+timestamp depends on two time zones, that of the session and its own.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
 
 
 class Tables(Protocol):
-    """The tables of a warehouse by their names: a period's dates, or all of them, and some columns, or all."""
+    """Reads tables of a warehouse by name: the dates of a period, or all, and some columns, or all."""
 
     def __call__(self, table: str, period: Period | None = None, columns: Sequence[str] | None = None) -> DataFrame: ...
 
 
 Progress = Callable[[str], None]
-"""Told what comes next."""
+"""Called with the title of each step."""
 
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 DEAD_LETTERS_MAX = 100
@@ -51,7 +51,7 @@ def _silent(_what: str) -> None:
 
 
 def extent(tables: Tables) -> Period | None:
-    """The minutes that the warehouse knows anything about; None if it is empty."""
+    """The minutes that the warehouse covers; None if it is empty."""
     from pyspark.sql import functions as f
 
     minutes = tables("gold/minutes", columns=["minute"]).unionAll(tables("gold/depth", columns=["minute"]))
@@ -67,20 +67,20 @@ def collect(tables: Tables, period: Period, known: Period, progress: Progress = 
 
 
 class _Dimension(NamedTuple):
-    """One way to divide the same jobs."""
+    """One way to group the same jobs."""
 
     name: str
     key: Any
 
 
 class _Questions:
-    """About one period."""
+    """The queries about one period."""
 
     def __init__(self, tables: Tables, period: Period, known: Period) -> None:
         self._tables = tables
         self._period = period
         self._reaches_the_end = period.to_ms >= known.to_ms
-        # Beyond what is known there is nothing: a period that covers all of an hour's minutes covers the hour.
+        # There is no data beyond the known period: covering all known minutes of an hour covers the hour.
         self._by_hours = all(
             edge % HOUR_MS == 0 or beyond
             for edge, beyond in (
@@ -155,7 +155,7 @@ class _Questions:
         )
 
     def _spreads(self, rows: DataFrame, time: str) -> dict[tuple[str, str | None, str], dict[str, float]]:
-        """Percentiles, from the sketches of all rows of a key merged into one."""
+        """Percentiles, from the merged sketches of all rows of a key."""
         from pyspark.sql import functions as f
 
         spans = [
@@ -182,7 +182,7 @@ class _Questions:
         return {(row["dimension"], row["key"], row["span"]): row.asDict() for row in answers}
 
     def _divided(self, time: str) -> Column:
-        """Each row once for every dimension. As text, so that they fit into one column."""
+        """Repeat each row for every dimension, with keys as text so that they fit into one column."""
         from pyspark.sql import functions as f
 
         at = f.unix_millis(time)
@@ -230,13 +230,13 @@ class _Questions:
                 row[f"{state}_ms"] / self._period.within(step, self._period.step_ms) for state in states
             )
             points.append(Depth(step, scheduled, waiting, running, row["waiting_max"]))
-            # A minute without any jobs has no row: what is said last holds only if it is about the last minute.
+            # A minute without jobs has no row: the last row counts only if it is that of the last minute.
             if row["last"]["at"] == self._period.to_ms - MINUTE_MS:
                 standing = Standing(*(row["last"][state] for state in states))
         return tuple(points), standing
 
     def _standing_now(self) -> Standing:
-        """As of the warehouse's position, which may lie within a minute: the depth at that one's end is not known."""
+        """As of the warehouse's position, which may be within a minute, whose final depth is not known."""
         from pyspark.sql import functions as f
 
         queue = self._tables("silver/queue", columns=["state", "first_due_at", "as_of"]).where("state != 'dead'")
@@ -284,7 +284,7 @@ class _Questions:
         if self._by_hours:
             letters = self._touched("gold/dead_letters")
         else:
-            # By the hour is too coarse; the jobs themselves know the minute.
+            # Hours are too coarse; the jobs themselves have the minute.
             columns = ("state", "finished_at", "error_class", "entrypoint", "id", "error")
             dead = self._of("silver/jobs", "finished_at", columns).where("state = 'dead'")
             letters = dead.select(
@@ -360,7 +360,7 @@ class _Questions:
         return _between(self._tables(table, self._period, columns), time, self._period)
 
     def _touched(self, table: str) -> DataFrame:
-        """The rows of every hour of which the period covers anything."""
+        """The rows of every hour that overlaps the period."""
         whole = Period(self._period.hours.start, self._period.to_ms)
         return _between(self._tables(table, whole), "hour", whole)
 

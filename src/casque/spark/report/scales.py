@@ -1,4 +1,4 @@
-"""Where a value lies on an axis, which values the axis names, and how people write them."""
+"""Axes: positions of values, tick marks, and number formats."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TIME_STEPS_MS = (
 
 
 class Scale(msgspec.Struct, frozen=True):
-    """From values to pixels, straight or by the logarithm."""
+    """Maps values to pixels, linearly or logarithmically."""
 
     low: float
     high: float
@@ -59,7 +59,7 @@ def nice_ticks(high: float, about: int = 5, *, whole: bool = False) -> list[floa
 
 
 def span_ticks(low_ms: float, high_ms: float) -> list[int]:
-    """Spans that people know, around both ends.
+    """Familiar time spans, from below `low_ms` to above `high_ms`.
 
     >>> span_ticks(50, 2_000)
     [30, 100, 300, 1000, 3000]
@@ -119,7 +119,7 @@ def number(value: float | None) -> str:
 
 
 def brief(text: str) -> str:
-    """The same in less room: for a cell of a heat map, beside which the whole text can be had.
+    """A shorter form, for a cell of a heat map; the full text is in its title.
 
     >>> [brief(text) for text in ("2.1 min", "480 ms", "31 s", "98", "12,345", "1,234,567")]
     ['2.1m', '480ms', '31s', '98', '12k', '1M']
@@ -168,6 +168,6 @@ def size(count: int) -> str:
 
 
 def bounds(values: Sequence[float | None], least: float = 1.0) -> tuple[float, float] | None:
-    """The smallest and the largest of those that are there, for a logarithmic axis; None of nothing."""
+    """The smallest and the largest value for a logarithmic axis; None without values."""
     there = [max(value, least) for value in values if value is not None]
     return (min(there), max(there)) if there else None

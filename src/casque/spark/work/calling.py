@@ -1,8 +1,8 @@
-"""What runs on an executor: unpacks a parcel, calls the handler, says what became of each job.
+"""The code that runs on an executor: unpacks a parcel, calls the handler, returns the outcome of each job.
 
-Whatever a handler raises is that job's outcome and nobody else's. Trouble that is not a job's own (a handler that
-cannot be loaded here, a mistake in this file) is told apart, so that no job is blamed for it. What is left are
-processes that die, which only the driver can see.
+An exception of a handler is the outcome of that job alone. Errors that are not a job's own (a handler that cannot be
+loaded here, a bug in this file) are reported separately, so that no job is blamed for them. Processes that die are left
+to the driver, which alone can see them.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ from casque.spark.work.parcels import answer_packed, jobs_table, pieces, unpacke
 from casque.spark.work.results import Keeping
 from casque.types import JobRecord
 from casque.worker import failures
-from casque.worker.named import named
+from casque.worker.importing import import_object
 
 BACK = "number int, parcel binary, trouble string, files string"
-"""What comes back for each parcel: the outcomes, or why there are none; and which files of results were written."""
+"""The answer for each parcel: its outcomes, or an error; and the files of results that were written."""
 _BACK = pa.schema([("number", pa.int32()), ("parcel", pa.binary()), ("trouble", pa.string()), ("files", pa.string())])
 
 
 class Loading(msgspec.Struct, frozen=True):
-    """Where an executor gets the handler from: a module that it has, or the very code, pickled on the driver."""
+    """The source of the handler on an executor: an installed module, or its code, pickled on the driver."""
 
     name: str | None = None
     code: bytes | None = None
 
 
 class Calling(msgspec.Struct, frozen=True):
-    """One way to call one handler; travels to the executors with every batch."""
+    """One handler and how to call it; sent to the executors with every batch."""
 
     loading: Loading
     kind: Kind = Kind.JOB
@@ -67,27 +67,27 @@ class Calling(msgspec.Struct, frozen=True):
 
         yield from answers(batches, answer)
         if self.keeping is not None and any(rows.num_rows for rows in kept):
-            # The last thing that a task does. If it fails, no outcome of this task reaches the driver.
+            # The last action of a task. If it fails, no outcome of this task reaches the driver.
             yield _back(files=msgspec.json.encode([self._written(self.keeping, pa.concat_tables(kept))]).decode())
 
     def _written(self, keeping: Keeping, rows: pa.Table) -> File:
-        return keeping.writer.place.run(lambda store: keeping.write(store, rows))
+        return keeping.writer.store_ref.run(lambda store: keeping.write(store, rows))
 
     def answered(self, jobs: Sequence[JobRecord]) -> tuple[list[Outcome], list[pa.Table]]:
-        """What the handler makes of these jobs: the outcomes, in their order, and rows of results to be kept.
+        """Call the handler for these jobs; returns the outcomes, in order, and rows of results to keep.
 
         Raises:
-            Exception: whatever kept the handler from being called at all.
+            Exception: the handler could not be called at all.
         """
         handler = load(self.loading)
         if self.kind is Kind.JOB:
             return self._one_by_one(handler, jobs)
         size = self.per_call or max(len(jobs), 1)
-        told = [self._many(handler, chunk) for chunk in pieces(jobs, -(-len(jobs) // size))]
-        return [one for outcomes, _ in told for one in outcomes], [rows for _, several in told for rows in several]
+        pairs = [self._many(handler, chunk) for chunk in pieces(jobs, -(-len(jobs) // size))]
+        return [one for outcomes, _ in pairs for one in outcomes], [rows for _, several in pairs for rows in several]
 
     def crashed(self, job: Job[Any], error: str, _rng: Random) -> Outcome:
-        """What became of a job that its process did not survive. The queue knows how long it waits."""
+        """Outcome of a job whose process died. The queue decides how long it waits."""
         return Outcome(job.id, job.token, error, crashed=True)
 
     # --- Handlers of one job ---
@@ -133,14 +133,14 @@ class Calling(msgspec.Struct, frozen=True):
 def answers(
     batches: Iterator[pa.RecordBatch], answer: Callable[[list[JobRecord]], list[Outcome]]
 ) -> Iterator[pa.RecordBatch]:
-    """For each parcel of jobs one of outcomes, or why there is none."""
+    """For each parcel of jobs a parcel of outcomes, or an error."""
     settle_in()
     for batch in batches:
         numbers, parcels = batch.column("number").to_pylist(), batch.column("parcel").to_pylist()
         for number, parcel in zip(numbers, parcels, strict=True):
             try:
                 outcomes = answer(unpacked(parcel))
-            except Exception as error:  # noqa: BLE001  anything here is told to the driver, which stops
+            except Exception as error:  # noqa: BLE001  the driver gets the error and stops
                 yield _back(number, trouble=described(error))
             else:
                 yield _back(number, parcel=answer_packed(outcomes))
@@ -148,7 +148,7 @@ def answers(
 
 @lru_cache(maxsize=8)
 def load(loading: Loading) -> Callable[[Any], Any]:
-    """The handler. Loaded once in a process, so that what its module keeps open stays open between batches."""
+    """The handler. Loaded once per process, so that connections of its module stay open between batches."""
     if loading.code is not None:
         return _callable(pickle.loads(loading.code))  # noqa: S301  the driver's own
     assert loading.name is not None
@@ -156,8 +156,8 @@ def load(loading: Loading) -> Callable[[Any], Any]:
 
 
 def by_name(name: str) -> Callable[[Any], Any]:
-    """`package.module:function`. Raises InvalidInputError, which says what is wrong with it."""
-    return _callable(named(name, what="a handler", form="module:function", example="mail.jobs:send"))
+    """Import `package.module:function`. Raises InvalidInputError, which says what is wrong with the name."""
+    return _callable(import_object(name, what="a handler", form="module:function", example="mail.jobs:send"))
 
 
 def described(error: BaseException) -> str:
@@ -171,9 +171,9 @@ def _back(
     return pa.RecordBatch.from_pylist([row], schema=_BACK)
 
 
-def _outcomes(jobs: Sequence[JobRecord], told: Iterable[tuple[str | None, bytes | None]]) -> list[Outcome]:
+def _outcomes(jobs: Sequence[JobRecord], ends: Iterable[tuple[str | None, bytes | None]]) -> list[Outcome]:
     """Done, or failed."""
-    return [Outcome(job.spec.id, job.token, error, result) for job, (error, result) in zip(jobs, told, strict=True)]
+    return [Outcome(job.spec.id, job.token, error, result) for job, (error, result) in zip(jobs, ends, strict=True)]
 
 
 def _tried(handler: Callable[[Job[Any]], Any], job: Job[Any], accept: Callable[[Any], Any]) -> tuple[str | None, Any]:
@@ -189,19 +189,19 @@ async def _gathered(
     accept: Callable[[Any], Any],
     concurrency: int,
 ) -> list[tuple[str | None, Any]]:
-    """At most so many at once, each started when another one is over."""
-    told: dict[int, tuple[str | None, Any]] = {}
+    """Run at most `concurrency` at once; each starts when another one ends."""
+    found: dict[int, tuple[str | None, Any]] = {}
     numbered = enumerate(jobs)
 
     async def work() -> None:
         for number, job in numbered:
             try:
-                told[number] = None, accept(await handler(job))
+                found[number] = None, accept(await handler(job))
             except (Exception, SystemExit) as error:  # noqa: BLE001
-                told[number] = described(error), None
+                found[number] = described(error), None
 
     await asyncio.gather(*(work() for _ in range(concurrency)))
-    return [told[number] for number in range(len(told))]
+    return [found[number] for number in range(len(found))]
 
 
 def _result(returned: Any) -> bytes | None:
@@ -226,7 +226,7 @@ def _as_table(returned: Any) -> pa.Table | None:
 
 
 def _places(returned: pa.Table, jobs: pa.Table) -> Any:
-    """Where in the handler's table each job is; null where it is not."""
+    """The row of each job in the handler's table; null if it has none."""
     if "id" not in returned.column_names:
         raise InvalidInputError(f"the handler's table has no column id, only {', '.join(returned.column_names)}")
     ids = returned.column("id").cast(pa.string()).combine_chunks()
@@ -239,13 +239,13 @@ def _places(returned: pa.Table, jobs: pa.Table) -> Any:
 
 
 def _errors(returned: pa.Table, places: Any) -> Any:
-    """A job that the handler says nothing about has not been done."""
+    """A job without a row in the handler's table has failed."""
     silent = pa.scalar("the handler returned no row for this job")
     return pc.if_else(pc.is_null(places), silent, _column(returned, "error", pa.string()).take(places))
 
 
 def _results(returned: pa.Table, places: Any, errors: Any) -> tuple[Any, Any]:
-    """Errors and results of all, which go to the archive; a job that failed has none."""
+    """Errors and results for the archive; a failed job has no result."""
     results = _column(returned, "result", pa.binary()).take(places)
     too_large = pc.greater(pc.fill_null(pc.binary_length(results), 0), checks.RESULT_MAX)
     if pc.any(too_large).as_py():

@@ -1,6 +1,6 @@
 """One trip to the executors and back. Blocks; called from threads of the driver.
 
-Works on a session of any kind, classic or Connect: nothing but frames, and tags to interrupt them by.
+Works on any session, classic or Connect: uses only frames, and tags to interrupt them.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ _TELLING = re.compile(r"Python worker exited unexpectedly[^.\n]*|ExecutorLostFai
 
 
 class TroubleError(Exception):
-    """The handler was not called, for a reason that is no job's fault."""
+    """The handler was not called, for a reason that is not a job's fault."""
 
 
 class SparkFailedError(Exception):
-    """Spark gave up on the batch: a process died, an executor was lost too often, or somebody interrupted it."""
+    """Spark gave up on the batch: a process died, an executor was lost too often, or the batch was interrupted."""
 
 
 class Delivery(NamedTuple):
-    """What one trip has brought."""
+    """The result of one trip."""
 
     done: Sequence[Job[bytes]]
-    """Those about which nothing else is to be said: most, as a rule."""
+    """Jobs that are done without a result: usually most of them."""
     outcomes: Sequence[Outcome]
-    """What became of the others."""
+    """Outcomes of the other jobs."""
     files: Sequence[File] = ()
-    """Of results. They are part of no table yet."""
+    """Files of results. They are not part of a table yet."""
 
 
 class Courier:
@@ -61,24 +61,24 @@ class Courier:
         self._context = _context(spark)
         self._calling = calling
         self._results = results
-        # Spark makes a task of several parcels if there are fewer cores. The setting is what whoever knows the cluster
-        # has said about its size; what Spark itself knows, Connect does not tell.
+        # With fewer cores Spark runs several parcels in one task. The setting shows the size of the cluster as its
+        # operator sees it; Connect does not expose what Spark itself knows.
         self._tasks = tasks or max(TASKS_MIN, int(spark.conf.get("spark.sql.shuffle.partitions") or TASKS_MIN))
 
     def carry(self, jobs: Sequence[Job[bytes]], tag: str) -> Delivery:
-        """The outcomes of all these jobs.
+        """Run these jobs and return their outcomes.
 
         Raises:
             TroubleError: some of them were not tried. The handler may have been called for others.
-            SparkFailedError: nothing is known about any of them.
+            SparkFailedError: the outcome of all of them is unknown.
         """
         sent = pieces(jobs, self._tasks)
         done: list[Job[bytes]] = []
         outcomes: list[Outcome] = []
         files: list[File] = []
-        for number, parcel, told in self._trip([packed(piece) for piece in sent], tag):
-            if told is not None:
-                files += msgspec.json.decode(told, type=list[File])
+        for number, parcel, written in self._trip([packed(piece) for piece in sent], tag):
+            if written is not None:
+                files += msgspec.json.decode(written, type=list[File])
             elif parcel:
                 outcomes += answer_unpacked(parcel)
             else:
@@ -87,7 +87,7 @@ class Courier:
         return Delivery(done, outcomes, files)
 
     def probe(self, tag: str) -> None:
-        """The same trip without a job: whether executors can be reached, and can load the handler.
+        """The same trip without a job, to check that executors can be reached and can load the handler.
 
         Raises:
             TroubleError, SparkFailedError: as above.
@@ -95,12 +95,12 @@ class Courier:
         self._trip([packed([])], tag)
 
     def died(self, jobs: Sequence[Job[bytes]], why: str, rng: Random) -> Delivery:
-        """The outcome of jobs whose process did not survive them."""
+        """The outcome of jobs whose process died."""
         said = f"WorkerDied: the Python process on the executor died while it ran this job alone ({why})"
         return Delivery([], [self._calling.crashed(job, said, rng) for job in jobs])
 
     def interrupt(self, tag: str) -> None:
-        """End what runs under this tag; whoever waits for it gets a SparkFailedError."""
+        """Interrupt everything under this tag; its callers get a SparkFailedError."""
         if self._context is not None:
             self._context.cancelJobsWithTag(tag)
         else:
@@ -112,9 +112,9 @@ class Courier:
         return msgspec.structs.replace(self._calling, keeping=self._results.keeping())
 
     def _trip(self, parcels: list[bytes], tag: str) -> list[tuple[int, bytes | None, str | None]]:
-        """What came back: the number of a parcel and its outcomes, or files that were written."""
+        """Returns the number of a parcel and its outcomes, or files that were written."""
         failures = _failures()
-        # A classic session's own tags do not reach the thread of the JVM that collects a frame as Arrow.
+        # The tags of a classic session do not reach the JVM thread that collects a frame as Arrow.
         tagged = (
             (self._context.addJobTag, self._context.removeJobTag)
             if self._context is not None
@@ -135,7 +135,7 @@ class Courier:
 
 
 def _context(spark: SparkSession) -> SparkContext | None:
-    """None on Connect, where there is none."""
+    """None on Connect."""
     from pyspark.errors import PySparkAttributeError
 
     try:
@@ -145,7 +145,7 @@ def _context(spark: SparkSession) -> SparkContext | None:
 
 
 def _failures() -> tuple[type[BaseException], ...]:
-    """What Spark raises. A session of Connect may have no Py4J beside it."""
+    """Spark's exceptions. A Connect session may have no Py4J beside it."""
     from pyspark.errors import PySparkException
 
     try:
@@ -156,7 +156,7 @@ def _failures() -> tuple[type[BaseException], ...]:
 
 
 def _gist(error: BaseException) -> str:
-    """The line that says it, out of pages of stack."""
+    """The line with the message, out of pages of stack trace."""
     said = str(error)
     found = _TELLING.search(said)
     first = next((line.strip() for line in said.splitlines() if line.strip()), type(error).__name__)

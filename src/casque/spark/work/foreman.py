@@ -1,7 +1,7 @@
-"""The loop on the driver: claims batches, has them carried out, settles what comes back.
+"""The loop on the driver: claims batches, sends them to executors, settles their outcomes.
 
-Several batches are on their way at once, so that executors have something to do while others are claimed and settled.
-Everything that talks to the queue happens on one event loop; trips to Spark block threads of their own.
+Several batches are under way at once, so that executors have work while other batches are claimed and settled.
+Everything that talks to the queue happens on one event loop; trips to Spark block their own threads.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ log = logger("spark.work")
 R = TypeVar("R")
 
 BATCHES_MAX = 3
-"""One that is settled, two that run."""
+"""One that is being settled, two that run."""
 AT_ONCE = 2
-"""Batches on the executors: the next one fills the cores that the last tasks of this one leave free."""
+"""Batches on the executors: the next one fills the cores that the last tasks of this one leave idle."""
 CLAIM_MAX = 10_000
-"""What one dequeue may ask for. Several at once still are one commit."""
+"""Most jobs per dequeue. Concurrent dequeues still are one commit."""
 WAIT_S = 30.0
 LOOK_S = 2.0
-"""How often a run that waits for others' jobs looks whether any are left."""
+"""How often a run that waits for other workers' jobs checks whether any are left."""
 NARROWER = 8
-"""Into how many pieces a batch is broken that killed its process."""
+"""Number of pieces that a batch which killed its process is split into."""
 CULPRITS_MAX = 16
-"""More in one batch, and it is no longer the jobs that are wrong."""
+"""With more culprits in one batch, the jobs are not to blame."""
 
 UNFINISHED = (JobState.READY, JobState.DELAYED, JobState.RUNNING)
 
@@ -62,7 +62,7 @@ class Foreman:
         clock: Clock,
         rng: Random,
         results: ResultsTable | None,
-        tell: Callable[[Summary], None],
+        report: Callable[[Summary], None],
     ) -> None:
         self._queue = queue
         self._courier = courier
@@ -72,7 +72,7 @@ class Foreman:
         self._clock = clock
         self._rng = rng
         self._results = results
-        self._tell = tell
+        self._report = report
         self._summary = Summary(worker)
         self._began_ms = clock.monotonic_ms()
         self._pace = Pace(options.batch)
@@ -81,11 +81,11 @@ class Foreman:
         self._failure: BaseException | None = None
 
     async def run(self) -> Summary:
-        """Until there is nothing more to do, or somebody says stop. What was begun is finished first.
+        """Run until there is nothing more to do, or `stop` is set. Batches under way are finished first.
 
         Raises:
             WorkFailedError: Spark or the handler cannot be used.
-            CasqueError: the queue cannot.
+            CasqueError: the queue cannot be used.
         """
         try:
             await self._claim_on()
@@ -97,7 +97,7 @@ class Foreman:
             await asyncio.gather(*self._batches, return_exceptions=True)
         if self._failure is not None:
             raise self._failure
-        return self._told()
+        return self._summarised()
 
     # --- Claiming ---
 
@@ -112,7 +112,7 @@ class Foreman:
             elif self._options.follow:
                 continue
             elif self._batches:
-                # A batch on its way may bring jobs back.
+                # A batch under way may return jobs to the queue.
                 await asyncio.wait(self._batches, return_when=asyncio.FIRST_COMPLETED)
             elif self._options.until is Until.DUE or not await self._something_is_left():
                 return
@@ -124,11 +124,11 @@ class Foreman:
         return self._stop.is_set() or self._room() == 0
 
     def _room(self) -> int:
-        """How many to claim next."""
+        """Number of jobs to claim next."""
         limit, size = self._options.limit, self._pace.size
         if not self._summary.jobs:
-            # A process that has just opened a queue may decide its first commit several times, until it knows how the
-            # queue stands. That had better be a small one.
+            # A process that has just opened a queue may compute its first commit several times, until it knows the
+            # state of the queue. So the first one is small.
             size = min(size, FIRST)
         return size if limit is None else min(size, limit - self._summary.jobs + self._summary.given_back)
 
@@ -141,7 +141,7 @@ class Foreman:
         finally:
             stopping.cancel()
             if not claiming.done():
-                claiming.cancel()  # should the claim be on its way to the store, the queue gives it back
+                claiming.cancel()  # if the claim is on its way to the store, the queue gives it back
         try:
             jobs = await claiming
         except asyncio.CancelledError:
@@ -165,7 +165,7 @@ class Foreman:
             if isinstance(answer, BaseException):
                 if not jobs or not isinstance(answer, CasqueError):
                     raise answer
-                log.warning("a part of a claim failed, going on with the rest: %s", answer)
+                log.warning("a part of a claim failed, continuing with the rest: %s", answer)
         return jobs
 
     async def _dequeue_one(self, size: int, wait_s: float = 0.0) -> list[Job[bytes]]:
@@ -174,7 +174,7 @@ class Foreman:
         return await self._queue.dequeue(options.entrypoints, batch_size=size, wait=wait_s, lease=lease_s)
 
     async def _something_is_left(self) -> bool:
-        """Whether jobs may still become due: delayed ones, and those that somebody else has claimed."""
+        """Whether jobs may still become due: delayed ones, and those that other workers have claimed."""
         names: Sequence[str | None] = self._options.entrypoints or (None,)
         for name in names:
             if await self._queue.jobs(states=UNFINISHED, entrypoint=name, limit=1):
@@ -200,11 +200,11 @@ class Foreman:
                     await self._keep_results(deliveries)
                     await self._settle(deliveries)
         except TroubleError as error:
-            # It happened before the handler was called, or in code of ours: nobody works on these jobs.
+            # It happened before the handler was called, or in our code: these jobs are not running.
             await self._give_back(jobs)
             self._fail(WorkFailedError(f"the handler could not be called on an executor: {error}"))
         except SparkFailedError as error:
-            # A lost executor may still be at it, so the jobs are left to their leases.
+            # A lost executor may still run them, so the jobs are left to their leases.
             self._count(left=len(jobs), running=-len(jobs))
             self._fail(WorkFailedError(str(error), len(jobs)))
         except BaseException as error:
@@ -212,10 +212,10 @@ class Foreman:
             self._fail(error)
             raise
         finally:
-            self._told()
+            self._summarised()
 
     async def _carried_out(self, jobs: list[Job[bytes]], leases: keeping) -> list[Delivery] | None:
-        """What became of them; None if it took too long, and they are left to their leases or went back."""
+        """The outcomes; None if the batch took too long and its jobs went back or are left to their leases."""
         trip = _Trip(f"casque-{new_nonce(self._rng)}")
         began_ms = self._clock.monotonic_ms()
 
@@ -230,9 +230,9 @@ class Foreman:
             deliveries = await self._delivered(jobs, trip)
         except SparkFailedError as error:
             if trip.stopped:
-                # Spark has given up on the tasks, and their processes are killed a moment later.
+                # Spark has given up on the tasks and kills their processes a moment later.
                 await self._clock.sleep(self._options.killed_ms / 1000)
-                log.info("%d jobs did not end within the time to stop and go back", len(jobs))
+                log.info("giving back %d jobs that did not end within the time to stop", len(jobs))
                 await self._give_back(jobs)
                 return None
             if not trip.overdue:
@@ -259,16 +259,16 @@ class Foreman:
             await self._in_thread(lambda: self._courier.interrupt(trip.tag))
 
     async def _delivered(self, jobs: Sequence[Job[bytes]], trip: _Trip) -> list[Delivery]:
-        """The outcomes. A batch that kills its process is tried again in pieces, until it is known which job does it.
+        """The outcomes. A batch that kills its process is retried in pieces, until the culprit is found.
 
-        The handler is called again for those that happened to be in the same batch: nobody knows how far it got.
+        The handler is called again for the other jobs of the batch: it is unknown how far it got.
         """
         try:
             return [await self._in_thread(lambda: self._courier.carry(jobs, trip.tag))]
         except SparkFailedError as error:
             if trip.overdue or trip.stopped:
                 raise
-            # If a trip without any job fails too, Spark or the machine is to blame, and no job may be.
+            # If a trip without a job fails too, Spark or the machine is to blame, not a job.
             await self._in_thread(lambda: self._courier.probe(trip.tag))
             if len(jobs) == 1:
                 trip.culprits += 1
@@ -278,12 +278,12 @@ class Foreman:
                 return [self._courier.died(jobs, str(error), self._rng)]
             if trip.culprits >= CULPRITS_MAX:
                 raise
-            log.warning("Spark gave up on %d jobs, trying them in pieces: %s", len(jobs), error)
+            log.warning("Spark gave up on %d jobs, retrying them in pieces: %s", len(jobs), error)
         answered = await asyncio.gather(*(self._delivered(piece, trip) for piece in pieces(jobs, NARROWER)))
         return [delivery for several in answered for delivery in several]
 
     async def _keep_results(self, deliveries: list[Delivery]) -> None:
-        """Before the jobs are settled: a job that is done has its result in the table, whatever happens next."""
+        """Runs before the jobs are settled: the result of a done job is in the table, whatever happens next."""
         files = [file for delivery in deliveries for file in delivery.files]
         results = self._results
         if files and results is not None:
@@ -305,7 +305,7 @@ class Foreman:
     # --- Figures and failures ---
 
     def _fail(self, error: BaseException) -> None:
-        """The first one is told in the end; nothing more is claimed or begun."""
+        """`run` raises the first error at the end; nothing more is claimed or started."""
         if self._failure is None:
             self._failure = error
         self._stop.set()
@@ -314,9 +314,9 @@ class Foreman:
         changed = {name: getattr(self._summary, name) + amount for name, amount in more.items()}
         self._summary = msgspec.structs.replace(self._summary, **changed)
 
-    def _told(self) -> Summary:
+    def _summarised(self) -> Summary:
         self._summary = msgspec.structs.replace(self._summary, seconds=self._since(self._began_ms))
-        self._tell(self._summary)
+        self._report(self._summary)
         return self._summary
 
     def _since(self, began_ms: int) -> float:
@@ -327,12 +327,12 @@ class Foreman:
 
 
 class _Trip:
-    """One batch on its way."""
+    """One batch under way."""
 
     def __init__(self, tag: str) -> None:
         self.tag = tag
         self.overdue = False
-        """It took longer than a batch may."""
+        """Whether it took longer than a batch may."""
         self.stopped = False
-        """It was interrupted, because the run is to stop."""
+        """Whether it was interrupted because the run stops."""
         self.culprits = 0

@@ -1,8 +1,8 @@
-"""What runs on an executor for an app: each job by its own function, just as a worker of the app runs it.
+"""The code that runs on an executor for an app: each job by its own function, as in a worker of the app.
 
-It is the worker's own runner that calls them, so that arguments are checked, results are kept, time limits hold and
-attempts are spaced as they are anywhere else. What a worker does besides needs its queue, which is with the driver:
-nobody here hears of a lost lease, of progress, or through a hook.
+The worker's own runner calls them, so arguments are checked, results kept, timeouts enforced and attempts spaced as
+usual. Other features of a worker need the queue, which only the driver has: lost leases, progress and hooks do not
+work here.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ from casque.spark.work.calling import Loading, answers
 from casque.types import JobRecord
 from casque.worker.claims import Claim, Claims
 from casque.worker.handlers import Handler, Handlers
-from casque.worker.named import app_named, as_app
+from casque.worker.importing import check_app, import_app
 from casque.worker.options import chosen
 from casque.worker.processes import Processes
 from casque.worker.runner import Runner, crashed
 
 CACHE = "__msgspec_cache__"
-"""Where msgspec keeps what it knows about a dataclass: in the class."""
+"""Attribute of a dataclass in which msgspec caches its knowledge of it."""
 _BYTES = BytesCodec()
 
 
 class Functions:
-    """An app's functions; travels to the executors with every batch."""
+    """An app's functions; sent to the executors with every batch."""
 
     def __init__(self, loading: Loading, concurrency: int, handlers: Mapping[str, Handler]) -> None:
-        """`handlers` are the driver's own, and stay there."""
+        """`handlers` are the driver's own, and are not sent."""
         self.entrypoints = tuple(handlers)
         self._loading = loading
         self._concurrency = concurrency
@@ -56,18 +56,18 @@ class Functions:
             yield from answers(batches, crew.answered)
 
     def crashed(self, job: Job[Any], error: str, rng: Random) -> Outcome:
-        """What became of a job that its process did not survive."""
+        """Outcome of a job whose process died."""
         return crashed(job, self._handlers[job.entrypoint], error, rng)
 
 
 class Crew:
-    """Calls functions for as long as one task lasts: on one event loop, and in the same processes, if need be."""
+    """Calls functions during one task: on one event loop, and in the same child processes, if any."""
 
     def __init__(self, loading: Loading, concurrency: int) -> None:
         self._loading = loading
         self._concurrency = concurrency
         self._loop = asyncio.Runner()
-        self._gang: _Gang | None = None
+        self._loop_runner: _LoopRunner | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -76,39 +76,39 @@ class Crew:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         with self._loop as loop:
-            if self._gang is not None:
-                loop.run(self._gang.close())
+            if self._loop_runner is not None:
+                loop.run(self._loop_runner.close())
 
     def answered(self, jobs: Sequence[JobRecord]) -> list[Outcome]:
-        """What became of each of them, in their order.
+        """Run these jobs and return their outcomes in order.
 
         Raises:
-            InvalidInputError: the app is not here as the driver has it, and nothing was called.
+            InvalidInputError: the app here differs from the driver's; nothing was called.
         """
         handlers = load(self._loading)
         claims = [Claim(Job(job, _BYTES), _of(handlers, job.spec.entrypoint), 0) for job in jobs]
-        return self._loop.run(self._worked_off(claims, handlers)) if claims else []
+        return self._loop.run(self._run(claims, handlers)) if claims else []
 
-    async def _worked_off(self, claims: list[Claim], handlers: Mapping[str, Handler]) -> list[Outcome]:
-        if self._gang is None:
-            self._gang = _Gang(handlers, self._concurrency)
-        return await self._gang.worked_off(claims)
+    async def _run(self, claims: list[Claim], handlers: Mapping[str, Handler]) -> list[Outcome]:
+        if self._loop_runner is None:
+            self._loop_runner = _LoopRunner(handlers, self._concurrency)
+        return await self._loop_runner.run(claims)
 
 
-class _Gang:
-    """The part of it that lives on the loop. It is who the runner tells what became of jobs."""
+class _LoopRunner:
+    """The part that lives on the loop. Receives outcomes from the runner."""
 
     def __init__(self, handlers: Mapping[str, Handler], concurrency: int) -> None:
         """
         Raises:
-            InvalidInputError: a function is to run in a process, which cannot find it by its name.
+            InvalidInputError: a function for a child process cannot be imported there by its name.
         """
         clock = SystemClock()
         apart = {name: handler for name, handler in handlers.items() if handler.executor == "process"}
         self._processes = Processes(apart, recycle_after=None, recycle_bytes=None, clock=clock) if apart else None
         self._tried = False
         self._claims = Claims()
-        self._over = asyncio.Event()
+        self._finished = asyncio.Event()
         self._outcomes: dict[int, Outcome] = {}
         self._runner = Runner(
             self._claims,
@@ -120,15 +120,15 @@ class _Gang:
             ended=self._ended,
         )
 
-    async def worked_off(self, claims: list[Claim]) -> list[Outcome]:
+    async def run(self, claims: list[Claim]) -> list[Outcome]:
         if self._processes is not None and not self._tried and any(one.handler.executor == "process" for one in claims):
             await self._processes.start()
             self._tried = True
-        self._over.clear()
+        self._finished.clear()
         for claim in claims:
             self._claims.take(claim)
         self._runner.fill()
-        await self._over.wait()
+        await self._finished.wait()
         return [self._outcomes.pop(claim.job.token) for claim in claims]
 
     def add(self, claim: Claim, outcome: Outcome) -> None:
@@ -140,16 +140,16 @@ class _Gang:
 
     def _ended(self) -> None:
         if not self._claims.open:
-            self._over.set()
+            self._finished.set()
 
 
 def functions_of(app: Handlers | str, entrypoints: tuple[str, ...] | None, concurrency: int) -> Functions:
-    """How executors get an app's functions. By name it is looked up here too, so that a mistake shows before a claim.
+    """How executors get an app's functions. A name is also imported here, so that a mistake shows before a claim.
 
     Raises:
-        InvalidInputError: it is no app, or cannot be sent; or it has no such function.
+        InvalidInputError: it is not an app, cannot be sent, or has no such function.
     """
-    found = app_named(app) if isinstance(app, str) else as_app(app, repr(app))
+    found = import_app(app) if isinstance(app, str) else check_app(app, repr(app))
     handlers = chosen(found.handlers, entrypoints)
     loading = Loading(name=app) if isinstance(app, str) else Loading(code=_packed(handlers))
     return Functions(loading, concurrency, handlers)
@@ -157,12 +157,12 @@ def functions_of(app: Handlers | str, entrypoints: tuple[str, ...] | None, concu
 
 @lru_cache(maxsize=8)
 def load(loading: Loading) -> Mapping[str, Handler]:
-    """The functions by their entrypoints. Loaded once in a process, as handlers are."""
+    """The functions by entrypoint. Loaded once per process, like handlers."""
     if loading.code is not None:
         handlers: Mapping[str, Handler] = pickle.loads(loading.code)  # noqa: S301  the driver's own
         return handlers
     assert loading.name is not None
-    return app_named(loading.name).handlers
+    return import_app(loading.name).handlers
 
 
 def _of(handlers: Mapping[str, Handler], entrypoint: str) -> Handler:
@@ -175,7 +175,7 @@ def _of(handlers: Mapping[str, Handler], entrypoint: str) -> Handler:
 
 
 def _packed(handlers: Mapping[str, Handler]) -> bytes:
-    """Functions of a module are found there by their names; those of a notebook or a script travel themselves."""
+    """Functions of a module are pickled by name; those of a notebook or a script by value."""
     from pyspark import cloudpickle
 
     pickler: Any = cloudpickle.CloudPickler
@@ -183,7 +183,7 @@ def _packed(handlers: Mapping[str, Handler]) -> bytes:
     class Packer(pickler):  # type: ignore[misc]
         def reducer_override(self, obj: Any) -> Any:
             if isinstance(obj, type) and CACHE in vars(obj):
-                delattr(obj, CACHE)  # it cannot travel, and is made again where it is missing
+                delattr(obj, CACHE)  # it cannot be pickled; msgspec makes it again where it is missing
             return _reduced(obj) if isinstance(obj, Arguments) else super().reducer_override(obj)
 
     file = io.BytesIO()
@@ -203,8 +203,8 @@ def _reduced(arguments: Arguments) -> tuple[Any, ...]:
         if function.__module__ != "__main__":
             return arguments.__reduce__()
     except pickle.PicklingError:
-        pass  # one that was made in another function
-    # What its annotations name may be known where it was made only.
+        pass  # a function defined inside another function
+    # Names in its annotations may be known only where it was defined.
     return _rebuilt, (function, get_type_hints(function, include_extras=True), arguments.entrypoint)
 
 

@@ -1,4 +1,4 @@
-"""Keeps the leases of one batch alive for as long as somebody works on it."""
+"""Renews the leases of one batch while executors work on it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from casque.telemetry import logger
 log = logger("spark.work")
 
 BEATS_PER_LEASE = 4
-"""A lease should outlive a beat or two that fail."""
+"""A lease should survive one or two failed heartbeats."""
 
 
 class Beating(Protocol):
@@ -22,7 +22,7 @@ class Beating(Protocol):
 
 
 class Keeper:
-    """Beats for all jobs of a batch at once, from the event loop: whatever Spark is doing, or not doing."""
+    """Sends heartbeats for all jobs of a batch at once, from the event loop, independent of Spark."""
 
     def __init__(self, queue: Beating, jobs: Sequence[Job[bytes]], *, lease_ms: int, clock: Clock) -> None:
         self._queue = queue
@@ -31,7 +31,7 @@ class Keeper:
         self._clock = clock
 
     async def run(self) -> None:
-        """Until cancelled, or until there is nothing left to keep."""
+        """Runs until cancelled, or until no lease is left."""
         pause_s = self._interval_s
         while self._kept:
             await self._clock.sleep(pause_s)
@@ -48,7 +48,7 @@ class Keeper:
         gone = (JobNotFoundError, LeaseLostError)
         kept = [job for job, answer in zip(self._kept, answers, strict=True) if not isinstance(answer, gone)]
         if len(kept) < len(self._kept):
-            # Executors cannot be told. Their outcomes will be refused, because the tokens are old.
+            # Executors cannot be informed. Their outcomes will be refused, because the tokens are old.
             log.warning(
                 "%d leases are lost: their jobs were cancelled, or claimed by others", len(self._kept) - len(kept)
             )
@@ -56,7 +56,7 @@ class Keeper:
 
 
 class keeping:  # noqa: N801  reads as a statement
-    """`async with keeping(...)`: leases are renewed until the block ends, or `stop` is called."""
+    """`async with keeping(...)`: renews leases until the block ends, or `stop` is called."""
 
     def __init__(self, queue: Beating, jobs: Sequence[Job[bytes]], *, lease_ms: int, clock: Clock) -> None:
         self._keeper = Keeper(queue, jobs, lease_ms=lease_ms, clock=clock)

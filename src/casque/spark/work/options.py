@@ -1,4 +1,4 @@
-"""What can be said about a run."""
+"""Options of a run."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ LEASE = timedelta(seconds=60)
 TIMEOUT = timedelta(hours=1)
 DRAIN = timedelta(seconds=30)
 KILLED_MS = 6_000
-"""After Spark has cancelled a task it waits up to two seconds before it notices, and two more
-(`spark.task.reaper`, `spark.python.task.killTimeout`) before it kills the Python process that runs it."""
+"""Spark takes up to two seconds to notice that a task was cancelled, and two more (`spark.task.reaper`,
+`spark.python.task.killTimeout`) before it kills the Python process that runs it."""
 BATCH_MAX = 200_000
 
 E = TypeVar("E", bound=StrEnum)
 
 
 class Kind(StrEnum):
-    """What a handler takes: one job, or an Arrow table or a pandas frame of many."""
+    """The argument of a handler: one job, or an Arrow table or a pandas frame of many."""
 
     JOB = "job"
     ARROW = "arrow"
@@ -32,8 +32,8 @@ class Kind(StrEnum):
 
 
 class Until(StrEnum):
-    """When a run that does not follow the queue is over: when nothing is due, or when nothing is left, neither delayed
-    nor claimed by anybody."""
+    """When a run without `follow` ends: when nothing is due, or when nothing is left, neither delayed nor claimed by
+    another worker."""
 
     DUE = "due"
     EMPTY = "empty"
@@ -41,22 +41,22 @@ class Until(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkOptions:
-    """One run. Checked when it is made: an InvalidInputError names the argument and what it takes."""
+    """One run. Checked on creation: an InvalidInputError names the argument and its values."""
 
     kind: Kind = Kind.JOB
     entrypoints: tuple[str, ...] | None = None
     batch: int | None = None
-    """Jobs claimed at a time; None finds out by itself."""
+    """Jobs claimed at a time; None adapts to the handler's speed."""
     lease_ms: int = milliseconds(LEASE)
     timeout_ms: int = milliseconds(TIMEOUT)
     drain_ms: int = milliseconds(DRAIN)
-    """How long batches may run on when it is to stop."""
+    """How long batches may continue after a stop."""
     killed_ms: int = KILLED_MS
     """How long their leases are kept after they were interrupted."""
     until: Until = Until.DUE
     follow: bool = False
     limit: int | None = None
-    """At most so many jobs in all."""
+    """Limit of jobs in all."""
     tasks: int | None = None
     per_call: int | None = None
     concurrency: int = 1
@@ -77,7 +77,7 @@ def checked(
     per_call: Any,
     concurrency: Any,
 ) -> WorkOptions:
-    """Options from what users write."""
+    """Check the arguments of `process`."""
     chosen = choice(Kind, "kind", kind)
     if per_call is not None and chosen is Kind.JOB:
         raise InvalidInputError("per_call is for handlers of many jobs: add kind='arrow' or kind='pandas'")

@@ -1,7 +1,7 @@
-"""How many jobs to claim at a time, if nobody says it: as many as take a few seconds.
+"""The default batch size: as many jobs as take a few seconds.
 
-Less, and what a Spark job costs by itself shows; more, and a crash repeats more work and results come later. A
-handler's speed is not known before it has run, so the first batch is small.
+With smaller batches the overhead of a Spark job shows; with larger ones a crash repeats more work and results come
+later. A handler's speed is unknown before it has run, so the first batch is small.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ MOST = 50_000
 AIM_S = 5.0
 BYTES_AIM = 64 * 1024 * 1024
 STEP = 10
-"""How much faster or slower than before one batch may make the next."""
+"""Largest factor between the sizes of two consecutive batches."""
 
 
 class Pace:
@@ -19,11 +19,11 @@ class Pace:
         self._fixed = fixed
         self._size = FIRST
         self.known = fixed is not None
-        """Whether anything is known about the handler's speed."""
+        """Whether the handler's speed is known."""
 
     @property
     def learns(self) -> bool:
-        """Whether it matters how large jobs are."""
+        """Whether the size of payloads matters."""
         return self._fixed is None
 
     @property
@@ -31,10 +31,10 @@ class Pace:
         return self._fixed or self._size
 
     def learn(self, *, jobs: int, payload_bytes: int, seconds: float) -> None:
-        """So many took so long."""
+        """Adapt to a finished batch."""
         wanted = jobs / max(seconds, 0.001) * AIM_S
         fitting = jobs / max(payload_bytes, 1) * BYTES_AIM
-        # A batch that was smaller than asked for says little about larger ones, but nothing against the present size.
+        # A batch that was smaller than requested says little about larger ones, but is no reason for a smaller size.
         base = max(self._size, jobs)
         self._size = int(min(max(min(wanted, fitting), base / STEP, 1), base * STEP, MOST))
         self.known = True

@@ -1,9 +1,9 @@
-"""What travels between the driver and the executors: jobs one way, outcomes the other.
+"""The data between the driver and the executors: jobs one way, outcomes the other.
 
-Spark sees neither. A parcel of many jobs is one binary cell for it, so that it copies bytes instead of turning every
-row into its own form and back, and time zones, maps and large values are none of its business. Jobs travel as the queue
-keeps them, written down in one go: whoever takes them apart into columns goes through all of them once for each, and
-they do not fit into a processor's cache.
+Spark sees neither. A parcel of many jobs is one binary cell, so Spark copies bytes instead of converting every row to
+its own format and back, and need not handle time zones, maps and large values. Jobs travel in the queue's own format,
+encoded in one pass: splitting them into columns would take one pass per column, and they do not fit into a processor's
+cache.
 """
 
 from __future__ import annotations
@@ -43,27 +43,27 @@ JOBS = pa.schema(
         ("crashes", pa.int64()),
     ]
 )
-"""What a handler of many jobs is given. `error` is that of the attempt before."""
+"""The columns for a handler of many jobs. `error` is that of the previous attempt."""
 _encoder = msgspec.msgpack.Encoder()
 _jobs = msgspec.msgpack.Decoder(list[JobRecord])
 _outcomes = msgspec.msgpack.Decoder(list[Outcome])
 _SIZE_BYTES = 8
 _CODEC = "lz4"
-"""Spark copies a parcel several times on its way: to make it smaller takes less than that."""
+"""Spark copies a parcel several times on its way: compressing it costs less than that."""
 
 
 def packed(jobs: Sequence[Job[bytes]]) -> bytes:
-    """Claimed jobs, for an executor."""
+    """Encode claimed jobs for an executor."""
     return _small(_encoder.encode([job.record for job in jobs]))
 
 
 def unpacked(parcel: bytes) -> list[JobRecord]:
-    """The jobs again. Nobody holds their leases here."""
+    """Decode the jobs. Executors do not hold their leases."""
     return _jobs.decode(_large(parcel))
 
 
 def answer_packed(outcomes: Sequence[Outcome]) -> bytes:
-    """What became of them. If all are done, and nothing else is to be said, there is nothing to send."""
+    """Encode the outcomes. If all jobs are done without a result, the parcel is empty."""
     return b"" if all(map(is_silent_ack, outcomes)) else _small(_encoder.encode(outcomes))
 
 
@@ -83,7 +83,7 @@ def _large(parcel: bytes) -> bytes:
 
 
 def jobs_table(records: Sequence[JobRecord]) -> pa.Table:
-    """The same as columns."""
+    """The jobs as columns."""
     specs = [record.spec for record in records]
     headers = [spec.headers for spec in specs]
     if any(headers):
@@ -115,7 +115,7 @@ def jobs_table(records: Sequence[JobRecord]) -> pa.Table:
 
 
 def pieces(jobs: Sequence[T], most: int) -> list[Sequence[T]]:
-    """Up to so many pieces of nearly the same size, none of them empty."""
+    """Up to `most` pieces of nearly equal size, none of them empty."""
     count = min(most, len(jobs))
     bounds = [len(jobs) * n // count for n in range(count + 1)] if count else []
     return [jobs[start:end] for start, end in pairwise(bounds)]

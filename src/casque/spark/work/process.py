@@ -1,4 +1,4 @@
-"""`casque.spark.process`: everything put together, for a driver that is an ordinary blocking program."""
+"""`casque.spark.process`: the whole of it, for a driver that is an ordinary blocking program."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from casque.client.reaching import ClientTlsFiles, is_address
 from casque.clock import SystemClock, new_nonce, system_random
 from casque.errors import InvalidInputError
 from casque.settings import SettingsChanges
-from casque.spark.reach import Via, is_led
+from casque.spark.via import Via, is_led
 from casque.spark.work.calling import Calling, Loading, by_name
 from casque.spark.work.courier import Courier
 from casque.spark.work.foreman import Foreman
@@ -25,17 +25,17 @@ from casque.spark.work.results import ResultsTable
 from casque.spark.work.summary import Summary
 from casque.spark.work.turns import short_turns
 from casque.worker.handlers import Handlers
-from casque.worker.named import app_named
+from casque.worker.importing import import_app
 from casque.worker.worker import located
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Prepare = Callable[[Queue[bytes]], Awaitable[None]]
-"""What an app wants done with an open queue before the first job."""
+"""The app's own preparation with an open queue before the first job."""
 
 THREADS = 8
-"""Trips to Spark at once: two batches, or the pieces of one that has to be taken apart; and one to interrupt them."""
+"""Trips to Spark at once: two batches, or the pieces of one that is being split; and one to interrupt them."""
 
 
 def process(
@@ -69,23 +69,23 @@ def process(
     on_progress: Callable[[Summary], None] | None = None,
     **settings: Unpack[SettingsChanges],
 ) -> Summary:
-    """Work off a queue on Spark's executors.
+    """Run the jobs of a queue on Spark's executors.
 
     `handler` is a function of one job, or its name, `module:function`; with `kind="arrow"` or `"pandas"` it takes a
-    table of many. What it returns (bytes) goes to the archive as the job's result; what it raises makes the attempt a
-    failed one. Jobs are at least once: a task that Spark repeats calls the handler again, and only one outcome counts.
+    table of many. The bytes that it returns go to the archive as the job's result; an exception makes the attempt a
+    failed one. Jobs run at least once: a task that Spark repeats calls the handler again, and only one outcome counts.
 
-    With `app`, a `casque.App` or its name, `module:app`, its functions are called instead, each for the jobs that it
-    has, with its own time limit, attempts and back-off, as a worker of the app does. Without a `url` its own queue is
-    worked off. Nobody on an executor hears of a lost lease, of progress, or through a hook.
+    With `app`, a `casque.App` or its name, `module:app`, its functions are called instead, each for its own jobs, with
+    its own timeout, attempts and backoff, as in a worker of the app. Without a `url` the app's own queue is used. Lost
+    leases, progress and hooks do not work on executors.
 
-    Ends when nothing is due, with `until="empty"` when nothing is left, with `follow=True` when `stop` is set. What
-    runs then may take `drain` longer; what does not end is interrupted, and goes back without an attempt. `batch`
-    jobs are claimed at a time, by default as many as take a few seconds. `lease` is how soon jobs come back if this
-    driver dies; leases are kept alive while executors work, for a batch up to `timeout`.
+    Ends when nothing is due, with `until="empty"` when nothing is left, with `follow=True` when `stop` is set. Running
+    batches may then take `drain` longer; after that they are interrupted, and their jobs go back without an attempt.
+    `batch` jobs are claimed at a time, by default as many as take a few seconds. `lease` is how soon jobs come back if
+    this driver dies; leases are renewed while executors work, for a batch up to `timeout`.
 
-    `results` is a warehouse: what handlers return goes to its table `results` instead of the archive, as a dict with
-    the columns of `result_schema` ("pages int, title string"), or as bytes of any size if there is none. Read it with
+    `results` is a warehouse: results go to its table `results` instead of the archive, as a dict with the columns of
+    `result_schema` ("pages int, title string"), or as bytes of any size if there is no schema. Read it with
     `casque.spark.results`.
 
     Raises:
@@ -107,7 +107,7 @@ def process(
         concurrency=concurrency,
     )
     way = choice(Via, "via", via)
-    DEFAULTS.with_changes(settings)  # a name that does not exist is refused before anything is begun
+    DEFAULTS.with_changes(settings)  # refuse unknown settings before anything starts
     if results is None and (result_schema is not None or results_options is not None):
         raise InvalidInputError("result_schema and results_options are for a results table: add results=URL")
     if (handler is None) == (app is None):
@@ -121,7 +121,7 @@ def process(
             raise InvalidInputError(
                 "an app's functions say themselves what they take and return: leave kind, type and results out"
             )
-        found = app_named(app) if isinstance(app, str) else app
+        found = import_app(app) if isinstance(app, str) else app
         calling = functions_of(app, chosen.entrypoints, chosen.concurrency)
         chosen = replace(chosen, entrypoints=calling.entrypoints)
         url, way, opening = _merged(found, url, way, opening)
@@ -144,10 +144,10 @@ def process(
 
 
 def _merged(app: Handlers, url: str | None, way: Via, given: dict[str, Any]) -> tuple[str, Via, dict[str, Any]]:
-    """Where an app's queue is and how it is opened; what was given wins.
+    """URL and other arguments for an app's queue; given ones win.
 
     Raises:
-        InvalidInputError: nobody has said where it is.
+        InvalidInputError: neither the app nor the caller has a URL.
     """
     at, own = (url, app.opening) if url is not None else located(app)
     if not isinstance(at, str):
@@ -159,7 +159,7 @@ def _merged(app: Handlers, url: str | None, way: Via, given: dict[str, Any]) -> 
 
 
 def loading(handler: Callable[[Any], Any] | str) -> Loading:
-    """How executors get this handler. By name it is looked up here too, so that a mistake shows before a claim."""
+    """How executors get this handler. A name is also imported here, so that a mistake shows before a claim."""
     if isinstance(handler, str):
         by_name(handler)
         return Loading(name=handler)
@@ -177,7 +177,7 @@ def loading(handler: Callable[[Any], Any] | str) -> Loading:
 
 
 class _Run:
-    """An event loop in a thread of its own: the caller may have one already, and a notebook does."""
+    """An event loop in a separate thread: the caller may have one already, as a notebook does."""
 
     def __init__(
         self,
@@ -185,7 +185,7 @@ class _Run:
         courier: Courier,
         results: ResultsTable | None,
         worker: str,
-        tell: Callable[[Summary], None],
+        report: Callable[[Summary], None],
         prepare: Prepare | None,
     ) -> None:
         self._prepare = prepare
@@ -193,7 +193,7 @@ class _Run:
         self._courier = courier
         self._results = results
         self._worker = worker
-        self._tell = tell
+        self._report = report
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop: asyncio.Event | None = None
         self._guard = threading.Lock()
@@ -219,12 +219,12 @@ class _Run:
                     clock=SystemClock(),
                     rng=system_random(),
                     results=self._results,
-                    tell=self._tell,
+                    report=self._report,
                 )
                 return await foreman.run()
 
     def block(self, work: Callable[[], Any], stop: threading.Event | None) -> Summary:
-        """Run it and wait, and pass on that somebody wants it to stop: by the event, or by Ctrl-C."""
+        """Run and wait. Forwards a stop by the event or by Ctrl-C."""
         answer: list[Summary] = []
         failure: list[BaseException] = []
         over = stop if stop is not None else threading.Event()
@@ -247,7 +247,7 @@ class _Run:
             ended.wait()
         except KeyboardInterrupt:
             self._end()
-            ended.wait()  # a second Ctrl-C leaves at once: jobs come back by their leases
+            ended.wait()  # a second Ctrl-C exits at once: jobs come back when their leases expire
         thread.join()
         if failure:
             raise failure[0]
@@ -275,5 +275,5 @@ async def _open(url: str, via: Via, worker: str, opening: Mapping[str, Any]) -> 
 
 
 def _without(opening: Mapping[str, Any], *names: str) -> dict[str, Any]:
-    """What one way to reach a queue takes; the others may take more."""
+    """The arguments that this way of opening a queue takes; others may take more."""
     return {name: value for name, value in opening.items() if name not in names}

@@ -1,9 +1,9 @@
-"""What handlers return, kept in a table: written by executors, made visible by the driver, before the jobs are settled.
+"""A table of handler results: written by executors, published by the driver before it settles the jobs.
 
-A row is of one claim: (`job_id`, `token`) is unique, because only the files of the trip whose outcomes reached the
+A row belongs to one claim: (`job_id`, `token`) is unique, because only the files of the trip whose outcomes reached the
 driver are ever named. If the driver dies between naming them and settling, the job comes back, runs again under another
-token, and leaves a second row; the archive says which token was acknowledged, and `results` shows that row only. So a
-result is neither lost nor doubled for whoever reads it that way.
+token, and leaves a second row; the archive says which token was acknowledged, and `results` shows only that row. Read
+that way, a result is neither lost nor duplicated.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 TABLE = "results"
 PLAIN = {"result": "binary"}
-"""The columns if nobody says what handlers return: their bytes."""
+"""The columns without a schema: the handler's bytes."""
 OWN = {
     "date": "date",
     "job_id": "string",
@@ -41,21 +41,21 @@ _REFUSALS = (pa.ArrowException, TypeError, ValueError, OverflowError)
 
 
 class Keeping(msgspec.Struct, frozen=True):
-    """How a task keeps results; travels with the handler."""
+    """How a task keeps results; sent with the handler."""
 
     writer: Writer
     columns: dict[str, str]
-    """Those that handlers fill."""
+    """The columns that handlers fill."""
 
     @property
     def schema(self) -> pa.Schema:
         return arrow_schema(self.columns)
 
     def accept(self, returned: Any) -> Mapping[str, Any] | None:
-        """What a handler of one job returned, as a row; None for no row.
+        """The return value of a handler of one job as a row; None for no row.
 
         Raises:
-            InvalidInputError: it does not fit the columns.
+            InvalidInputError: the value does not fit the columns.
         """
         if returned is None:
             return None
@@ -76,13 +76,13 @@ class Keeping(msgspec.Struct, frozen=True):
         return returned
 
     def rows(self, jobs: pa.Table, values: Sequence[Mapping[str, Any] | None]) -> pa.Table:
-        """The rows of jobs that have one."""
+        """The rows of the jobs that have one."""
         said = [value is not None for value in values]
         given = pa.Table.from_pylist([dict(value) for value in values if value is not None], schema=self.schema)
         return self._with_jobs(jobs.filter(pa.array(said, pa.bool_())), given)
 
     def rows_of(self, jobs: pa.Table, returned: pa.Table, places: pa.Array, done: pa.Array) -> pa.Table:
-        """The same from the table that a handler of many returned: `places` says where in it each job is.
+        """The same from the table that a handler of many returned: `places` is the row of each job in it.
 
         Raises:
             InvalidInputError: a column does not fit.
@@ -118,14 +118,14 @@ class Keeping(msgspec.Struct, frozen=True):
 
 
 class ResultsTable:
-    """The table as the driver sees it."""
+    """The table on the driver's side."""
 
     def __init__(
         self, spark: SparkSession, url: str, options: Mapping[str, str] | None, schema: str | None, table: str = TABLE
     ) -> None:
         """
         Raises:
-            InvalidInputError: no such store, or columns that cannot be kept.
+            InvalidInputError: no such store, or a column has a type that cannot be kept.
         """
         self._warehouse = Warehouse(url, options)
         self._table = table
@@ -139,15 +139,15 @@ class ResultsTable:
         self._warehouse.begin().check_columns(table, self._columns)
 
     def keeping(self) -> Keeping:
-        """For one trip. The names of its files say when it began: a warehouse deletes old files that nobody names."""
-        writer = Writer(self._warehouse.place, self._table, stamp(self._warehouse.now_ms()))
+        """For one trip. File names contain when it began: a warehouse deletes old files that no manifest names."""
+        writer = Writer(self._warehouse.store_ref, self._table, stamp(self._warehouse.now_ms()))
         return Keeping(writer, self._given)
 
     def add(self, files: Sequence[File]) -> None:
-        """Make them part of the table.
+        """Publish files as part of the table.
 
         Raises:
-            CASConflictError: others change the warehouse all the time.
+            CASConflictError: other writers kept changing the warehouse.
         """
         for left in reversed(range(TRIES_MAX)):
             change = self._warehouse.begin()
@@ -156,7 +156,7 @@ class ResultsTable:
                 change.commit()
                 return
             except CASConflictError:
-                # Losing a race is ordinary: another batch of this run, another run, the pipeline. The files stay.
+                # Losing a race is ordinary: to another batch of this run, another run, the pipeline. The files stay.
                 if not left:
                     raise
 
@@ -170,9 +170,9 @@ def results(
     options: Mapping[str, str] | None = None,
     queue_options: Mapping[str, str] | None = None,
 ) -> DataFrame:
-    """The results that `process` kept, one row for each job that is done: that of the claim which was acknowledged.
+    """The results that `process` kept, one row for each done job: that of the acknowledged claim.
 
-    The archive of `queue` knows which one that was. Without a queue every row there is: also those of claims whose
+    The archive of `queue` knows which claim that was. Without a queue, returns every row: also those of claims whose
     driver died, or whose lease was lost, before the job was settled.
 
     Raises:

@@ -1,4 +1,4 @@
-"""The outcomes of a batch, made durable: done, failed, put off, called off, or too late."""
+"""Makes the outcomes of a batch durable: done, failed, snoozed, cancelled, or too late."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from casque.errors import CasqueError, JobNotFoundError, LeaseLostError
 from casque.service import Outcome
 
 AT_ONCE = 10_000
-"""What one call may settle, by the limits of a broker. Several at once still are one commit."""
+"""Most outcomes per call, a limit of brokers. Concurrent calls still are one commit."""
 
 
 class Settled(msgspec.Struct, frozen=True):
@@ -28,14 +28,14 @@ class Settled(msgspec.Struct, frozen=True):
 
 
 async def settle(queue: Queue[bytes], done: Sequence[Job[bytes]], outcomes: Sequence[Outcome], rng: Random) -> Settled:
-    """Each outcome once, with the token that its job was claimed with.
+    """Settle each outcome once, with the token of its claim.
 
     Raises:
         CasqueError: the queue could not be written; some may have been settled.
     """
-    told: list[Job[bytes] | Outcome] = [*done, *outcomes]
-    parts = [told[start : start + AT_ONCE] for start in range(0, len(told), AT_ONCE)]
-    # With an id, a call that got no answer can be repeated: by the client that follows a failover, for example.
+    everything: list[Job[bytes] | Outcome] = [*done, *outcomes]
+    parts = [everything[start : start + AT_ONCE] for start in range(0, len(everything), AT_ONCE)]
+    # With an id, a call without an answer can be repeated, for example by a client that follows a failover.
     answers = await asyncio.gather(*(queue.settle(part, request_id=new_id(rng)) for part in parts))
     late = [answer is not None and _too_late(answer) for several in answers for answer in several]
     late_done = sum(late[: len(done)])

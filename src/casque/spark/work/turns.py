@@ -1,7 +1,7 @@
-"""Threads of the driver hand over to each other soon, for as long as it works.
+"""Makes the driver's threads take shorter turns while it works.
 
-A trip to Spark makes about a hundred short calls to the JVM, one after the other. After each of them its thread needs
-the interpreter back, and the thread that claims and settles would keep it for 5 ms at a time: half a second a trip.
+A trip to Spark makes about a hundred short calls to the JVM, one after the other. After each call its thread needs the
+interpreter again, and the thread that claims and settles would hold it for 5 ms at a time: half a second per trip.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _before_s = 0.0
 
 @contextmanager
 def short_turns() -> Iterator[None]:
-    """The interpreter has one setting for all threads: the last one to leave puts back what the first one found."""
+    """The interpreter has one setting for all threads: the last user restores the value that the first one found."""
     global _under_way, _before_s  # noqa: PLW0603
     with _guard:
         if not _under_way:
@@ -37,5 +37,5 @@ def short_turns() -> Iterator[None]:
 
 
 def _hand_over_after(seconds: float) -> None:
-    if seconds != sys.getswitchinterval():  # which rounds what it is told
+    if seconds != sys.getswitchinterval():  # which rounds the value it is given
         sys.setswitchinterval(seconds)

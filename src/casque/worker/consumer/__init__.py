@@ -1,9 +1,9 @@
-"""Zone after zone instead of job after job: a scanner, managers and workers, as in QuiCK.
+"""Claims zone by zone instead of job by job: a scanner, managers and workers, as in QuiCK.
 
-The scanner looks at the top-level queue and selects some of the zones that have work. A manager leases one of them,
-takes at most `dequeue_max` of its jobs, hands them to the worker that it belongs to, and releases the zone. Whatever
-happens to jobs from then on (handlers, heartbeats, outcomes, stopping) is the worker's, as if it had claimed them
-itself. Nothing in here is needed for correctness: a zone's lease, like a job's, is lost with whoever held it.
+The scanner reads the top-level queue and selects some of the zones that have work. A manager leases one of them, takes
+at most `dequeue_max` of its jobs, hands them to its worker, and releases the zone. From then on the worker handles the
+jobs (handlers, heartbeats, outcomes, stopping) as if it had claimed them itself. Correctness does not depend on this
+package: a zone's lease, like a job's, expires when its holder dies.
 """
 
 from __future__ import annotations

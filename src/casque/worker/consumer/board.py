@@ -1,4 +1,4 @@
-"""The zones that were selected, on their way from the scanner to the managers."""
+"""Selected zones, on their way from the scanner to the managers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from casque.types import PeekedZone
 
 
 class Board:
-    """Each zone is on it once, from its selection until its manager is done with it."""
+    """Contains each zone at most once, from its selection until its manager is done with it."""
 
     def __init__(self) -> None:
         self._waiting: deque[PeekedZone] = deque()
@@ -25,12 +25,12 @@ class Board:
 
     @property
     def is_empty(self) -> bool:
-        """Nothing waits for a manager."""
+        """No zone waits for a manager."""
         return not self._waiting
 
     @property
     def is_clear(self) -> bool:
-        """Nothing waits, and no manager is at anything."""
+        """No zone waits, and all managers are idle."""
         return not self._named
 
     def put(self, zones: Iterable[PeekedZone]) -> None:
@@ -55,7 +55,7 @@ class Board:
         self._named.discard(zone.zone)
 
     async def wait_until_wanted(self) -> None:
-        """Until a manager has nothing to do, and nothing waits for it."""
+        """Wait until a manager is idle and no zone waits for it."""
         await self._wanted.wait()
 
     def _look(self) -> None:

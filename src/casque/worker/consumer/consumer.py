@@ -22,10 +22,10 @@ class Consumer:
         ]
 
     async def run(self, *, burst: bool) -> None:
-        """Until it is cancelled, or with `burst` until nothing is due; its zones are released then.
+        """Runs until it is cancelled, or with `burst` until nothing is due; then releases its zones.
 
         Raises:
-            CasqueError: the queue cannot be used, and trying again will not help.
+            CasqueError: the queue cannot be used, and a retry does not help.
         """
         scanning = asyncio.create_task(self._scanner.run(burst=burst), name="casque scanner")
         managing = [asyncio.create_task(manager.run(), name="casque manager") for manager in self._managers]

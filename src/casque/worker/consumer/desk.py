@@ -1,4 +1,4 @@
-"""What a consumer needs of the worker that it claims for."""
+"""The worker, as its consumer of zones sees it."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from casque.client.queue import Queue
 
 
 class Desk(Protocol):
-    """Takes claimed jobs, and says how many more it can take."""
+    """Accepts claimed jobs and says how many more fit."""
 
     reserved: int
-    """Places that are spoken for by claims under way."""
+    """Places reserved for claims under way."""
 
     @property
     def queue(self) -> Queue[bytes]: ...
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The entrypoints that there are handlers for."""
+        """The entrypoints that have handlers."""
         ...
 
     @property
@@ -29,15 +29,15 @@ class Desk(Protocol):
         ...
 
     def room(self) -> int:
-        """How many more jobs could be started now, without those places."""
+        """Number of jobs that could be started now, without the reserved places."""
         ...
 
     async def wait_for_room(self) -> None:
-        """Until that may have changed."""
+        """Wait until `room` may have changed."""
         ...
 
     def take(self, jobs: Sequence[Job[Any]]) -> None: ...
 
     def holds(self, zone: str | None = None) -> bool:
-        """Whether it has jobs that are not over and told yet: of this zone, or any."""
+        """Whether it has jobs of this zone, or of any, whose outcome is not settled yet."""
         ...

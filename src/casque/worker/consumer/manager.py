@@ -1,4 +1,4 @@
-"""Has one zone at a time: leases it, takes some of its jobs, keeps the lease meanwhile, and releases it."""
+"""Serves one zone at a time: leases it, takes some of its jobs, renews the lease meanwhile, and releases it."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ log = logger("worker")
 
 BEATS_PER_LEASE = 3
 LINGER_S = 1.0
-"""How long a manager stays with a FIFO zone whose job is being worked on. A longer one keeps its zone closed by itself,
-and the manager is of more use elsewhere."""
+"""How long a manager stays with a FIFO zone while its job runs. A job that runs longer keeps the zone closed,
+and the manager is more useful elsewhere."""
 LEAVE_S = 5.0
-"""What a release may take. After that the lease runs out by itself."""
+"""Time limit of a release. After that the lease expires by itself."""
 
 
 class Manager:
@@ -43,11 +43,11 @@ class Manager:
                 await self._visit(zone)
                 patience = Patience(self._clock, self._rng)
             except ZoneLeaseLostError:
-                log.warning("the zone %s is no longer this consumer's; what was taken from it is", zone.zone)
+                log.warning("lost the lease of zone %s; its claimed jobs continue", zone.zone)
             except CasqueError as error:
                 if patience.is_hopeless(error):
                     raise
-                log.warning("the zone %s could not be worked off, trying again: %s", zone.zone, error)
+                log.warning("could not process zone %s, trying again: %s", zone.zone, error)
                 await patience.wait()
             finally:
                 self._board.done(zone)
@@ -60,7 +60,7 @@ class Manager:
         self._refusals.forget(zone.zone)
         keeping = asyncio.create_task(self._keep(lease), name="casque zone lease")
         try:
-            await self._work_off(zone, lease)
+            await self._serve(zone, lease)
         finally:
             keeping.cancel()
             await asyncio.gather(keeping, return_exceptions=True)
@@ -71,17 +71,17 @@ class Manager:
         try:
             return await asyncio.shield(asking)
         except asyncio.CancelledError:
-            # It may be given although nobody wants it any more: then others should not have to wait for its end.
+            # The lease may still be granted: release it, so that other consumers need not wait for its expiry.
             done, _ = await asyncio.wait({asking}, timeout=LEAVE_S)
             if done and asking.exception() is None and (lease := asking.result()) is not None:
                 await self._release(lease)
             raise
 
-    async def _work_off(self, zone: PeekedZone, lease: ZoneLease) -> None:
-        """At most `dequeue_max` jobs; of a FIFO zone one after the other."""
+    async def _serve(self, zone: PeekedZone, lease: ZoneLease) -> None:
+        """Take at most `dequeue_max` jobs; of a FIFO zone one after the other."""
         began_ms, left = self._clock.monotonic_ms(), self._options.dequeue_max
         while True:
-            # The job that it waits for takes the place of the one before it, so that no room is needed.
+            # The next job takes the place of the one before it, so no further room is needed.
             lingers = zone.fifo and self._desk.holds(zone.zone)
             while not lingers and not self._desk.room():
                 await self._desk.wait_for_room()
@@ -98,7 +98,7 @@ class Manager:
                 left = self._options.dequeue_max
 
     async def _take(self, asked: int, lease: ZoneLease, *, wait_s: float, reserved: int) -> int:
-        """How many jobs there were. Others claim meanwhile, and must not fill the same places."""
+        """Claim jobs and return their number. Reserves places, because other managers claim at the same time."""
         desk = self._desk
         desk.reserved += reserved
         try:
@@ -111,7 +111,7 @@ class Manager:
         return len(jobs)
 
     def _goes_on(self, began_ms: int) -> bool:
-        """Whether it is not worth it to write that the zone was left, and that it was taken again."""
+        """Whether to keep the zone, because releasing and leasing it again would cost more commits than it is worth."""
         since_ms = self._clock.monotonic_ms() - began_ms
         return self._board.is_empty and since_ms < self._options.vesting_threshold * 1000
 
@@ -121,15 +121,15 @@ class Manager:
             try:
                 await self._desk.queue.heartbeat_zone(lease)
             except ZoneLeaseLostError:
-                return  # whoever claims with it is told
+                return  # the next claim with this lease raises
             except CasqueError as error:
-                log.warning("the heartbeat of the zone %s failed, trying again: %s", lease.zone, error)
+                log.warning("the heartbeat of zone %s failed, trying again: %s", lease.zone, error)
 
     async def _release(self, lease: ZoneLease) -> None:
-        """Also when this is being stopped: others should not have to wait until the lease runs out."""
+        """Release also while stopping: others should not have to wait until the lease expires."""
         releasing = asyncio.ensure_future(self._desk.queue.release_zone(lease))
         done, _ = await asyncio.wait({releasing}, timeout=LEAVE_S)
         if not done:
             releasing.cancel()
         elif isinstance(error := releasing.exception(), CasqueError):
-            log.warning("the zone %s could not be released; its lease runs out: %s", lease.zone, error)
+            log.warning("could not release zone %s; its lease will expire: %s", lease.zone, error)

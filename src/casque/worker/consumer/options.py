@@ -1,4 +1,4 @@
-"""What an operator may say about a consumer of zones, with QuiCK's names and defaults. Times are in seconds."""
+"""Options of a consumer of zones, with QuiCK's names and defaults. Times are in seconds."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from casque import checks
 
 
 class Selection(StrEnum):
-    """Which of the zones that were peeked at are selected."""
+    """Which of the peeked zones are selected."""
 
     RANDOM = "random"
-    """Any: consumers that look at the same moment seldom meet."""
+    """Any: consumers that scan at the same moment seldom collide."""
     SEQUENTIAL = "sequential"
-    """Those that have waited longest: for a consumer that is alone."""
+    """Those that have waited longest: for a single consumer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,33 +28,33 @@ class ConsumerOptions:
     """
 
     managers: int = 4
-    """Zones that it has at once."""
+    """Zones leased at once."""
     workers: int = 16
-    """Jobs that are worked on at once."""
+    """Jobs running at once."""
     selection: Selection = Selection.RANDOM
     peek_max: int = 100
     """Zones that a scan looks at."""
     selection_frac: float = 0.1
-    """Which share of those that are due it selects, one at least..."""
+    """Share of the due zones that a scan selects, at least one..."""
     selection_max: int = 10
-    """...and so many at most."""
+    """...and at most this many."""
     dequeue_max: int = 10
-    """Jobs that are taken from a zone before others have their turn."""
+    """Jobs taken from a zone before other zones have their turn."""
     processing_bound: float | None = None
-    """A job that takes longer has failed; None for what its handler says."""
+    """A job that takes longer has failed; None for the timeout of its handler."""
     zone_lease: float = 10.0
-    """How soon its zones go to another consumer if this one dies."""
+    """How soon another consumer gets its zones if this one dies."""
     job_lease: float = 60.0
-    """The same of its jobs."""
+    """How soon another consumer gets its jobs if this one dies."""
     min_inactive: float = 30.0
-    """What it remembers of a zone is forgotten when nothing was heard of it for so long."""
+    """A zone that was not refused for this long is forgotten."""
     vesting_threshold: float = 0.25
-    """A zone is not released and leased again within so long, if no other waits: that would write two commits to move
-    it by less than this."""
+    """A zone is not released and leased again within this time if no other zone waits: that would write two commits to
+    move it by less than this."""
     scanner_interval: float = 0.1
-    """Between two scans, while there is something to be found."""
+    """Pause between scans while zones are due."""
     scanner_idle: float = 1.0
-    """Between two scans, when there has been nothing for a while: a scan of a bucket is a request."""
+    """Longest pause between scans when nothing has been due for a while: a scan of a bucket is a request."""
 
     def __post_init__(self) -> None:
         checks.whole("managers", self.managers, 1, 1_000)
@@ -72,5 +72,5 @@ class ConsumerOptions:
         checks.number("scanner_idle", self.scanner_idle, self.scanner_interval, 3_600)
 
     def selected(self, peeked: int) -> int:
-        """How many of so many zones are selected."""
+        """Number of zones to select when `peeked` zones are due."""
         return min(peeked, self.selection_max, max(1, ceil(peeked * self.selection_frac)))

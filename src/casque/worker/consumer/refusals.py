@@ -1,4 +1,4 @@
-"""Zones that somebody else had when this consumer asked for them."""
+"""Zones whose lease another consumer had when this one asked."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ DOUBLED_MAX = 16
 
 
 class Refusals:
-    """A zone that was refused is passed over for a while, longer each time: whoever has it is likely to have it still.
-    It is forgotten when it was not refused for `min_inactive`, so that idle zones cost nothing here either."""
+    """A refused zone is skipped for a while, longer each time: its holder probably still has it. A zone that was not
+    refused for `min_inactive` is forgotten, so that idle zones cost nothing here either."""
 
     def __init__(self, options: ConsumerOptions, clock: Clock) -> None:
         self._options = options
         self._clock = clock
         self._refused: dict[str, tuple[int, int]] = {}
-        """How often, and when last; the one refused longest ago first."""
+        """Number of refusals and time of the last one; oldest first."""
 
     def add(self, zone: str) -> None:
         times, _ = self._refused.pop(zone, (0, 0))
         self._refused[zone] = min(times + 1, DOUBLED_MAX), self._clock.monotonic_ms()
 
     def forget(self, zone: str) -> None:
-        """It was given."""
+        """The zone was granted."""
         self._refused.pop(zone, None)
 
     def passes_over(self, zone: str) -> bool:

@@ -1,4 +1,4 @@
-"""Looks at the top-level queue, and selects zones for the managers."""
+"""Reads the top-level queue and selects zones for the managers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ log = logger("worker")
 
 
 class Scanner:
-    """One for each consumer. On a ring every look begins one shard further, from a random first one."""
+    """One per consumer. On a ring each scan begins one shard further, starting at a random one."""
 
     def __init__(
         self, desk: Desk, board: Board, refusals: Refusals, options: ConsumerOptions, *, clock: Clock, rng: Random
@@ -29,7 +29,7 @@ class Scanner:
         self._rng = rng
 
     async def run(self, *, burst: bool) -> None:
-        """For ever; with `burst` until nothing is due and everything is over."""
+        """Runs forever; with `burst` until nothing is due and every job has finished."""
         patience, pause_s = Patience(self._clock, self._rng), self._options.scanner_interval
         while True:
             try:
@@ -47,14 +47,14 @@ class Scanner:
             selected = self._selected(free)
             self._board.put(selected)
             if len(selected) < len(free):
-                # There is more to do than was selected: as soon as somebody could do it, it is looked for.
+                # More zones are due than were selected: scan again as soon as a manager is free.
                 await self._board.wait_until_wanted()
                 continue
             pause_s = self._options.scanner_interval if due else min(2 * pause_s, self._options.scanner_idle)
             await self._clock.sleep(pause_s)
 
     async def _look(self) -> list[PeekedZone]:
-        """The zones whose time has come."""
+        """The zones that are due."""
         self._refusals.sweep()
         desk = self._desk
         peeked = await desk.queue.peek_zones(desk.names, zone=desk.zones, limit=self._options.peek_max)

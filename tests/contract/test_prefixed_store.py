@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from casque.storage.below import StoreBelow
 from casque.storage.memory import MemoryStore
 from casque.storage.port import MISSING
+from casque.storage.prefixed import PrefixedStore
 from casque.testing import StoreSuite
 from casque.testing.store_suite import MakeStore, created
 
@@ -15,12 +15,12 @@ class TestStoreBelow(StoreSuite):
     @pytest.fixture
     def make_store(self) -> MakeStore:
         store = MemoryStore()
-        return lambda: StoreBelow(store, "shards/0003")
+        return lambda: PrefixedStore(store, "shards/0003")
 
 
 async def test_neighbours_see_nothing_of_each_other() -> None:
     whole = MemoryStore()
-    one, other = StoreBelow(whole, "shards/0001"), StoreBelow(whole, "shards/0010")
+    one, other = PrefixedStore(whole, "shards/0001"), PrefixedStore(whole, "shards/0010")
     await created(one, "log/1", b"body")
 
     assert await other.get("log/1") == MISSING

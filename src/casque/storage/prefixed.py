@@ -1,4 +1,4 @@
-"""Some of a store as a store of its own: the objects below one prefix."""
+"""A part of a store as a store of its own: the objects below one prefix."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import AsyncIterator, Callable
 from casque.storage.port import Outcome, Read, Store, Watched, locate, place_of
 
 
-class StoreBelow:
-    """What lies below `prefix` in another store, under names without it. Closing it leaves the other one open.
+class PrefixedStore:
+    """The objects below `prefix` in another store, under names without it. Closing it leaves the other store open.
 
     >>> import asyncio
     >>> from casque.storage.memory import MemoryStore
     >>> whole = MemoryStore()
-    >>> asyncio.run(StoreBelow(whole, "shards/0003").create("queue.json", b"{}"))
+    >>> asyncio.run(PrefixedStore(whole, "shards/0003").create("queue.json", b"{}"))
     Won(etag='1')
     >>> asyncio.run(whole.get("shards/0003/queue.json"))
     Stored(body=b'{}', etag='1')
@@ -48,7 +48,7 @@ class StoreBelow:
         return locate(self._store, self._prefix + key)
 
     async def close(self) -> None:
-        """The store belongs to whoever opened it."""
+        """Does nothing: the whole store belongs to the caller."""
 
     def watch(self, folder: str, appeared: Callable[[str], None]) -> Callable[[], None] | None:
         if not isinstance(self._store, Watched):

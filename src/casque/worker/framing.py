@@ -1,4 +1,4 @@
-"""How a worker and the processes that it starts speak: a length, and so many bytes."""
+"""Length-prefixed frames between a worker and its child processes."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ class Source(Protocol):
     def read(self, size: int, /) -> bytes: ...
 
 
-def word(body: bytes) -> bytes:
-    """As it goes over the line.
+def frame(body: bytes) -> bytes:
+    """A frame with this body.
 
-    >>> word(b"abc")
+    >>> frame(b"abc")
     b'\\x00\\x00\\x00\\x03abc'
     """
     return len(body).to_bytes(4, "big") + body
 
 
-def read_word(pipe: Source) -> bytes | None:
-    """The next one, or None when the other end has ended, be it in the middle of a word."""
+def read_frame(pipe: Source) -> bytes | None:
+    """The body of the next frame; None when the other end has closed, even in the middle of a frame."""
     length = pipe.read(4)
     if len(length) < 4:
         return None

@@ -1,8 +1,8 @@
 """Gives back the jobs of handlers that cannot be stopped.
 
 A thread runs on, and so does a coroutine that ignores its cancellation. Their leases can go back only when they can no
-longer act. `give_back_after` replaces the process by one that does nothing else: with that all threads are gone. The
-process id stays the same, so that a service manager waits for it, and a container does not end before it is done.
+longer act. `give_back_after` replaces the process by one that does nothing else, which ends all threads. The process id
+stays the same, so a service manager waits for it, and a container does not end before it is done.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from casque.telemetry import logger
 log = logger("worker")
 
 LIMIT_S = 10.0
-"""What it may take. Then the leases run out."""
+"""Time limit. After that the leases expire."""
 
 
 def give_back_after(url: Any, opening: Mapping[str, Any], *, worker: str, leases: Sequence[Lease]) -> None:
-    """End this process and give these back. Returns only if that is not possible: the leases run out then."""
+    """Replace this process by one that gives these leases back. Returns only if that fails; the leases then expire."""
     if not isinstance(url, str) or url.startswith("memory:"):
-        return  # it goes with this process
+        return  # the queue vanishes with this process
     kept = {name: value for name, value in opening.items() if name not in ("clock", "rng")}
     try:
         body = pickle.dumps((url, kept, worker, list(leases)))
-        file = tempfile.TemporaryFile()  # noqa: SIM115  it stays open for what takes the place of this process
+        file = tempfile.TemporaryFile()  # noqa: SIM115  stays open for the process that replaces this one
         file.write(body)
         file.flush()
         os.lseek(file.fileno(), 0, os.SEEK_SET)
@@ -45,14 +45,14 @@ def give_back_after(url: Any, opening: Mapping[str, Any], *, worker: str, leases
     logging.shutdown()
     sys.stdout.flush()
     sys.stderr.flush()
-    program = "from casque.worker.farewell import main; main()"
+    program = "from casque.worker.handback import main; main()"
     os.execv(sys.executable, [sys.executable, "-c", program, str(file.fileno())])  # noqa: S606
 
 
 def main() -> None:
-    """The process that takes the worker's place. Ends with 0, as the worker would have."""
+    """The process that replaces the worker. Exits with 0, as the worker would have."""
     with os.fdopen(int(sys.argv[1]), "rb") as file:
-        url, opening, worker, leases = pickle.loads(file.read())  # noqa: S301  this very process wrote it
+        url, opening, worker, leases = pickle.loads(file.read())  # noqa: S301  written by this process
     try:
         asyncio.run(_give_back(url, opening, worker, leases))
     except (CasqueError, TimeoutError) as error:

@@ -10,10 +10,10 @@ from casque.client.opening import as_store
 
 
 class Via(StrEnum):
-    """Who makes the commits."""
+    """The process that makes the commits."""
 
     AUTO = "auto"
-    """The broker that leads the queue if one does, else the driver itself."""
+    """The broker that leads the queue if there is one, else the driver itself."""
     EMBEDDED = "embedded"
     BROKER = "broker"
 

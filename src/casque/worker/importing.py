@@ -1,4 +1,4 @@
-"""Finds what is named as `package.module:attribute`."""
+"""Imports an object by name: `package.module:attribute`."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from casque.errors import InvalidInputError
 from casque.worker.handlers import Handlers
 
 
-def named(name: str, *, what: str, form: str, example: str) -> Any:
-    """What it is to be, how such a name is written, and an example are for whoever wrote it wrong.
+def import_object(name: str, *, what: str, form: str, example: str) -> Any:
+    """Import the object. `what`, `form` and `example` are for the message about a wrong name.
 
-    >>> named("os.path:join", what="a function", form="module:function", example="mail.jobs:send").__name__
+    >>> import_object("os.path:join", what="a function", form="module:function", example="mail.jobs:send").__name__
     'join'
 
     Raises:
-        InvalidInputError: the name is none, or nothing has it.
+        InvalidInputError: the name is malformed, or nothing has it.
     """
     module, colon, attribute = name.partition(":")
     if not colon or not module or not attribute:
@@ -32,13 +32,13 @@ def named(name: str, *, what: str, form: str, example: str) -> Any:
     return found
 
 
-def app_named(name: str) -> Handlers:
-    """`package.module:app`. Raises InvalidInputError, which says what is wrong with it."""
-    return as_app(named(name, what="an app", form="module:app", example="shop.jobs:app"), repr(name))
+def import_app(name: str) -> Handlers:
+    """Import `package.module:app`. Raises InvalidInputError, which says what is wrong with the name."""
+    return check_app(import_object(name, what="an app", form="module:app", example="shop.jobs:app"), repr(name))
 
 
-def as_app(found: Any, said: str) -> Handlers:
-    """What somebody calls an app. Raises InvalidInputError if it is none."""
+def check_app(found: Any, said: str) -> Handlers:
+    """Check that `found` is an app. Raises InvalidInputError if it is not."""
     if not all(hasattr(type(found), needed) or hasattr(found, needed) for needed in ("url", "opening", "handlers")):
         raise InvalidInputError(f"{said} is no app but a {type(found).__name__}: give a casque.App, or its name")
     return found  # type: ignore[no-any-return]

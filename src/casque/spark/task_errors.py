@@ -1,4 +1,4 @@
-"""Errors of tasks, as they were raised there: Spark hands them over as the text of a traceback."""
+"""Errors of tasks, raised again on the driver: Spark passes them on only as the text of a traceback."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _RAISED = re.compile(r"^casque\.errors\.(\w+): (.*)$", re.MULTILINE)
 
 @contextmanager
 def as_raised() -> Iterator[None]:
-    """What a task of ours raised is raised again as that; other errors of Spark stay what they are.
+    """Raise the CasqueError of a task again as what it was; other errors of Spark pass unchanged.
 
     Raises:
-        CasqueError: as the task did.
+        CasqueError: as in the task.
     """
     from pyspark.errors import PySparkException
 

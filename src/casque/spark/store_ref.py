@@ -1,7 +1,7 @@
 """A store as a Spark task can carry it: by URL and options, opened where it is used.
 
-Blocking, because Spark is. Reads are repeated for as long as a queue would; objects are created under names that
-nobody else picks, so that a create whose answer was lost is simply sent again.
+Blocking, because Spark is. Reads are retried for as long as a queue would; objects are created under unique names, so a
+create whose answer was lost is simply sent again.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from casque.storage.url import open_store
 R = TypeVar("R")
 
 
-class Place:
-    """Where objects are. Shows its options to nobody: they may be credentials.
+class StoreRef:
+    """Where objects are. Its repr hides the options, which may be credentials.
 
     Raises:
-        InvalidInputError: no store that executors could share.
+        InvalidInputError: executors could not share this store.
     """
 
     def __init__(self, url: str, options: Mapping[str, str] | None = None) -> None:
@@ -39,10 +39,10 @@ class Place:
         self.options = dict(options or {})
 
     def __repr__(self) -> str:
-        return f"Place({self.url.partition('?')[0]!r})"
+        return f"StoreRef({self.url.partition('?')[0]!r})"
 
     def run(self, work: Callable[[Store], Awaitable[R]]) -> R:
-        """Open the store, do something with it, close it."""
+        """Open the store, run `work` with it, close it."""
 
         async def opened() -> R:
             store = open_store(self.url, options=self.options)
@@ -55,7 +55,7 @@ class Place:
             asyncio.get_running_loop()
         except RuntimeError:
             return asyncio.run(opened())
-        # A notebook runs a loop of its own in this very thread.
+        # A notebook already runs a loop in this thread.
         with ThreadPoolExecutor(1) as beside:
             return beside.submit(asyncio.run, opened()).result()
 
@@ -78,23 +78,23 @@ async def body_of(store: Store, key: str) -> bytes | None:
 
 
 async def create_new(store: Store, key: str, body: bytes) -> None:
-    """Create an object whose name only we can have picked.
+    """Create an object under a unique name.
 
     Raises:
         StorageError, UnknownOutcomeError: the store failed for too long.
-        CASConflictError: somebody else has this name.
+        CASConflictError: another object has this name.
     """
     tries = Tries(f"the creation of {key}", patience)
     while True:
         outcome = await tries.attempt(lambda: store.create(key, body))
         if isinstance(outcome, Won) or (outcome is not None and tries.sent):
-            return  # lost after an attempt without an answer: that one had landed
+            return  # lost after an attempt without an answer: that attempt had landed
         if outcome is not None:
             raise CASConflictError(f"{key} is there already, and nobody else should know this name")
 
 
 async def swap(store: Store, key: str, body: bytes, *, expected: str | None) -> bool:
-    """Write a body that is unique in place of a version, or of nothing; False if somebody else was first.
+    """Replace a version, or create if `expected` is None, with a unique body; False if another writer was first.
 
     Raises:
         StorageError, UnknownOutcomeError: the store failed for too long.
@@ -109,7 +109,7 @@ async def swap(store: Store, key: str, body: bytes, *, expected: str | None) -> 
         if outcome is not None and not tries.sent:
             return False
         if tries.sent:
-            # An attempt went unanswered: the object itself says whether it was ours that landed.
+            # An attempt went unanswered: the object itself shows whether ours landed.
             read = await get(store, key)
             if isinstance(read, Stored) and read.body == body:
                 return True
