@@ -1,8 +1,7 @@
-"""Who changed what, and who was refused: one line each in the log `casque.audit`, whichever wire it came by.
+"""The audit log `casque.audit`: one line per administrative call or refusal, for every wire.
 
-Administrative calls are all written down, with their outcome. Refusals are written down as long as they are few: a
-caller that is refused again and again must not be able to fill a disk. A token is never written, only its name and its
-public id.
+Every administrative call is logged with its outcome. Refusals are rate-limited, so that a caller that is refused again
+and again cannot fill a disk. A line contains a token's name and public id, never the token.
 """
 
 from __future__ import annotations
@@ -34,18 +33,18 @@ _principal: ContextVar[Principal | None] = ContextVar("casque_principal", defaul
 
 
 def calls_from(wire: str, peer: str) -> None:
-    """What is asked from here on, in this task and in those that it starts, comes by this wire from this address."""
+    """Set the wire and the peer address of the calls made in this task and in tasks that it starts."""
     _peer.set(f"{peer} over {wire}")
 
 
 def calls_as(principal: Principal) -> None:
-    """And it is this principal that asks."""
+    """Set the principal of these calls."""
     _principal.set(principal)
 
 
 @contextmanager
 def recorded(request: Request[Any]) -> Iterator[None]:
-    """An administrative call: a line when it has ended, however that was."""
+    """Log an administrative call when it ends, with its outcome."""
     verb, arguments = verb_of(type(request)), _said(request)
     try:
         yield
@@ -61,13 +60,13 @@ def recorded(request: Request[Any]) -> Iterator[None]:
 
 
 def refused(what: str, error: BaseException) -> None:
-    """A caller may not do that, or is nobody who is known."""
+    """Log a call that was not authenticated or not allowed."""
     if _flood.lets_through():
         log.warning("%s by %s: refused, %s", what, _who(), printable(str(error)))
 
 
 def note(verb: str, arguments: dict[str, Any], outcome: str) -> None:
-    """An administrative act that was no call to a queue: a command on a bucket."""
+    """Log an administrative command that works on the bucket instead of calling a queue."""
     _write(verb, arguments, outcome)
 
 
@@ -84,8 +83,9 @@ def _who() -> str:
 
 
 def _said(request: Request[Any]) -> dict[str, Any]:
-    """Without payloads, and without what is of no use to a reader. The token of a lease is no secret, but called so it
-    would be taken for one."""
+    """The loggable arguments, without payloads. The token of a lease is no secret, but under that name a reader would
+    take it for one.
+    """
     if isinstance(request, SetSchedule):
         spec = request.spec
         return {"name": spec.name, "cron": spec.cron, "entrypoint": spec.job.entrypoint}
@@ -101,7 +101,7 @@ def _shown(value: Any) -> str:
 
 
 class Flood:
-    """Lets the first few of every ten seconds through, and says how many it kept back."""
+    """Passes the first few records of every ten seconds and counts the rest."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

@@ -1,7 +1,7 @@
 """TLS from files: a certificate, its key and, for mutual TLS, the authority of the clients' certificates.
 
-Everything that can be wrong with them is found when a broker starts, by a handshake with itself, and not when the first
-client calls. They are read once: a broker with a new certificate is a broker that was restarted.
+A broker finds problems with them when it starts, by a handshake with itself, and not when the first client calls. The
+files are read once: restart the broker to load a new certificate.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from casque.telemetry import logger
 
 SOON = timedelta(days=14)
 EXPIRED = 10
-"""OpenSSL's number for a certificate whose time is over."""
+"""OpenSSL's error code for an expired certificate."""
 
 _log = logger("transport.tls")
 
 
 class TlsFiles(msgspec.Struct, frozen=True):
-    """Where the files of a server are, all of them PEM."""
+    """Paths of a server's files, all of them PEM."""
 
     cert: Path
-    """The server's certificate, followed by those between it and its authority."""
+    """The server's certificate, followed by the intermediate ones up to its authority."""
     key: Path
     client_ca: Path | None = None
-    """With it, only clients with a certificate of this authority get in."""
+    """If set, only clients with a certificate of this authority may connect."""
 
     def load(self, *, clock: Clock | None = None) -> Tls:
-        """Read the files and try them out. A certificate that has expired, or is about to, is logged.
+        """Read and test the files. An expired certificate, or one about to expire, is logged.
 
         Raises:
             InvalidInputError: names the file and what is wrong with it.
@@ -71,14 +71,14 @@ class TlsFiles(msgspec.Struct, frozen=True):
         return context
 
     def _refuse_password(self) -> str:
-        # Without this OpenSSL would ask for it on the terminal, and a service has none.
+        # Without this, OpenSSL would prompt for it on the terminal, and a service has none.
         raise InvalidInputError(
             f"the key {self.key} is encrypted; a broker needs it plain: `openssl pkey -in {self.key} -out plain.pem`"
         )
 
 
 class Tls(msgspec.Struct, frozen=True):
-    """What servers take: PEM for gRPC, a context for HTTP."""
+    """TLS settings for servers: PEM for gRPC, a context for HTTP."""
 
     cert: bytes
     key: bytes
@@ -91,8 +91,7 @@ class Tls(msgspec.Struct, frozen=True):
 
 
 def _rehearse(server: ssl.SSLContext, cert: Path, clock: Clock) -> str | None:
-    """A handshake in memory with a client that trusts this very certificate; answers what is wrong with it, if anything
-    is."""
+    """Perform a handshake in memory with a client that trusts this certificate; returns the problem, or None."""
     client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     client.check_hostname = False
     client.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN

@@ -1,4 +1,4 @@
-"""A queue behind a broker, as a `QueueService`: against one address, over gRPC."""
+"""A `QueueService` that calls the broker at one address over gRPC."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ A = TypeVar("A")
 T = TypeVar("T")
 
 WAIT_AT_ONCE_S = 60.0
-"""Whoever wants to wait longer asks again: brokers do not keep a call for ever."""
+"""Longest wait of one call, because brokers do not hold calls for ever. A longer wait is made of several calls."""
 
 
 class GrpcService(QueueService):
-    """Satisfies `QueueService` through the broker at one address. Connects when it is first used, and again after the
-    connection broke; what was under way then is told so and not repeated.
+    """Satisfies `QueueService` through the broker at one address. Connects on first use, and reconnects after the
+    connection broke; calls under way at that moment fail and are not repeated.
 
     Concurrent calls share messages: a thousand callers need no more connections than one.
 
     Raises, besides what the queue itself refuses:
-        BrokerUnreachableError: nobody answers there; nothing was sent.
+        BrokerUnreachableError: no answer from the address; nothing was sent.
         UnknownOutcomeError: the connection broke, or no answer came in time; the call may have been carried out.
         QueueLedError: another broker leads; nothing was done. `address` says which.
     """
@@ -58,9 +58,12 @@ class GrpcService(QueueService):
         message_bytes: int = GrpcLimits().message_bytes,
         clock: Clock | None = None,
     ) -> None:
-        """`call_s`: how long a call may take before its caller is told that nobody knows; a dequeue that waits may take
-        that much longer than it waits. `silence_s`: after so long without a word the broker is sent a ping, and if that
-        is not answered as soon, the connection counts as broken."""
+        """`call_s`: timeout of a call, after which it raises UnknownOutcomeError; a waiting dequeue has its wait on
+        top.
+        `silence_s`: the broker gets a ping after this long without data, and the connection counts as broken if the
+        answer
+        takes as long again.
+        """
         if not address or "://" in address:
             raise InvalidInputError(f"address must be host:port, not {address!r}")
         self.address = address
@@ -73,11 +76,11 @@ class GrpcService(QueueService):
         self._clock = clock or SystemClock()
         self._line: Line | None = None
         self._side: grpc.aio.Channel | None = None
-        """For streams: their flow control is not to be that of the calls."""
+        """A second channel for streams, so that their flow control does not slow down calls."""
         self._closed = False
 
     async def close(self) -> None:
-        """Calls that are under way end with an error."""
+        """Close the connection; calls under way raise an error."""
         self._closed = True
         if self._line is not None:
             await self._line.close()
@@ -112,7 +115,7 @@ class GrpcService(QueueService):
 
     async def _list_jobs(self, request: ListJobs) -> list[JobRecord]:
         if request.states is not None and not request.states:
-            return []  # on the wire, no states are all of them
+            return []  # on the wire, an empty list means all states
         asked = pb.ListRequest(
             states=messages.state_numbers(request.states),
             entrypoint=request.entrypoint,
@@ -156,7 +159,7 @@ class GrpcService(QueueService):
     async def _stream(
         self, method: str, request: Any, response: Any, unpack: Callable[[bytes], T], patience_s: float | None
     ) -> AsyncGenerator[T]:
-        """Messages as they come; the next is fetched when this one has been taken."""
+        """Yield messages as they come; the next is fetched when this one has been taken."""
         self._check_open()
         channel: grpc.aio.Channel = self._side or self._channel()
         self._side = channel
@@ -179,7 +182,7 @@ class GrpcService(QueueService):
         except grpc.aio.AioRpcError as error:
             raise await self._stream_broke(channel, error) from None
         except asyncio.CancelledError:
-            # gRPC says the same when the server ends the call as cancelled; whoever iterates here was not.
+            # gRPC raises the same when the server ends the call as cancelled, but then this task was not cancelled.
             if is_cancelled():
                 raise
             raise BrokerUnreachableError(self.address, "it ended the call") from None
@@ -226,7 +229,7 @@ class GrpcService(QueueService):
 
 
 def _ms_from(moment: datetime | None) -> int | None:
-    """The first whole millisecond that is not before it."""
+    """The first whole millisecond at or after the moment."""
     return None if moment is None else to_ms(moment + timedelta(microseconds=999))
 
 
@@ -236,7 +239,7 @@ def _options(message_bytes: int, silence_s: float) -> list[tuple[str, Any]]:
         ("grpc.max_receive_message_length", -1),
         ("grpc.max_send_message_length", message_bytes),
         ("grpc.max_metadata_size", 64 * 1024),
-        # Connections of its own: a shared one would remember others' failures, and wait.
+        # Do not share connections: a shared one remembers failures of other channels, and backs off.
         ("grpc.use_local_subchannel_pool", 1),
         ("grpc.enable_retries", 0),
         ("grpc.keepalive_time_ms", int(silence_s * 1000)),

@@ -1,4 +1,4 @@
-"""Verbs with one body and one answer, each in one place: its route, how a server reads it, how a client writes it."""
+"""Verbs with one body and one answer: each entry holds its route, the server's parser and the client's encoder."""
 
 from __future__ import annotations
 
@@ -54,19 +54,19 @@ from casque.types import Admission, Gate, JobRecord, StagedPart, ZoneRules, from
 
 
 class Call(Struct, frozen=True):
-    """One request as HTTP brings it, read and checked."""
+    """One HTTP request, parsed and checked."""
 
     service: QueueService
     body: Any = None
     query: Any = None
     job_id: str = ""
-    """Or the name of a schedule: what the path names."""
+    """The id in the path, or the name of a schedule."""
     request_id: str | None = None
     last_event_id: str | None = None
 
 
 class Done(Struct, frozen=True):
-    """The answer of a verb that has nothing to say but that it was carried out. No answer at all is a bug."""
+    """The answer of a verb without a result. No answer at all is a bug."""
 
 
 DONE = Done()
@@ -78,19 +78,19 @@ class Plain(Struct, frozen=True, kw_only=True):
     route: Route
     kind: type[Request[Any]]
     read: Callable[[Call], Request[Any]]
-    """What a server makes of a call."""
+    """The server's parser: call to request."""
     named: str | None = None
-    """The field that stands in the path."""
+    """The field that the path contains."""
     body: Callable[[Any], Any] = lambda _: Nothing()
-    """What a client sends."""
+    """The client's encoder: request to body."""
     shown: Callable[[Any], Any] = lambda _: DONE
-    """The answer as a message."""
+    """Result to answer message, on the server."""
     heard: Callable[[Any], Any] = lambda _: None
-    """The answer of a message."""
+    """Answer message to result, on the client."""
     applies: Callable[[Any], bool] = lambda _: True
-    """Whether a request is asked for by this route, where there are several."""
+    """Whether this route serves a request, where there are several."""
     patience_s: float = 0.0
-    """How much longer than others it may take."""
+    """Extra time that it may take."""
 
     async def carry_out(self, call: Call) -> Any:
         return self.shown(await call.service.call(self.read(call)))
@@ -102,10 +102,10 @@ class Plain(Struct, frozen=True, kw_only=True):
 
 
 def segment(name: str, path: str) -> str:
-    """A name as part of a path."""
+    """A name, escaped for use in a path."""
     if not name:
         raise ScheduleNotFoundError(name) if "/schedules/" in path else JobNotFoundError(name)
-    # A path may not have segments of dots alone: everything on the way would resolve them.
+    # Escape dots: proxies and clients resolve path segments made of dots alone.
     return quote(name, safe="") if name.strip(".") else name.replace(".", "%2E")
 
 
@@ -122,7 +122,7 @@ def _same(answer: Any) -> Any:
 
 
 class Part(Struct, frozen=True, forbid_unknown_fields=True):
-    """An object with jobs in it that lies in the broker's bucket."""
+    """An object in the broker's bucket that contains jobs."""
 
     key: Annotated[str, Meta(pattern=f"^{KEY_PATTERN}$")]
     sha256: Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
@@ -131,13 +131,13 @@ class Part(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class AdmitRequest(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Staged jobs to be added, once for each batch of a source."""
+    """Staged jobs to add, once per batch of a source."""
 
     source: Name
     batch: Natural
     parts: Annotated[list[Part], Meta(min_length=1, max_length=ADMITTED_PARTS_MAX)]
     skip_known: bool = False
-    """Pass over jobs whose id is in the queue already, instead of refusing all."""
+    """Skip jobs whose id is in the queue already, instead of refusing all."""
 
 
 class GiveBackRequest(Struct, frozen=True, forbid_unknown_fields=True):
@@ -147,50 +147,50 @@ class GiveBackRequest(Struct, frozen=True, forbid_unknown_fields=True):
 class PurgeRequest(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     entrypoint: Name | None = None
     zone: Name | None = None
-    """Left out: of all zones, and of none."""
+    """Left out: all jobs, with and without a zone."""
 
 
 class RequeueRequest(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     older: Seconds
-    """Seconds since the last sign of life, by the broker's clock."""
+    """Seconds since the last heartbeat, by the broker's clock."""
     entrypoint: Name | None = None
     zone: Name | None = None
-    """Left out: of all zones, and of none."""
+    """Left out: all jobs, with and without a zone."""
 
 
 class GateRequest(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What the whole queue, or one entrypoint, is to let through."""
+    """Limits of the whole queue, or of one entrypoint."""
 
     gate: Gate
     entrypoint: Name | None = None
 
 
 class ZoneRequest(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What share of the turns a zone has, and what holds it back. What is left out is not limited."""
+    """A zone's share of the turns, and its limits. Fields left out are unlimited."""
 
     zone: Name
     weight: Annotated[float, Meta(ge=checks.ZONE_WEIGHTS[0], le=checks.ZONE_WEIGHTS[1])] = 1.0
     """Twice the weight, twice the jobs."""
     running_max: Annotated[int, Meta(ge=1, le=INT64_MAX)] | None = None
-    """So many of its jobs run at a time."""
+    """Maximum number of its jobs that run at a time."""
     per_second: Annotated[float, Meta(ge=checks.ZONE_RATES[0], le=checks.ZONE_RATES[1])] | None = None
-    """So many of its jobs are claimed in a second."""
+    """Maximum number of its jobs that are claimed per second."""
     paused: bool = False
     """None of its jobs are claimed."""
 
 
 class ZoneLeaseRequest(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Have a zone for oneself."""
+    """Take exclusive hold of a zone."""
 
     zone: Name
     lease: Seconds | None = None
-    """How long it holds without a heartbeat. Left out: the queue's default."""
+    """Seconds that it lasts without a heartbeat. Left out: the queue's default."""
     worker: Name | None = None
 
 
 class MaybeZoneLease(Struct, frozen=True):
     lease: ZoneLeaseOf | None
-    """Null if somebody has the zone, or if it has no jobs."""
+    """null if the zone is leased already, or has no jobs."""
 
 
 class Purged(Struct, frozen=True):
@@ -206,10 +206,10 @@ class Schedules(Struct, frozen=True):
 
 
 class RescheduleRequest(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What is left out stays as it is."""
+    """Fields left out stay unchanged."""
 
     run_at: datetime | None = None
-    """In the past: now."""
+    """A time in the past means now."""
     priority: Annotated[int, Meta(ge=-INT64_MAX - 1, le=INT64_MAX)] | None = None
 
 
@@ -500,7 +500,7 @@ PLAIN = (
 
 
 def plain_for(request: Request[Any]) -> Plain | None:
-    """How a client asks for this, if it is one of these verbs."""
+    """The entry for a request; None if the request is not one of these verbs."""
     return next((one for one in _BY_KIND.get(type(request), ()) if one.applies(request)), None)
 
 

@@ -1,4 +1,4 @@
-"""The table of what can be asked."""
+"""The table of routes."""
 
 from __future__ import annotations
 
@@ -187,4 +187,4 @@ COMMON: tuple[type[CasqueError], ...] = (
     errors.QueueReplacedError,
     errors.CorruptQueueError,
 )
-"""What any call may meet."""
+"""Errors that any call can raise."""
