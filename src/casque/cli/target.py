@@ -19,7 +19,7 @@ from casque.cli.options import StoreOptions, parse_options
 from casque.cli.output import say
 from casque.client.leading import is_led, look_up
 from casque.client.opening import as_store
-from casque.client.place import Place, how_to_tell, known_names, known_place, place_named
+from casque.client.place import Place, default_queue_hint, known_names, known_place, place_named
 from casque.client.queue import Queue
 from casque.client.reaching import is_address
 from casque.errors import InvalidInputError
@@ -118,7 +118,7 @@ class QueueTarget(Options, frozen=True, kw_only=True):
             return place_named(self.queue)
         if (known := known_place()) is not None:
             return known
-        raise InvalidInputError(f"which queue? Give its URL as the first argument, {how_to_tell()}")
+        raise InvalidInputError(f"which queue? Give its URL as the first argument, {default_queue_hint()}")
 
 
 class BucketTarget(QueueTarget, frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""Where the queue is, for whoever was not told: CASQUE_URL, or a file that names it."""
+"""Resolve the default queue URL from CASQUE_URL or casque.toml."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HERE = "casque.toml"
 
 
 class Place(msgspec.Struct, frozen=True):
-    """A queue, and how to open it."""
+    """A queue's URL, and how to open it."""
 
     url: str
     options: dict[str, str] = {}
@@ -32,13 +32,13 @@ class Place(msgspec.Struct, frozen=True):
         return changes_from([f"{name}={_spelled(value)}" for name, value in self.settings.items()])
 
     def opening(self) -> dict[str, Any]:
-        """All that `Queue.open` is to be given besides the URL."""
+        """The keyword arguments for `Queue.open`."""
         said = {"options": self.options or None, "tls": self.tls}
         return {**self.changes(), **{name: value for name, value in said.items() if value is not None}}
 
 
 class Named(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A queue as a file describes it."""
+    """A queue as described in a file."""
 
     url: str | None = None
     options: dict[str, str] = {}
@@ -53,41 +53,41 @@ class Named(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Config(Named, frozen=True, forbid_unknown_fields=True):
-    """A whole file: one queue without a name, and any number with one."""
+    """A whole file: one queue without a name, and any number of named ones."""
 
     queues: dict[str, Named] = {}
 
 
 def config_files() -> list[Path]:
-    """Those that are looked at, in this order, whether they are there or not."""
+    """The files that are read, in this order, whether they exist or not."""
     home = os.environ.get("XDG_CONFIG_HOME")
     return [Path(HERE), (Path(home) if home else Path.home() / ".config") / "casque" / "config.toml"]
 
 
 def known_place() -> Place | None:
-    """That of CASQUE_URL, or else of the first file that names one.
+    """The queue of CASQUE_URL, or of the first file that names one.
 
     Raises:
-        InvalidInputError: a file is not as it must be.
+        InvalidInputError: a file is malformed.
     """
-    if told := os.environ.get(VARIABLE):
-        return Place(told)
+    if url := os.environ.get(VARIABLE):
+        return Place(url)
     for path, config in _configs():
         if config.url is not None:
             return _found(path, config.place(config.url))
     return None
 
 
-def how_to_tell() -> str:
-    """For whoever is asked for a queue."""
+def default_queue_hint() -> str:
+    """A hint for a user who gave no queue."""
     return f'set the variable {VARIABLE}, or write url = "..." into {" or ".join(map(str, config_files()))}'
 
 
 def place_named(name: str) -> Place:
-    """A queue that a file has a name for.
+    """The queue with this name in a file.
 
     Raises:
-        InvalidInputError: there is none.
+        InvalidInputError: no file names it.
     """
     known: list[str] = []
     for path, config in _configs():
@@ -104,13 +104,14 @@ def place_named(name: str) -> Place:
 
 
 def known_names() -> list[str]:
-    """What the files call queues."""
+    """The names of queues in the files."""
     return sorted({name for _, config in _configs() for name in config.queues})
 
 
 def _found(path: Path, place: Place) -> Place:
-    """A file in the current directory may come with whatever was unpacked there: by itself it earns no broker a
-    token."""
+    """A file in the current directory may come from an unpacked archive: alone, it does not make a broker trusted with
+    a token.
+    """
     if path == Path(HERE):
         found_here(place.url)
         if place.tls is not None:
@@ -124,13 +125,13 @@ def _configs() -> list[tuple[Path, Config]]:
 
 def _read(path: Path) -> Config | None:
     try:
-        told: Any = tomllib.loads(path.read_text())
+        parsed: Any = tomllib.loads(path.read_text())
     except FileNotFoundError:
         return None
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise InvalidInputError(f"{path}: {error}") from error
     try:
-        return msgspec.convert(told, Config)
+        return msgspec.convert(parsed, Config)
     except msgspec.ValidationError as error:
         raise InvalidInputError(
             f"{path}: {error}. It may have url, options, settings and tls, and the same for each of [queues.NAME]"

@@ -1,4 +1,4 @@
-"""The same queue for people without asyncio: every call blocks until it is durable."""
+"""The same queue without asyncio: every call blocks until it is durable."""
 
 from __future__ import annotations
 

@@ -231,8 +231,8 @@ class Border(QueueService):
 
     @property
     def _own(self) -> QueueService:
-        """The queue, restricted to the jobs and schedules that the caller may name; all others appear not to exist.
-        The check happens where the call is carried out, because a name could change its owner after an earlier check.
+        """The queue, restricted to the jobs and schedules that the caller may name; all others appear not to exist. The
+        check happens where the call is carried out, because a name could change its owner after an earlier check.
         """
         if self._scoped is None:
             reach = msgspec.structs.replace(self.principal.reach, schedules_max=self._limits.schedules_per_tenant)
@@ -686,8 +686,7 @@ class Border(QueueService):
 
     async def _stats(self, request: GetStats) -> Stats:
         """Count a limited caller's own jobs that are in the queue; the activity of others stays hidden. Finished jobs
-        are
-        not counted by entrypoint anywhere, so they are left out.
+        are not counted by entrypoint anywhere, so they are left out.
         """
         if not self._limited:
             return await self.service.call(request)
@@ -742,8 +741,7 @@ class Border(QueueService):
     async def _own_events(self, from_position: int | None, *, follow: bool) -> AsyncGenerator[QueueEvent]:
         """Most events name only a job, so track which jobs are the caller's own: those that exist now, and those added
         after the start position. Events of a job that existed at `from_position` and is gone by now are left out,
-        because its
-        owner is no longer known.
+        because its owner is no longer known.
         """
         # Without a position: start reading before listing the jobs, and yielding after it, so that no job added in
         # between is missed.

@@ -92,9 +92,7 @@ class Connections:
 
 
 class Bytes:
-    """Bytes held for callers, by principal: requests read but not answered yet, or answers produced but not taken
-    yet.
-    """
+    """Bytes held for callers, by principal: requests read but not answered, or answers produced but not taken."""
 
     def __init__(self, *, most: int, each: int, what: str = "bytes of requests under way") -> None:
         self._most = most

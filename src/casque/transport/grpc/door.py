@@ -61,8 +61,7 @@ class GrpcLimits(msgspec.Struct, frozen=True, kw_only=True):
     """The same, of one token, or of one address without tokens."""
     unsent_bytes: int = 128 * 1024 * 1024
     """Size of values on `List`, `Watch` and `Archive` that were read from the queue and not written yet, of all
-    clients.
-    At the limit, reading pauses.
+    clients. At the limit, reading pauses.
     """
     unsent_bytes_per_principal: int = 32 * 1024 * 1024
     """The same, of one token, or of one address without tokens."""

@@ -1,8 +1,7 @@
 """grpc.health.v1: whether this broker can serve calls.
 
 `""` and `casque.v1.Queue` are SERVING while the broker leads, or stands by and knows the leader: casque's clients
-follow
-it there. `osqueue.v1.QueueService` is SERVING only while the broker leads, because its clients cannot follow.
+follow it there. `osqueue.v1.QueueService` is SERVING only while the broker leads, because its clients cannot follow.
 """
 
 from __future__ import annotations

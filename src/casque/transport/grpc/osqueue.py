@@ -2,8 +2,7 @@
 
 Its jobs live under one entrypoint. casque keeps osqueue's guarantees: first in, first out; a claim that finds nothing
 returns at once; a job whose worker is silent for 30 seconds goes to another worker, without a limit on attempts,
-because
-osqueue has no dead jobs. Only the worker that holds a job can call Heartbeat and Complete for it.
+because osqueue has no dead jobs. Only the worker that holds a job can call Heartbeat and Complete for it.
 """
 
 from __future__ import annotations
@@ -81,7 +80,6 @@ class Osqueue:
 
 async def refuse(context: Any, error: CasqueError) -> NoReturn:
     """osqueue's clients read FAILED_PRECONDITION as a job held by another worker, so a broker that does not lead
-    answers
-    with a code that makes them go elsewhere.
+    answers with a code that makes them go elsewhere.
     """
     await abort(context, error, code="UNAVAILABLE" if isinstance(error, QueueLedError) else None)

@@ -1,9 +1,8 @@
 """Packets on `Exchange`: numbered calls one way, answers with the same numbers the other way, many per packet.
 
 MessagePack instead of protobuf messages: a job is encoded and decoded in one step, without a Python object per field
-(measured in decision 13). Requests and answers are arrays that begin with their name and only ever gain fields at
-the end, with defaults; jobs and specs are maps. An entry of an unknown kind is refused alone, without affecting the
-others.
+(measured in decision 13). Requests and answers are arrays that begin with their name and only ever gain fields at the
+end, with defaults; jobs and specs are maps. An entry of an unknown kind is refused alone, without affecting the others.
 """
 
 from __future__ import annotations

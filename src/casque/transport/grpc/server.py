@@ -45,11 +45,9 @@ class GrpcServer:
     """Offers a host's queue on a port.
 
     `listen` is `host:port`; port 0 takes a free one, which `port` returns. `admit` is called once per call, and once
-    per
-    stream; without it, every caller may do everything. `peers` is called instead for other brokers of a ring, which
-    call
-    shards; without it, there are none. `attempts_max` applies to jobs from clients in other languages that do not set
-    their own.
+    per stream; without it, every caller may do everything. `peers` is called instead for other brokers of a ring, which
+    call shards; without it, there are none. `attempts_max` applies to jobs from clients in other languages that do not
+    set their own.
 
     >>> import asyncio
     >>> from casque.testing.hosting import leading
@@ -189,8 +187,7 @@ def _handler(module: Any, service: str, behaviours: dict[str, Any]) -> grpc.Gene
     """The methods of a service as its proto file describes them, each with its implementation.
 
     All are handled as streams of bytes, whatever they are on the wire, so that no part of a request is received before
-    its
-    caller is admitted.
+    its caller is admitted.
     """
     described = module.DESCRIPTOR.services_by_name[service]
     handlers = {

@@ -1,8 +1,7 @@
 """Keeps web pages from driving a broker: which `Host` a request may name, and which `Origin` it may come from.
 
 A browser sends any request that a page asks for, also to 127.0.0.1. Three checks stop that. `Host` must be an address
-or
-a name of this broker: a page whose own name was rebound to 127.0.0.1 still sends its own name. `Origin` and
+or a name of this broker: a page whose own name was rebound to 127.0.0.1 still sends its own name. `Origin` and
 `Sec-Fetch-Site`, which pages cannot set, must not name another site. And every change needs a `Content-Type` that a
 browser sends to another site only after a preflight (see `reading`).
 """
@@ -31,10 +30,8 @@ class BrowserRules:
     """Decides whether a request may have been sent by a web page.
 
     `hosts` are names of this broker besides `localhost` and IP addresses, or `*` for any. `origins` are sites whose
-    pages
-    may call, such as `https://admin.example.com`. With `tls` the certificate has verified the name already: a rebound
-    name
-    has no certificate here.
+    pages may call, such as `https://admin.example.com`. With `tls` the certificate has verified the name already: a
+    rebound name has no certificate here.
 
     Raises:
         InvalidInputError: a host or an origin is malformed.

@@ -99,10 +99,8 @@ class HttpService(QueueService):
     """Satisfies `QueueService` against one broker.
 
     `address` is `host:port` or a URL. `tls` is a client context: with the broker's authority, and with a client
-    certificate
-    where the broker asks for one. `server_name` is the name in the broker's certificate, if it differs from the
-    address.
-    `margin_s` is how much longer than its own wait a call may take.
+    certificate where the broker asks for one. `server_name` is the name in the broker's certificate, if it differs from
+    the address. `margin_s` is how much longer than its own wait a call may take.
     """
 
     def __init__(

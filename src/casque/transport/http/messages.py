@@ -134,10 +134,8 @@ class OutcomeOf(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=T
     `backoff`; with neither, the broker's settings decide. With `final` it is dead at once.
 
     `how` names another outcome: `crashed`, the worker process died, and `error` says how; `snoozed`, the job is due
-    again
-    after `delay`, and this was no attempt; `cancelled`, the job is no longer needed, and `error` may say why;
-    `declined`,
-    the worker does not understand the job, `error` says why, and the job waits for a worker that does.
+    again after `delay`, and this was no attempt; `cancelled`, the job is no longer needed, and `error` may say why;
+    `declined`, the worker does not understand the job, `error` says why, and the job waits for a worker that does.
     """
 
     job_id: str

@@ -62,8 +62,7 @@ class Connection(H11Protocol):
     """Uvicorn's connection, with limits on time, on connections, and on the requests it accepts.
 
     Requests can ask it, at the moment of an answer, whether the client is still connected. ASGI reports a disconnect
-    only
-    some time later.
+    only some time later.
     """
 
     limits: HttpLimits

@@ -39,8 +39,7 @@ async def read_body(request: Request, route: Route, limits: HttpLimits, room: Ro
         return None
     if (kind := _media_type(request)) != JSON:
         # Required for an empty body, too: browsers send this type to another site only after a preflight, and other
-        # types
-        # without one.
+        # types without one.
         raise RefusedError(
             415,
             InvalidInputError(

@@ -68,14 +68,11 @@ class HttpServer:
     """Offers a host's queue over HTTP and JSON.
 
     `listen` is `host:port`; port 0 takes a free one, which `port` returns. `admit` is called once per request; without
-    it,
-    every caller may do everything. `metrics` may be shared with other parts of the process. `settings` are the defaults
-    for
-    what a caller leaves out: the back-off of failed jobs, and the limit of their attempts.
+    it, every caller may do everything. `metrics` may be shared with other parts of the process. `settings` are the
+    defaults for what a caller leaves out: the back-off of failed jobs, and the limit of their attempts.
 
     `/healthz`, `/readyz`, `/metrics` and the description need no token; `guarded` requires one for `/metrics` and
-    `/readyz`
-    as well.
+    `/readyz` as well.
 
     `hosts` are names by which clients call this server, besides `localhost`, IP addresses and the name it listens on;
     `origins` are sites whose pages may call it.
