@@ -8,6 +8,7 @@ import pytest
 
 from casque import ClientTlsFiles, InvalidInputError, Queue
 from casque.client import reaching
+from casque.client.leading import Leading
 from casque.client.place import known_place, place_named
 from casque.client.reaching import peer_connect
 from casque.client.trust import Origin, check_address, is_from_here
@@ -87,10 +88,10 @@ async def test_a_client_does_not_send_its_token_in_clear(scheme: str) -> None:
 
 
 async def test_a_leader_that_only_the_bucket_names_does_not_get_the_token(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def leader(_store: object) -> str:
-        return "evil.example:7700"
+    async def leader(_store: object) -> Leading:
+        return Leading(leader="evil.example:7700")
 
-    monkeypatch.setattr(reaching, "find_leader", leader)
+    monkeypatch.setattr(reaching, "look_up", leader)
     monkeypatch.setenv("CASQUE_TOKEN", TOKEN)
     for tls, reason in ((None, "without encryption"), (ClientTlsFiles(), "the bucket names")):
         async with Queue.open(MemoryStore(), via="broker", tls=tls) as q:
