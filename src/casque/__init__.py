@@ -179,7 +179,7 @@ _HOMES = {
     "clone_queue": "casque.client.copying",
     "restore_queue": "casque.client.copying",
 }
-"""What is imported when it is first asked for: programs that only enqueue bytes do without."""
+"""Imported on first use: programs that only enqueue bytes do without."""
 
 
 def __getattr__(name: str) -> object:

@@ -1,4 +1,4 @@
-"""What can be asked of a queue, what it answers, and the protocol that every way to reach one speaks."""
+"""The requests of a queue, its answers, and the protocol of every service that offers one."""
 
 from casque.service.answers import (
     ArchivedAttempt,
