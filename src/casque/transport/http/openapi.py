@@ -34,6 +34,11 @@ def _how(how: str, *excluded: str) -> dict[str, Any]:
     return {"not": {**kind, "anyOf": [{"required": [field]} for field in excluded]}}
 
 
+def _set(field: str, kind: str) -> dict[str, Any]:
+    """The field is there, and is not null."""
+    return {"required": [field], "properties": {field: {"type": kind}}}
+
+
 _RESULTS = ("result", "result_text", "result_json")
 RULES: dict[str, list[dict[str, Any]]] = {
     "OutcomeOf": [
@@ -53,8 +58,11 @@ RULES: dict[str, list[dict[str, Any]]] = {
             }
         }
     ],
+    "RescheduleRequest": [
+        {"anyOf": [_set("run_at", "string"), _set("priority", "integer")]},
+    ],
 }
-"""Rules for outcomes other than done and failed, and for a claim with a zone lease."""
+"""Rules for outcomes other than done and failed, for a claim with a zone lease, and for a reschedule of nothing."""
 
 
 def describe(routes: tuple[Route, ...] = ROUTES, *, version: str, needs_token: bool) -> dict[str, Any]:
