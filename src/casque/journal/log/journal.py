@@ -44,12 +44,12 @@ from casque.journal.archive import ArchivePace, ArchiveRetention
 from casque.journal.discovery import refusal
 from casque.journal.log.archiver import Archiver
 from casque.journal.log.collector import collect
+from casque.journal.log.contention import Contention
 from casque.journal.log.pace import Pace
 from casque.journal.log.reader import Placed, Tail
 from casque.journal.log.replica import Replica, Stance
 from casque.journal.log.slot import place
 from casque.journal.log.snapshots import SnapshotWriter, naming
-from casque.journal.log.solitude import Solitude
 from casque.journal.port import Appended, Batch, Conflict, Landed, Refreshed, Sighting, Work
 from casque.journal.sweeper import Sweeper
 from casque.journal.tenure import is_sure
@@ -80,7 +80,7 @@ class LogJournal(Replica):
         self._archive_pace = ArchivePace(clock, rng, milliseconds(settings.archive_interval))
         self._snapshots = SnapshotWriter(store, clock=clock, rng=rng)
         self._pace = Pace(clock, rng)
-        self._solitude = Solitude(clock, rng)
+        self._contention = Contention(clock, rng)
         self._lease_ms = 0
 
     # --- Following ---
@@ -95,7 +95,7 @@ class LogJournal(Replica):
         position = state.position
         refreshed = await super().refresh(state)
         if refreshed.state.position != position:
-            self._solitude.company()
+            self._contention.met_other_writer()
         return refreshed
 
     def _advance(self, placed: Placed) -> None:
@@ -106,13 +106,13 @@ class LogJournal(Replica):
         held = self._stance is Stance.HOLDING
         super()._heed(head)
         if held and self._stance is Stance.OPEN:
-            self._solitude.disturbed()
+            self._contention.disturbed()
 
     # --- Committing ---
 
     async def append(self, state: State, batch: Batch) -> Appended:
         await self._be_there(batch)
-        if self._stance is Stance.OPEN or self._solitude.seen_by_others:
+        if self._stance is Stance.OPEN or self._contention.epoch_raised:
             prepared = await self._prepare(state, batch)
             if prepared is not None:
                 return prepared
@@ -129,7 +129,7 @@ class LogJournal(Replica):
         self._tip.chain, self._tip.epoch = digest(body), epoch
         self._pace.grew(len(body) + _named_bytes(state))
         self._verified, self._seen_ms = position, began_ms
-        self._solitude.committed(began_ms)
+        self._contention.committed(began_ms)
         return Landed(state)
 
     async def _be_there(self, batch: Batch) -> None:
@@ -198,7 +198,7 @@ class LogJournal(Replica):
             raise LeadershipLostError(None)
         newer = any(placed.segment.epoch > self._epoch for placed in others.found)
         if self._stance is Stance.OPEN and not newer and others.broken is None:
-            self._solitude.company()
+            self._contention.met_other_writer()
             return Conflict(Refreshed(state, self._apply(state, others.found), certain=False))
         # The permission to write has changed, or the base of this state was collected: read the head first.
         try:
@@ -220,7 +220,7 @@ class LogJournal(Replica):
             raise await refusal(self._store, owner)
         work: Coroutine[Any, Any, Refreshed]
         if self._stance is Stance.HOLDING:
-            self._solitude.seen_by_others = False
+            self._contention.epoch_raised = False
             work = self.refresh(state)  # the epoch was raised: continue in open mode
         elif self._mode is Mode.EXCLUSIVE:
             work = self._flip(state, batch)
@@ -268,11 +268,11 @@ class LogJournal(Replica):
     @property
     def takes_hold(self) -> bool:
         is_open = self._stance is Stance.OPEN and self._mode is Mode.OPEN and self._tip.epoch == self._epoch
-        return is_open and self._solitude.lasts
+        return is_open and self._contention.is_alone
 
     async def hold(self, state: State, batch: Batch) -> Refreshed:
         """Alone for a while: take the queue exclusively, unless that turns out to be difficult."""
-        self._solitude.claimed()
+        self._contention.claimed()
         owner = Owner(batch.writer, new_nonce(self._rng))
         for _ in range(HOLDS_MAX):
             began_ms = self._clock.monotonic_ms()
@@ -374,7 +374,7 @@ class LogJournal(Replica):
     # --- Alongside the commits ---
 
     def hesitation_s(self) -> float:
-        return self._solitude.hesitation_ms() / 1000 if self._stance is Stance.OPEN else 0
+        return self._contention.hesitation_ms() / 1000 if self._stance is Stance.OPEN else 0
 
     def due_ms(self) -> int | None:
         return self._archive_pace.due_ms()
@@ -411,7 +411,7 @@ class LogJournal(Replica):
         if archive_is_due:
             # Jobs that finish from here on are for the next pass: they may not be history yet when this one gets there.
             return partial(self._archive, state, tuple(state.finished), state.position, writer)
-        if self._stance is Stance.HOLDING and self._solitude.look_is_due():
+        if self._stance is Stance.HOLDING and self._contention.look_is_due():
             return self._look
         return partial(self._sweeper.apply, state) if self._sweeper.is_due else None
 
@@ -471,10 +471,10 @@ class LogJournal(Replica):
         try:
             head = await self._head.read()
         except CorruptQueueError:
-            self._solitude.seen_by_others = True  # the next commit checks for itself, and reports to its callers
+            self._contention.epoch_raised = True  # the next commit checks for itself, and reports to its callers
             raise
         if head.epoch != self._epoch:
-            self._solitude.seen_by_others = True
+            self._contention.epoch_raised = True
 
 
 def _named_bytes(state: State) -> int:

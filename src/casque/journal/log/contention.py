@@ -20,7 +20,7 @@ next attempt as the winner does, and would otherwise lose in step for ever.
 """
 
 
-class Solitude:
+class Contention:
     """Fairness only: a wrong guess costs a few requests, and is safe."""
 
     def __init__(self, clock: Clock, rng: Random) -> None:
@@ -35,11 +35,11 @@ class Solitude:
         self._claim_at_ms = 0
         self._claimed_ms = 0
         self._looked_ms = 0
-        self.seen_by_others = False
+        self.epoch_raised = False
         """Another process has raised the epoch while this one held the queue."""
 
     @property
-    def lasts(self) -> bool:
+    def is_alone(self) -> bool:
         return self._commits >= ALONE_COMMITS and self._clock.monotonic_ms() >= self._claim_at_ms
 
     def committed(self, began_ms: int) -> None:
@@ -55,7 +55,7 @@ class Solitude:
             return 0  # alone, or there was a pause already
         return min(self._took_ms, 500) * self._rng.random()
 
-    def company(self) -> None:
+    def met_other_writer(self) -> None:
         """Another writer's commit was seen."""
         self._commits = self._wins = 0
         self._shared_until_ms = self._clock.monotonic_ms() + SHARED_MS
@@ -67,8 +67,8 @@ class Solitude:
 
     def disturbed(self) -> None:
         """The queue is no longer held."""
-        self.seen_by_others = False
-        self.company()
+        self.epoch_raised = False
+        self.met_other_writer()
         if self._clock.monotonic_ms() - self._claimed_ms > HELD_LONG_MS:
             self._rest_ms = REST_MIN_MS
         self._rest()
