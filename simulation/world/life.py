@@ -26,8 +26,8 @@ from casque.journal.port import Sighting
 from casque.ring.building import Builder
 from casque.service import QueueService
 from casque.state import State
-from casque.storage.below import StoreBelow
 from casque.storage.port import Store
+from casque.storage.prefix import PrefixStore
 from casque.transport.grpc.door import Door
 from simulation.world.broker import ANYBODY, SimulatedBroker
 from simulation.world.claimable import unclaimable
@@ -479,7 +479,7 @@ class _WatchedParts(Parts):
     def shard(self, token: int) -> Parts:
         ring = self._history
         assert isinstance(ring, RingHistory)
-        below = StoreBelow(self.store, shard_prefix(token))
+        below = PrefixStore(self.store, shard_prefix(token))
         # Whoever opens it several times is several writers.
         name = f"{self._name}/{token}/{self.rng.getrandbits(32)}"
         return _WatchedParts(self._life, below, name, self._worker, ring.shard(token))

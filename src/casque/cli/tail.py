@@ -25,8 +25,8 @@ from casque.journal.log.past import Past
 from casque.printable import printable
 from casque.service import EventKind, QueueEvent
 from casque.settings import QueueSettings
-from casque.storage.below import StoreBelow
 from casque.storage.port import Store
+from casque.storage.prefix import PrefixStore
 
 ENDS = frozenset({EventKind.ACKED, EventKind.CANCELLED, EventKind.WITHDRAWN, EventKind.PURGED})
 COLOURS = {
@@ -90,7 +90,7 @@ def tail(
             # Each by itself: the beginning of one is in the middle of another.
             given = _positions(from_)
             starts = {
-                shard: await _start_of(StoreBelow(store, shard_prefix(shard)), given.get(shard, from_), wanted)
+                shard: await _start_of(PrefixStore(store, shard_prefix(shard)), given.get(shard, from_), wanted)
                 for shard in range(shards)
             }
             position = {shard: start for shard, start in starts.items() if start is not None} or None

@@ -7,8 +7,8 @@ import msgspec
 from casque.codec.head import KEY, RING, read_layout
 from casque.codec.ring import shard_prefix
 from casque.journal.discovery import find_leader
-from casque.storage.below import StoreBelow
 from casque.storage.port import Store, Stored, locate
+from casque.storage.prefix import PrefixStore
 
 
 class Leading(msgspec.Struct, frozen=True):
@@ -43,5 +43,5 @@ async def is_led(store: Store, found: Leading | None = None) -> bool:
     """
     found = found or await look_up(store)
     if found.ring:
-        return await find_leader(StoreBelow(store, shard_prefix(0))) is not None
+        return await find_leader(PrefixStore(store, shard_prefix(0))) is not None
     return found.leader is not None

@@ -29,8 +29,8 @@ from casque.ring.shards import Opener, OwnShard, Shard, Shards
 from casque.settings import QueueSettings
 from casque.state import State
 from casque.storage.adapted import SingleObjectStore
-from casque.storage.below import StoreBelow
 from casque.storage.port import Store
+from casque.storage.prefix import PrefixStore
 from casque.storage.single import ObjectStoragePort
 from casque.storage.url import open_store
 
@@ -100,7 +100,7 @@ class Parts(Surroundings):
 
     def shard(self, token: int) -> Parts:
         """The parts of one shard of this ring."""
-        below = StoreBelow(self.store, shard_prefix(token))
+        below = PrefixStore(self.store, shard_prefix(token))
         return Parts(below, self.settings, layout=LOG, clock=self.clock, rng=self.rng)
 
     def root(self) -> Root:

@@ -40,8 +40,8 @@ from casque.journal.patience import Patience
 from casque.journal.tries import Tries
 from casque.settings import QueueSettings
 from casque.state import Limits, State
-from casque.storage.below import StoreBelow
 from casque.storage.port import Store, Stored, Won, locate
+from casque.storage.prefix import PrefixStore
 
 Progress = Callable[[str, int, int], None]
 
@@ -271,8 +271,8 @@ class Copier:
     def _shard(self, token: int) -> Copier:
         prefix = shard_prefix(token)
         return Copier(
-            StoreBelow(self._source, prefix),
-            StoreBelow(self._target, prefix),
+            PrefixStore(self._source, prefix),
+            PrefixStore(self._target, prefix),
             settings=self._settings,
             clock=self._clock,
             rng=self._rng,

@@ -32,8 +32,8 @@ from casque.journal.patience import Patience
 from casque.journal.walk import LIMITS, Walk, flaw
 from casque.settings import QueueSettings
 from casque.state import Limits, State
-from casque.storage.below import StoreBelow
 from casque.storage.port import Store, Stored, locate
+from casque.storage.prefix import PrefixStore
 
 Progress = Callable[[str, int, int], None]
 
@@ -126,7 +126,7 @@ class Verifier:
         for token in range(ring.shards):
             prefix = shard_prefix(token)
             verifier = Verifier(
-                StoreBelow(self._store, prefix), settings=self._settings, clock=self._clock, rng=self._rng
+                PrefixStore(self._store, prefix), settings=self._settings, clock=self._clock, rng=self._rng
             )
             self._progress("checking the shards", token, ring.shards)
             try:

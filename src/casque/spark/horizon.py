@@ -29,8 +29,8 @@ from casque.settings import QueueSettings
 from casque.spark.place import body_of
 from casque.state import Limits
 from casque.state.events import Acked, Cancelled, Died
-from casque.storage.below import StoreBelow
 from casque.storage.port import Store
+from casque.storage.prefix import PrefixStore
 
 LOOKED_AT_MAX = 4_096
 """Segments above the archive that one look goes through. A queue that only fills up has many, and the next look goes on
@@ -89,7 +89,7 @@ async def look_around(store: Store, known: Callable[[int | None], int]) -> Sight
 
     async def one(shard: int) -> Horizon:
         async with room:
-            below = StoreBelow(store, shard_prefix(shard))
+            below = PrefixStore(store, shard_prefix(shard))
             found = await look(below, known(shard))
             return msgspec.structs.replace(found, at_ms=await _time(below, found))
 

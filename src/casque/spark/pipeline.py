@@ -43,8 +43,8 @@ from casque.spark.tasks import (
 )
 from casque.spark.told import as_raised
 from casque.spark.warehouse import Change, Snapshot, Warehouse, frame, stamp_of
-from casque.storage.below import StoreBelow
 from casque.storage.port import Store
+from casque.storage.prefix import PrefixStore
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -415,7 +415,7 @@ async def archived_since(store: Store, sight: Sight, cursor: Cursor) -> dict[int
         known = cursor.of(shard)
         if horizon.position <= known.position:
             return []
-        here = store if shard is None else StoreBelow(store, shard_prefix(shard))
+        here = store if shard is None else PrefixStore(store, shard_prefix(shard))
         async with room:
             return await archived_between(here, known.position, horizon.position, known.hour)
 

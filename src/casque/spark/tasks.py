@@ -29,8 +29,8 @@ from casque.spark.parquet import ADDED, PARTITION, Added, File, Writer, answer, 
 from casque.spark.place import Place, body_of
 from casque.spark.tables import TABLES
 from casque.state import Limits, State
-from casque.storage.below import StoreBelow
 from casque.storage.port import Store
+from casque.storage.prefix import PrefixStore
 from casque.types import from_ms
 
 ROWS_MAX = 250_000
@@ -282,7 +282,7 @@ class Context:
 
     def queue(self, shard: int | None) -> Store:
         """Where the queue is, or a shard of it."""
-        return self._queue if shard is None else StoreBelow(self._queue, shard_prefix(shard))
+        return self._queue if shard is None else PrefixStore(self._queue, shard_prefix(shard))
 
     def writer(self, table: str) -> Writer:
         return Writer(self._place, table, self._stamp)

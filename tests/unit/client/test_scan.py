@@ -35,9 +35,9 @@ from casque.engine.embedded import state_at
 from casque.journal.log import pace, snapshots
 from casque.ring.numbers import outer
 from casque.service import ArchivedJob, QueueEvent
-from casque.storage.below import StoreBelow
 from casque.storage.memory import MemoryStore
 from casque.storage.port import Stored, Won
+from casque.storage.prefix import PrefixStore
 from casque.testing.clock import ManualClock
 from casque.testing.gated import GatedStore
 from casque.types import JobRecord
@@ -601,7 +601,7 @@ def of_shards(store: MemoryStore, clock: ManualClock, plan: Callable[[Scan], lis
     """What each shard says for itself, in the numbers of the ring."""
     found: list[Row] = []
     for shard in range(4):
-        with Scan(StoreBelow(store, shard_prefix(shard)), clock=clock) as scan:
+        with Scan(PrefixStore(store, shard_prefix(shard)), clock=clock) as scan:
             for row in rows(scan, plan(scan), table):
                 numbers = {name: outer(row[name], shard) for name in ("sequence", "token") if row.get(name) is not None}
                 found.append({**row, "shard": shard, **numbers})

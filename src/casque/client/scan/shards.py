@@ -20,8 +20,8 @@ from casque.clock import Clock, Random
 from casque.codec.ring import SHARDS_MAX, RingHead, decode_ring, shard_prefix
 from casque.errors import InvalidInputError, RingError
 from casque.settings import QueueSettings
-from casque.storage.below import StoreBelow
 from casque.storage.port import Store
+from casque.storage.prefix import PrefixStore
 
 R = TypeVar("R")
 
@@ -76,7 +76,7 @@ class Buckets:
     def of(self, shard: int | None) -> Bucket:
         bucket = self._made.get(shard)
         if bucket is None:
-            store = self._store if shard is None else StoreBelow(self._store, shard_prefix(shard))
+            store = self._store if shard is None else PrefixStore(self._store, shard_prefix(shard))
             bucket = self._made[shard] = Bucket(store, **self._parts)
         return bucket
 

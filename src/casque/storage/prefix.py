@@ -1,4 +1,4 @@
-"""Some of a store as a store of its own: the objects below one prefix."""
+"""A store made of the objects below one prefix of another store."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import AsyncIterator, Callable
 from casque.storage.port import Outcome, Read, Store, Watched, locate, place_of
 
 
-class StoreBelow:
-    """What lies below `prefix` in another store, under names without it. Closing it leaves the other one open.
+class PrefixStore:
+    """The objects below `prefix` in another store, named without the prefix. Closing it leaves the other one open.
 
     >>> import asyncio
     >>> from casque.storage.memory import MemoryStore
     >>> whole = MemoryStore()
-    >>> asyncio.run(StoreBelow(whole, "shards/0003").create("queue.json", b"{}"))
+    >>> asyncio.run(PrefixStore(whole, "shards/0003").create("queue.json", b"{}"))
     Won(etag='1')
     >>> asyncio.run(whole.get("shards/0003/queue.json"))
     Stored(body=b'{}', etag='1')

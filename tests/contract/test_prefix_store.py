@@ -1,26 +1,26 @@
-"""What lies below a prefix of a store is a store, and has nothing to do with its neighbours."""
+"""The objects below a prefix form a store that is independent of its neighbours."""
 
 from __future__ import annotations
 
 import pytest
 
-from casque.storage.below import StoreBelow
 from casque.storage.memory import MemoryStore
 from casque.storage.port import MISSING
+from casque.storage.prefix import PrefixStore
 from casque.testing import StoreSuite
 from casque.testing.store_suite import MakeStore, created
 
 
-class TestStoreBelow(StoreSuite):
+class TestPrefixStore(StoreSuite):
     @pytest.fixture
     def make_store(self) -> MakeStore:
         store = MemoryStore()
-        return lambda: StoreBelow(store, "shards/0003")
+        return lambda: PrefixStore(store, "shards/0003")
 
 
 async def test_neighbours_see_nothing_of_each_other() -> None:
     whole = MemoryStore()
-    one, other = StoreBelow(whole, "shards/0001"), StoreBelow(whole, "shards/0010")
+    one, other = PrefixStore(whole, "shards/0001"), PrefixStore(whole, "shards/0010")
     await created(one, "log/1", b"body")
 
     assert await other.get("log/1") == MISSING
