@@ -19,7 +19,7 @@ VARIABLE = "CASQUE_URL"
 HERE = "casque.toml"
 
 
-class Place(msgspec.Struct, frozen=True):
+class QueueConfig(msgspec.Struct, frozen=True):
     """A queue's URL, and how to open it."""
 
     url: str
@@ -37,7 +37,7 @@ class Place(msgspec.Struct, frozen=True):
         return {**self.changes(), **{name: value for name, value in said.items() if value is not None}}
 
 
-class Named(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ConfigEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A queue as described in a file."""
 
     url: str | None = None
@@ -45,17 +45,17 @@ class Named(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     settings: dict[str, float | bool | str] = {}
     tls: dict[str, str] = {}
 
-    def place(self, url: str) -> Place:
+    def with_url(self, url: str) -> QueueConfig:
         known = ClientTlsFiles.__struct_fields__
         if unknown := sorted(self.tls.keys() - set(known)):
             raise InvalidInputError(f"tls has no {unknown[0]!r}: there are {', '.join(known)}")
-        return Place(url, self.options, self.settings, ClientTlsFiles(**self.tls) if self.tls else None)
+        return QueueConfig(url, self.options, self.settings, ClientTlsFiles(**self.tls) if self.tls else None)
 
 
-class Config(Named, frozen=True, forbid_unknown_fields=True):
+class ConfigFile(ConfigEntry, frozen=True, forbid_unknown_fields=True):
     """A whole file: one queue without a name, and any number of named ones."""
 
-    queues: dict[str, Named] = {}
+    queues: dict[str, ConfigEntry] = {}
 
 
 def config_files() -> list[Path]:
@@ -64,17 +64,17 @@ def config_files() -> list[Path]:
     return [Path(HERE), (Path(home) if home else Path.home() / ".config") / "casque" / "config.toml"]
 
 
-def known_place() -> Place | None:
+def default_queue() -> QueueConfig | None:
     """The queue of CASQUE_URL, or of the first file that names one.
 
     Raises:
         InvalidInputError: a file is malformed.
     """
     if url := os.environ.get(VARIABLE):
-        return Place(url)
+        return QueueConfig(url)
     for path, config in _configs():
         if config.url is not None:
-            return _found(path, config.place(config.url))
+            return _found(path, config.with_url(config.url))
     return None
 
 
@@ -83,7 +83,7 @@ def default_queue_hint() -> str:
     return f'set the variable {VARIABLE}, or write url = "..." into {" or ".join(map(str, config_files()))}'
 
 
-def place_named(name: str) -> Place:
+def named_queue(name: str) -> QueueConfig:
     """The queue with this name in a file.
 
     Raises:
@@ -95,7 +95,7 @@ def place_named(name: str) -> Place:
         if (named := config.queues.get(name)) is not None:
             if named.url is None:
                 raise InvalidInputError(f"{path}: the queue {name!r} has no url")
-            return _found(path, named.place(named.url))
+            return _found(path, named.with_url(named.url))
     there = f"there are {', '.join(sorted(set(known)))}" if known else "there are none"
     raise InvalidInputError(
         f"no queue is called {name!r}: {there}. Write [queues.{name}] with a url into "
@@ -103,27 +103,27 @@ def place_named(name: str) -> Place:
     )
 
 
-def known_names() -> list[str]:
+def queue_names() -> list[str]:
     """The names of queues in the files."""
     return sorted({name for _, config in _configs() for name in config.queues})
 
 
-def _found(path: Path, place: Place) -> Place:
+def _found(path: Path, queue: QueueConfig) -> QueueConfig:
     """A file in the current directory may come from an unpacked archive: alone, it does not make a broker trusted with
     a token.
     """
     if path == Path(HERE):
-        found_here(place.url)
-        if place.tls is not None:
-            found_here(place.tls)
-    return place
+        found_here(queue.url)
+        if queue.tls is not None:
+            found_here(queue.tls)
+    return queue
 
 
-def _configs() -> list[tuple[Path, Config]]:
+def _configs() -> list[tuple[Path, ConfigFile]]:
     return [(path, config) for path in config_files() if (config := _read(path)) is not None]
 
 
-def _read(path: Path) -> Config | None:
+def _read(path: Path) -> ConfigFile | None:
     try:
         parsed: Any = tomllib.loads(path.read_text())
     except FileNotFoundError:
@@ -131,7 +131,7 @@ def _read(path: Path) -> Config | None:
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise InvalidInputError(f"{path}: {error}") from error
     try:
-        return msgspec.convert(parsed, Config)
+        return msgspec.convert(parsed, ConfigFile)
     except msgspec.ValidationError as error:
         raise InvalidInputError(
             f"{path}: {error}. It may have url, options, settings and tls, and the same for each of [queues.NAME]"
