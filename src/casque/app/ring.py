@@ -10,8 +10,8 @@ from typing import Any, TypeAlias, cast
 import msgspec
 
 from casque.broker.broker import Broker, Shared
+from casque.client.connecting import peer_connect
 from casque.client.opening import Parts
-from casque.client.reaching import peer_connect
 from casque.client.remote import RemoteService
 from casque.client.remote_shard import LedShard, RemoteShard
 from casque.engine.group import GroupCommit

@@ -22,8 +22,8 @@ from casque.cli.options import Layout, LogFormatOption, Settings
 from casque.cli.process import collect_rarely, fast_loop, on_stop_signal
 from casque.cli.target import BucketTarget
 from casque.client.changes import changes_from
+from casque.client.connecting import peer_token
 from casque.client.queue import DEFAULTS
-from casque.client.reaching import peer_token
 from casque.clock import SystemClock
 from casque.errors import CasqueError, CorruptQueueError, InvalidInputError
 from casque.printable import printable, printable_json

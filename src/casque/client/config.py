@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from casque.client.changes import changes_from
-from casque.client.reaching import ClientTlsFiles
+from casque.client.connecting import ClientTlsFiles
 from casque.client.trust import found_here
 from casque.errors import InvalidInputError
 from casque.settings import SettingsChanges

@@ -12,12 +12,12 @@ from typing import Any, Generic, TypeVar, Unpack, cast, overload
 import msgspec
 
 from casque import checks, cron
+from casque.client.connecting import ClientTlsFiles, by_address, by_bucket, is_address
 from casque.client.ids import new_ids
 from casque.client.job import Job
 from casque.client.opening import Parts, Surroundings, as_store
 from casque.client.past import open_past, past_ring
 from casque.client.payloads import PayloadCodec, codec_for
-from casque.client.reaching import ClientTlsFiles, by_address, by_bucket, is_address
 from casque.client.remote import RemoteQueue
 from casque.client.verbs import LeaseVerbs
 from casque.clock import Clock, Random, new_id

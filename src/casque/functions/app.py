@@ -12,9 +12,9 @@ import msgspec
 
 from casque import checks, cron
 from casque.client.config import default_queue, default_queue_hint
+from casque.client.connecting import ClientTlsFiles
 from casque.client.loop_thread import LoopThread
 from casque.client.queue import DEFAULTS, Queue
-from casque.client.reaching import ClientTlsFiles
 from casque.clock import Clock, Random
 from casque.engine.ticker import SCHEDULE_HEADER
 from casque.errors import InvalidInputError, QueueClosedError, ScheduleNotFoundError

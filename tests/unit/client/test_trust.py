@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from casque import ClientTlsFiles, InvalidInputError, Queue
-from casque.client import reaching
+from casque.client import connecting
 from casque.client.config import default_queue, named_queue
+from casque.client.connecting import peer_connect
 from casque.client.leading import Leading
-from casque.client.reaching import peer_connect
 from casque.client.trust import Origin, check_address, is_from_here
 from casque.storage.memory import MemoryStore
 from casque.transport.grpc.credentials import ClientTls
@@ -91,7 +91,7 @@ async def test_a_leader_that_only_the_bucket_names_does_not_get_the_token(monkey
     async def leader(_store: object) -> Leading:
         return Leading(leader="evil.example:7700")
 
-    monkeypatch.setattr(reaching, "look_up", leader)
+    monkeypatch.setattr(connecting, "look_up", leader)
     monkeypatch.setenv("CASQUE_TOKEN", TOKEN)
     for tls, reason in ((None, "without encryption"), (ClientTlsFiles(), "the bucket names")):
         async with Queue.open(MemoryStore(), via="broker", tls=tls) as q:
@@ -124,7 +124,7 @@ async def test_a_file_in_the_home_directory_is_trusted(tmp_path: Path, monkeypat
     here("grpcs://127.0.0.2:1", tmp_path, monkeypatch, home=True)
     place = default_queue()
     assert place is not None
-    check = reaching._Trusted(Origin.GIVEN, ClientTlsFiles(), frozenset({"broker:7700"}))
+    check = connecting._Trusted(Origin.GIVEN, ClientTlsFiles(), frozenset({"broker:7700"}))
     check.check("broker:7700", TOKEN)
     assert not is_from_here(place.url)
 
@@ -136,7 +136,7 @@ async def test_certificates_of_a_file_in_the_current_directory_vouch_for_nobody(
     (tmp_path / "casque.toml").write_text('url = "memory://x"\n[tls]\nserver_name = "evil.example"\n')
     place = default_queue()
     assert place is not None
-    trusted = reaching._Trusted(Origin.BUCKET, place.tls)
+    trusted = connecting._Trusted(Origin.BUCKET, place.tls)
     with pytest.raises(InvalidInputError, match="the bucket names"):
         trusted.check("evil.example:7700", TOKEN)
 

@@ -18,8 +18,8 @@ from casque.cli.options import Json
 from casque.cli.output import Columns, answer, print_table, progress, warn
 from casque.cli.target import BucketTarget
 from casque.client.config import QueueConfig
+from casque.client.connecting import is_address
 from casque.client.opening import as_store
-from casque.client.reaching import is_address
 from casque.clock import new_nonce, system_random
 from casque.errors import CasqueError, InvalidInputError
 from casque.prices import S3

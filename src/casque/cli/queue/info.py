@@ -17,9 +17,9 @@ from casque.cli.output import Columns, answer, print_facts, print_table, say
 from casque.cli.queue.gates import describe_gates
 from casque.cli.target import QueueTarget
 from casque.client.config import QueueConfig
+from casque.client.connecting import is_address
 from casque.client.opening import Parts, as_store
 from casque.client.queue import DEFAULTS, Queue
-from casque.client.reaching import is_address
 from casque.clock import SystemClock
 from casque.engine.embedded import state_at
 from casque.errors import CorruptQueueError

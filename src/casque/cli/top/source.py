@@ -13,9 +13,9 @@ from casque.cli.head import RING, require_head
 from casque.cli.target import refuse_store_options
 from casque.cli.top.board import Board, Contents, Picture
 from casque.client.config import QueueConfig
+from casque.client.connecting import is_address
 from casque.client.opening import Parts, as_store
 from casque.client.queue import DEFAULTS, Queue
-from casque.client.reaching import is_address
 from casque.clock import Clock, SystemClock
 from casque.errors import CasqueError, CorruptQueueError, HistoryGoneError, NoHistoryError
 from casque.journal.discovery import leader_here

@@ -12,9 +12,9 @@ from typing import Any, Self, TypeVar
 import msgspec
 
 from casque import checks
+from casque.client.connecting import is_address
 from casque.client.opening import as_store
 from casque.client.queue import DEFAULTS
-from casque.client.reaching import is_address
 from casque.client.scan import planning
 from casque.client.scan.bucket import Bucket
 from casque.client.scan.planning import EVERYTHING, Chosen
