@@ -112,7 +112,7 @@ async def _objects(bucket: Bucket, objects: Sequence[ArchiveObject]) -> AsyncGen
 
 async def _jobs(bucket: Bucket, split: JobsSplit | DocumentSplit, columns: Sequence[str]) -> AsyncGenerator[Any]:
     from casque.client.scan.job_columns import job_batches
-    from casque.client.scan.standing import inline_jobs, replayed, tail_of, touched_by
+    from casque.client.scan.replay import inline_jobs, replayed, tail_of, touched_by
 
     records = await inline_jobs(bucket, split)
     if isinstance(split, JobsSplit):
@@ -131,14 +131,14 @@ async def _parts(
 ) -> AsyncGenerator[tuple[Any, list[JobRecord]]]:
     """Columns of the jobs unchanged since the snapshot, and the changed ones as the snapshot has them."""
     from casque.client.scan.part_columns import part_columns
-    from casque.client.scan.standing import there
+    from casque.client.scan.replay import snapshot_object
 
     reading: deque[tuple[Part, asyncio.Task[bytes]]] = deque()
     left = iter(split.parts)
     try:
         while True:
             while len(reading) < OBJECTS_AHEAD and (part := next(left, None)) is not None:
-                reading.append((part, asyncio.create_task(there(bucket, split, part.key))))
+                reading.append((part, asyncio.create_task(snapshot_object(bucket, split, part.key))))
             if not reading:
                 return
             await yield_once()

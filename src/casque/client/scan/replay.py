@@ -35,7 +35,7 @@ async def inline_jobs(bucket: Bucket, split: JobsSplit | DocumentSplit) -> list[
         return list(DocumentCodec(KEY, "").decode(zlib.decompress(split.packed), Limits()).listed())
     if split.base is None or not split.inline:
         return []
-    return Restoring(split.base, await there(bucket, split, split.base.key), queue_id=split.queue_id).records
+    return Restoring(split.base, await snapshot_object(bucket, split, split.base.key), queue_id=split.queue_id).records
 
 
 async def tail_of(bucket: Bucket, split: JobsSplit) -> list[Segment]:
@@ -92,7 +92,7 @@ def _own(events: Sequence[Event], state: State, split: JobsSplit) -> list[Event]
     return own
 
 
-async def there(bucket: Bucket, split: JobsSplit, key: str) -> bytes:
+async def snapshot_object(bucket: Bucket, split: JobsSplit, key: str) -> bytes:
     """An object of the snapshot.
 
     Raises:
