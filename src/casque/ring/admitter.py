@@ -31,7 +31,7 @@ from casque.errors import (
 )
 from casque.ring.admissions import NOWHERE, Batch, Books, Found, Share
 from casque.ring.shards import Shard, Shards, together
-from casque.service import Place
+from casque.service import ZoneOrKey
 from casque.service.requests import Admit, AskKnown, GetStats
 from casque.state.ring import home
 from casque.telemetry import logger
@@ -271,22 +271,22 @@ class Admitter:
 
     async def _targets(self, columns: list[StagedJobs], head: RingHead) -> _Targets | None:
         """None if the ring has changed."""
-        several: dict[Place, list[int]] = {}
+        several: dict[ZoneOrKey, list[int]] = {}
         if len(head.sizes) > 1:
             homes = {place: head.homes(place[1]) for place in _places(columns)}
             several = {place: tokens for place, tokens in homes.items() if len(tokens) > 1}
-        asked: dict[int, list[Place]] = defaultdict(list)
+        asked: dict[int, list[ZoneOrKey]] = defaultdict(list)
         for place, tokens in several.items():
             for token in tokens[:-1]:
                 asked[token].append(place)
-        has: dict[int, set[Place]] = {}
+        has: dict[int, set[ZoneOrKey]] = {}
         for token, places in asked.items():
             # It adopts the ring before it is asked: zones that it does not have then will not come.
             shard = await self._shards.adopted(token, head)
             if shard is None:
                 return None
             has[token] = {place async for place in _held(shard, places)}
-        older: dict[Place, int] = {}
+        older: dict[ZoneOrKey, int] = {}
         for place, tokens in several.items():
             older.update((place, token) for token in reversed(tokens[:-1]) if place in has[token])
         return _Targets(head.size, older)
@@ -326,10 +326,10 @@ class Admitter:
 class _Targets:
     """The shard of each row."""
 
-    def __init__(self, size: int, older: Mapping[Place, int]) -> None:
+    def __init__(self, size: int, older: Mapping[ZoneOrKey, int]) -> None:
         self._size = size
         self._older = older
-        self._homes: dict[Place, int] = {}
+        self._homes: dict[ZoneOrKey, int] = {}
 
     def __call__(self, jobs: StagedJobs, row: int) -> int:
         place = _place(jobs, row)
@@ -342,7 +342,7 @@ class _Targets:
         return found
 
 
-def _place(jobs: StagedJobs, row: int) -> Place | None:
+def _place(jobs: StagedJobs, row: int) -> ZoneOrKey | None:
     zone = jobs.zones[row] if isinstance(jobs.zones, list) else jobs.zones
     if zone is not None:
         return True, zone
@@ -350,12 +350,12 @@ def _place(jobs: StagedJobs, row: int) -> Place | None:
     return None if key is None else (False, key)
 
 
-def _places(columns: Iterable[StagedJobs]) -> list[Place]:
+def _places(columns: Iterable[StagedJobs]) -> list[ZoneOrKey]:
     found = dict.fromkeys(_place(jobs, row) for jobs in columns for row in range(len(jobs)))
     return [place for place in found if place is not None]
 
 
-async def _held(shard: Shard, places: Collection[Place]) -> AsyncGenerator[Place]:
+async def _held(shard: Shard, places: Collection[ZoneOrKey]) -> AsyncGenerator[ZoneOrKey]:
     """The places that are in this shard."""
     for some in _portions(places, ASKED_MAX):
         for place in (await shard.service.call(AskKnown(places=tuple(some)))).places:

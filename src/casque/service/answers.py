@@ -153,7 +153,7 @@ class Stats(msgspec.Struct, frozen=True):
     """What is paused or draining."""
 
 
-Place: TypeAlias = tuple[bool, str]
+ZoneOrKey: TypeAlias = tuple[bool, str]
 """A zone, or a unique key without a zone: what belongs to one shard."""
 
 
@@ -164,7 +164,7 @@ class Known(msgspec.Struct, frozen=True, array_like=True):
     """The jobs that it has."""
     request: bool = False
     """True if it remembers the request."""
-    places: frozenset[Place] = frozenset()
+    places: frozenset[ZoneOrKey] = frozenset()
     """The zones and keys that it has."""
     fifos: frozenset[str] = frozenset()
     """The FIFO zones among them."""

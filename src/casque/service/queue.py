@@ -12,7 +12,7 @@ from typing import Protocol, TypeVar
 
 from casque.errors import CasqueError
 from casque.service import requests
-from casque.service.answers import ArchivedJob, Known, Place, QueueEvent, Stats
+from casque.service.answers import ArchivedJob, Known, QueueEvent, Stats, ZoneOrKey
 from casque.service.outcomes import Lease, Outcome
 from casque.service.requests import Request
 from casque.types import (
@@ -248,7 +248,7 @@ class ShardService(QueueService, Protocol):
         job_ids: Sequence[str] = (),
         *,
         request_id: str | None = None,
-        places: Sequence[Place] = (),
+        places: Sequence[ZoneOrKey] = (),
         admission: tuple[str, int] | None = None,
     ) -> Known:
         return await self.call(requests.AskKnown(tuple(job_ids), request_id, tuple(places), admission))

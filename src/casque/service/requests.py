@@ -17,7 +17,7 @@ import msgspec
 
 from casque import checks
 from casque.errors import CasqueError, InvalidInputError, JobNotFoundError, LeaseLostError, ScheduleNotFoundError
-from casque.service.answers import Known, Place, Stats
+from casque.service.answers import Known, Stats, ZoneOrKey
 from casque.service.outcomes import Lease, Outcome
 from casque.types import (
     Admission,
@@ -491,7 +491,7 @@ class AskKnown(Request[Known], frozen=True, tag="known"):
 
     job_ids: tuple[str, ...] = ()
     of_request: str | None = None
-    places: tuple[Place, ...] = ()
+    places: tuple[ZoneOrKey, ...] = ()
     admission: tuple[str, int] | None = None
 
 

@@ -29,7 +29,7 @@ T = TypeVar("T")
 _EVENT_ID = re.compile(r"([0-9]{1,19})(?:\.([0-9]{1,19}))?")
 
 
-class Place(msgspec.Struct, frozen=True):
+class FeedPosition(msgspec.Struct, frozen=True):
     """A reader's position in the feed: after a whole commit, or after one of its events."""
 
     position: int
@@ -49,10 +49,10 @@ class Place(msgspec.Struct, frozen=True):
         return self.position if self.index is None else max(0, self.position - 1)
 
 
-def place(event_id: str) -> Place:
+def parse_position(event_id: str) -> FeedPosition:
     if (found := _EVENT_ID.fullmatch(event_id)) is None:
         raise InvalidInputError(f"Last-Event-ID is the id of an event, like 17.0, or a position, not {event_id!r}")
-    return Place(int(found[1]), None if found[2] is None else int(found[2]))
+    return FeedPosition(int(found[1]), None if found[2] is None else int(found[2]))
 
 
 async def feed(call: Call, *, clock: Clock, quiet_s: float, leaving: asyncio.Event) -> AsyncGenerator[bytes]:
@@ -85,13 +85,13 @@ def failure(error: CasqueError) -> bytes:
     return _frame(event="failure", data=msgspec.json.encode(to_wire(error)))
 
 
-async def _begin(call: Call) -> Place:
+async def _begin(call: Call) -> FeedPosition:
     asked: EventsQuery = call.query
     if call.last_event_id is not None:
-        return place(call.last_event_id)
+        return parse_position(call.last_event_id)
     if asked.from_position is not UNSET:
-        return Place(asked.from_position)
-    return Place((await call.service.stats()).position)
+        return FeedPosition(asked.from_position)
+    return FeedPosition((await call.service.stats()).position)
 
 
 async def _with_pauses(
@@ -149,7 +149,7 @@ def _moment(name: str, text: str | UnsetType) -> datetime | None:
 
 
 def _event(event: QueueEvent) -> bytes:
-    here = Place(event.position, event.index)
+    here = FeedPosition(event.position, event.index)
     # Unnamed, so that a listener for `message` gets every kind, also those of later releases.
     return _frame(id=str(here), data=msgspec.json.encode(event))
 
