@@ -36,8 +36,8 @@ from casque.errors import (
     RingError,
     StorageError,
 )
+from casque.journal.cleanup import find_fences, sweep
 from casque.journal.discovery import refusal
-from casque.journal.leftovers import find_fences, sweep
 from casque.journal.log import LogJournal
 from casque.journal.log.reader import Reader
 from casque.journal.log.snapshots import SnapshotWriter

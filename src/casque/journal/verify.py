@@ -25,7 +25,7 @@ from casque.codec.ring import RingHead, decode_ring, shard_prefix
 from casque.codec.snapshot import snapshot_of
 from casque.errors import CorruptQueueError, InvalidInputError, StorageError
 from casque.journal.archive_check import RESTORE, check_end, expected, ranges_of
-from casque.journal.leftovers import SEGMENTS, SNAPSHOTS
+from casque.journal.cleanup import SEGMENTS, SNAPSHOTS
 from casque.journal.log.reader import READ_AHEAD, Reader
 from casque.journal.log.register import HeadRegister
 from casque.journal.patience import Patience
