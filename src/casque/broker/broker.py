@@ -26,7 +26,7 @@ from casque.telemetry import logger
 log = logger("broker")
 
 SURE = 0.5
-"""The part of a lease during which a leader answers from memory after it was last confirmed: see journal/tenure.py."""
+"""The part of a lease for which a leader answers from memory after a confirmation: see journal/leader_lease.py."""
 APART = 1.1
 """Allowance for clocks that run at different speeds."""
 

@@ -26,10 +26,10 @@ from casque.errors import (
 )
 from casque.journal.archive import ArchivePace, ArchiveRetention, write_range
 from casque.journal.discovery import refusal
+from casque.journal.leader_lease import surely_leads
 from casque.journal.patience import Patience
 from casque.journal.port import Appended, Batch, Conflict, Landed, Refreshed, Sighting, Work
 from casque.journal.sweeper import Sweeper
-from casque.journal.tenure import is_sure
 from casque.journal.tries import Tries
 from casque.settings import QueueSettings, milliseconds
 from casque.state import Limits, State
@@ -214,7 +214,7 @@ class DocumentJournal:
     def sole(self) -> bool:
         if self._mine is None:
             return False
-        return is_sure(self._clock.monotonic_ms() - self._seen_ms, lease_ms=self._lease_ms)
+        return surely_leads(self._clock.monotonic_ms() - self._seen_ms, lease_ms=self._lease_ms)
 
     def sighting(self, state: State) -> Sighting:
         leadership = self._codec.leadership

@@ -42,6 +42,7 @@ from casque.errors import (
 )
 from casque.journal.archive import ArchivePace, ArchiveRetention
 from casque.journal.discovery import refusal
+from casque.journal.leader_lease import surely_leads
 from casque.journal.log.archiver import Archiver
 from casque.journal.log.collector import collect
 from casque.journal.log.contention import Contention
@@ -52,7 +53,6 @@ from casque.journal.log.slot import place
 from casque.journal.log.snapshots import SnapshotWriter, naming
 from casque.journal.port import Appended, Batch, Conflict, Landed, Refreshed, Sighting, Work
 from casque.journal.sweeper import Sweeper
-from casque.journal.tenure import is_sure
 from casque.settings import QueueSettings, milliseconds
 from casque.state import Event, Limits, State
 from casque.storage.port import Store, Stored, Watched
@@ -290,7 +290,7 @@ class LogJournal(Replica):
     def sole(self) -> bool:
         if self._stance is not Stance.LEADING:
             return False
-        return is_sure(self._clock.monotonic_ms() - self._seen_ms, lease_ms=self._lease_ms)
+        return surely_leads(self._clock.monotonic_ms() - self._seen_ms, lease_ms=self._lease_ms)
 
     def sighting(self, state: State) -> Sighting:
         head = self._head.known

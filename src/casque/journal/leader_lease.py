@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-def is_sure(unconfirmed_ms: int, *, lease_ms: int) -> bool:
+def surely_leads(unconfirmed_ms: int, *, lease_ms: int) -> bool:
     """True if a leader last confirmed `unconfirmed_ms` ago certainly still leads, so that no other process can have
     committed since.
 
