@@ -374,7 +374,7 @@ HURRIED: dict[str, Any] = {
     "casque.engine.embedded.HELD_MAX": 2,
     "casque.ring.enqueuer.POINTERS_MAX": 2,
     "casque.ring.admitter.ASKED_MAX": 2,
-    "casque.transport.grpc.line.PACKET_CALLS": 3,
+    "casque.transport.grpc.exchange.PACKET_CALLS": 3,
     "casque.engine.ticker.LATE_MS": 3_000,
     "casque.engine.ticker.TICKS_AT_ONCE": 3,
     "casque.engine.ticker.parse": calendar.parse,

@@ -20,7 +20,7 @@ from casque.transport.grpc import casque_v1_pb2 as pb
 from casque.transport.grpc import messages, unpacking
 from casque.transport.grpc.credentials import ClientTls
 from casque.transport.grpc.door import GrpcLimits
-from casque.transport.grpc.line import Line
+from casque.transport.grpc.exchange import ExchangeClient
 from casque.transport.grpc.packets import value_of
 from casque.transport.grpc.refusals import typed
 from casque.types import JobRecord, JobState
@@ -72,7 +72,7 @@ class GrpcService(QueueService):
         self._silence_s = silence_s
         self._message_bytes = message_bytes
         self._clock = clock or SystemClock()
-        self._line: Line | None = None
+        self._exchange: ExchangeClient | None = None
         self._side: grpc.aio.Channel | None = None
         """A second channel for streams, so that their flow control does not slow down calls."""
         self._closed = False
@@ -80,8 +80,8 @@ class GrpcService(QueueService):
     async def close(self) -> None:
         """Close the connection; calls under way raise an error."""
         self._closed = True
-        if self._line is not None:
-            await self._line.close()
+        if self._exchange is not None:
+            await self._exchange.close()
         if self._side is not None:
             await self._side.close()
 
@@ -95,16 +95,16 @@ class GrpcService(QueueService):
     async def _ask(self, request: Request[A]) -> A:
         if is_empty(request):
             return cast(A, [])
-        return value_of(request, await self._open_line().ask(request))
+        return value_of(request, await self._open_exchange().ask(request))
 
     async def _dequeue(self, request: Dequeue) -> list[JobRecord]:
         if request.wait_s <= WAIT_AT_ONCE_S:
-            return await self._open_line().claim(request)
+            return await self._open_exchange().claim(request)
         until_ms = self._clock.monotonic_ms() + request.wait_s * 1000
         while True:
             wait_s = (until_ms - self._clock.monotonic_ms()) / 1000
             at_once = msgspec.structs.replace(request, wait_s=min(max(wait_s, 0.0), WAIT_AT_ONCE_S))
-            jobs = await self._open_line().claim(at_once)
+            jobs = await self._open_exchange().claim(at_once)
             if jobs or wait_s <= WAIT_AT_ONCE_S:
                 return jobs
             request = msgspec.structs.replace(request, first=False)
@@ -198,11 +198,11 @@ class GrpcService(QueueService):
 
     # --- Connecting ---
 
-    def _open_line(self) -> Line:
-        line = self._line
-        if line is None or line.broken:
+    def _open_exchange(self) -> ExchangeClient:
+        exchange = self._exchange
+        if exchange is None or exchange.broken:
             self._check_open()
-            line = self._line = Line(
+            exchange = self._exchange = ExchangeClient(
                 self._channel(),
                 self.address,
                 metadata=self._metadata,
@@ -211,7 +211,7 @@ class GrpcService(QueueService):
                 message_bytes=self._message_bytes,
                 clock=self._clock,
             )
-        return line
+        return exchange
 
     def _check_open(self) -> None:
         if self._closed:

@@ -34,5 +34,5 @@ class _ShardWithin(GrpcShard):
         self._reach = reach
 
     async def _ask(self, request: Request[A]) -> A:
-        line = self._shard._open_line()  # noqa: SLF001  another view of the same shard
-        return value_of(request, await line.ask(Within(self._reach, request)))
+        exchange = self._shard._open_exchange()  # noqa: SLF001  another view of the same shard
+        return value_of(request, await exchange.ask(Within(self._reach, request)))

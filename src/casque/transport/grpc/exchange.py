@@ -1,7 +1,7 @@
 """The client's side of one `Exchange`: packs the calls of all callers into few packets and distributes the answers.
 
-A line is used once. It connects when it is created. When it breaks, every pending call fails with what is known about
-it: never sent, or perhaps carried out.
+An instance is used once. It connects when it is created. When it breaks, every pending call fails with what is known
+about it: never sent, or perhaps carried out.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ PACKET_CALLS = 4096
 SWEEP_S = 1.0
 
 
-class Line:
+class ExchangeClient:
     """One stream to one broker."""
 
     def __init__(
@@ -85,11 +85,11 @@ class Line:
         self._sweeper: Timer | None = None
         self._something_to_say = asyncio.Event()
         self._broken = False
-        self._task = asyncio.create_task(self._run(), name="casque line")
+        self._task = asyncio.create_task(self._run(), name="casque exchange")
 
     @property
     def broken(self) -> bool:
-        """True if further calls need another line."""
+        """True if further calls need a new one."""
         return self._broken
 
     # --- Calls ---
