@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 
-from casque.client.changes import changes_from
 from casque.client.connecting import ClientTlsFiles
+from casque.client.settings_text import parse_settings
 from casque.client.trust import found_here
 from casque.errors import InvalidInputError
 from casque.settings import SettingsChanges
@@ -29,7 +29,7 @@ class QueueConfig(msgspec.Struct, frozen=True):
 
     def changes(self) -> SettingsChanges:
         """Its settings, as `Queue.open` takes them."""
-        return changes_from([f"{name}={_spelled(value)}" for name, value in self.settings.items()])
+        return parse_settings([f"{name}={_spelled(value)}" for name, value in self.settings.items()])
 
     def opening(self) -> dict[str, Any]:
         """The keyword arguments for `Queue.open`."""

@@ -13,7 +13,7 @@ LARGEST = 86_400.0 * 366 * 100
 """A hundred years in seconds, as a sanity limit."""
 
 
-def changes_from(pairs: list[str]) -> SettingsChanges:
+def parse_settings(pairs: list[str]) -> SettingsChanges:
     """Parse the pairs; names are not checked yet."""
     kinds = get_type_hints(QueueSettings)
     changes: dict[str, Any] = {}
