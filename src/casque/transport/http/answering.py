@@ -19,9 +19,9 @@ from casque.errors import (
     UnknownOutcomeError,
 )
 from casque.transport.errors import http_status, to_wire
-from casque.transport.http.plain import DONE
 from casque.transport.http.reading import GoneError
 from casque.transport.http.route import JSON
+from casque.transport.http.simple_verbs import DONE
 
 T = TypeVar("T")
 

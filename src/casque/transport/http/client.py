@@ -73,7 +73,7 @@ from casque.transport.http.messages import (
     from_spec,
     from_zone,
 )
-from casque.transport.http.plain import Plain, from_maybe_job, plain_for, segment
+from casque.transport.http.simple_verbs import SimpleVerb, from_maybe_job, segment, simple_verb_for
 from casque.transport.http.sse import Reader, to_event
 from casque.transport.settling import answers_to
 from casque.types import (
@@ -130,16 +130,16 @@ class HttpService(QueueService):
         await self._connections.close()
 
     def call(self, request: Request[A]) -> Awaitable[A]:
-        if (plain := plain_for(request)) is not None:
-            return cast("Awaitable[A]", self._plain(plain, request))
+        if (verb := simple_verb_for(request)) is not None:
+            return cast("Awaitable[A]", self._call_simple(verb, request))
         return cast("Awaitable[A]", getattr(self, _METHODS[type(request)])(request))
 
-    async def _plain(self, verb: Plain, request: Request[Any]) -> Any:
+    async def _call_simple(self, verb: SimpleVerb, request: Request[Any]) -> Any:
         path, kind = verb.path(request), verb.route.answer
         if verb.route.method == "GET":
-            return verb.heard(await self._get(path, kind))
+            return verb.decode_answer(await self._get(path, kind))
         request_id: str | None = getattr(request, "request_id", None)
-        return verb.heard(await self._post(path, verb.body(request), kind, request_id, wait_s=verb.patience_s))
+        return verb.decode_answer(await self._post(path, verb.body(request), kind, request_id, wait_s=verb.patience_s))
 
     # --- Producing ---
 

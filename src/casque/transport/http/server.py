@@ -35,7 +35,6 @@ from casque.transport.http.messages import Jobs
 from casque.transport.http.monitoring import Gauges, is_ready, readiness
 from casque.transport.http.network import Connection, QuietServer, bound, connection_class
 from casque.transport.http.openapi import describe
-from casque.transport.http.plain import BY_VERB, Call
 from casque.transport.http.reading import (
     GoneError,
     RefusedError,
@@ -47,6 +46,7 @@ from casque.transport.http.reading import (
 )
 from casque.transport.http.route import EVENTS, JSON, Route
 from casque.transport.http.routes import ROUTES
+from casque.transport.http.simple_verbs import BY_VERB, Call
 from casque.transport.http.verbs import Verbs
 from casque.transport.http.zone_numbers import ZoneNumbers
 from casque.transport.measured import Measured, Numbers
@@ -280,8 +280,8 @@ class HttpServer:
             return await self._streamed(request, feed, route.media, admitted)
         if route.verb == "archive":
             return await self._streamed(request, streams.archive(call), route.media, admitted)
-        plain = BY_VERB.get(route.verb)
-        carry_out = getattr(self._verbs, route.verb) if plain is None else plain.carry_out
+        simple = BY_VERB.get(route.verb)
+        carry_out = getattr(self._verbs, route.verb) if simple is None else simple.carry_out
         message = await unless_gone(request, carry_out(call))
         if isinstance(message, Jobs) and route.verb == "claim":
             return ClaimResponse(message, request.state.connection.is_gone, lambda: self._verbs.unclaim(call, message))

@@ -21,7 +21,7 @@ from casque.errors import CasqueError, InvalidInputError, NoLeaderError
 from casque.service import QueueEvent
 from casque.transport.errors import to_wire
 from casque.transport.http.messages import ArchiveQuery, EventsQuery, Moment
-from casque.transport.http.plain import Call
+from casque.transport.http.simple_verbs import Call
 from casque.transport.http.verbs import given
 
 T = TypeVar("T")

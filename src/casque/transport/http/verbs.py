@@ -48,7 +48,7 @@ from casque.transport.http.messages import (
     to_schedule,
     to_zone,
 )
-from casque.transport.http.plain import DONE, Call, Done, maybe_job
+from casque.transport.http.simple_verbs import DONE, Call, Done, maybe_job
 from casque.transport.settling import refused_among
 from casque.types import Backoff, JobRecord, JobSpec, ScheduleSpec, ZoneLease
 
