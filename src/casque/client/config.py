@@ -33,8 +33,8 @@ class QueueConfig(msgspec.Struct, frozen=True):
 
     def opening(self) -> dict[str, Any]:
         """The keyword arguments for `Queue.open`."""
-        said = {"options": self.options or None, "tls": self.tls}
-        return {**self.changes(), **{name: value for name, value in said.items() if value is not None}}
+        given = {"options": self.options or None, "tls": self.tls}
+        return {**self.changes(), **{name: value for name, value in given.items() if value is not None}}
 
 
 class ConfigEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -39,12 +39,12 @@ _found_here: set[object] = set()
 """URLs and certificate files named by a file in the current directory."""
 
 
-def found_here(said: object) -> None:
-    _found_here.add(said)
+def found_here(value: object) -> None:
+    _found_here.add(value)
 
 
-def is_from_here(said: object) -> bool:
-    return said in _found_here
+def is_from_here(value: object) -> bool:
+    return value in _found_here
 
 
 def check_address(address: str, *, origin: Origin, encrypted: bool, pinned: bool) -> None:

@@ -89,28 +89,30 @@ async def _by_time(feed_of: FeedOf, begins: Mapping[int, int | None]) -> AsyncGe
 async def _following(
     count: Callable[[], Awaitable[int]], feed_of: FeedOf, begins: Mapping[int, int | None], clock: Clock
 ) -> AsyncGenerator[QueueEvent]:
-    heard: asyncio.Queue[QueueEvent | Exception] = asyncio.Queue(AHEAD_MAX)
+    merged: asyncio.Queue[QueueEvent | Exception] = asyncio.Queue(AHEAD_MAX)
     tasks: list[asyncio.Task[None]] = []
 
     async def pump(shard: int, begin: int | None) -> None:
         async with aclosing(feed_of(shard, begin, True)) as events:
             async for event in events:
-                await heard.put(of_ring(event, shard))
+                await merged.put(of_ring(event, shard))
 
     async def look_for_more() -> None:
         known = len(begins)
         while True:
             await clock.sleep(LOOK_MS / 1000)
             for shard in range(known, await count()):
-                tasks.append(asyncio.create_task(_reporting_errors(pump(shard, 0), heard), name=f"casque feed {shard}"))
+                tasks.append(
+                    asyncio.create_task(_reporting_errors(pump(shard, 0), merged), name=f"casque feed {shard}")
+                )
                 known = shard + 1
 
     for shard, begin in begins.items():
-        tasks.append(asyncio.create_task(_reporting_errors(pump(shard, begin), heard), name=f"casque feed {shard}"))
-    tasks.append(asyncio.create_task(_reporting_errors(look_for_more(), heard), name="casque feed of a ring"))
+        tasks.append(asyncio.create_task(_reporting_errors(pump(shard, begin), merged), name=f"casque feed {shard}"))
+    tasks.append(asyncio.create_task(_reporting_errors(look_for_more(), merged), name="casque feed of a ring"))
     try:
         while True:
-            event = await heard.get()
+            event = await merged.get()
             if isinstance(event, Exception):
                 raise event
             yield event
@@ -120,9 +122,9 @@ async def _following(
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _reporting_errors(work: Awaitable[None], heard: asyncio.Queue[QueueEvent | Exception]) -> None:
+async def _reporting_errors(work: Awaitable[None], merged: asyncio.Queue[QueueEvent | Exception]) -> None:
     """Pass an error on to the reader."""
     try:
         await work
-    except Exception as error:  # noqa: BLE001  raised again where it is heard
-        await heard.put(error)
+    except Exception as error:  # noqa: BLE001  raised again in the reader
+        await merged.put(error)

@@ -83,9 +83,9 @@ class QueueService(Protocol):
         zones: tuple[str, ...] | None = None,
         zone_lease: ZoneLease | None = None,
     ) -> list[JobRecord]:
-        shown = None if zone_lease is None else (zone_lease.zone, zone_lease.token)
+        lease = None if zone_lease is None else (zone_lease.zone, zone_lease.token)
         return await self.call(
-            requests.Dequeue(entrypoints, limit, lease_ms, worker, request_id, zones, shown, wait_s, first)
+            requests.Dequeue(entrypoints, limit, lease_ms, worker, request_id, zones, lease, wait_s, first)
         )
 
     async def ack(

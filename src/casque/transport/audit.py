@@ -45,7 +45,7 @@ def calls_as(principal: Principal) -> None:
 @contextmanager
 def recorded(request: Request[Any]) -> Iterator[None]:
     """Log an administrative call when it ends, with its outcome."""
-    verb, arguments = verb_of(type(request)), _said(request)
+    verb, arguments = verb_of(type(request)), _arguments_of(request)
     try:
         yield
     except REFUSALS:
@@ -71,8 +71,8 @@ def note(verb: str, arguments: dict[str, Any], outcome: str) -> None:
 
 
 def _write(verb: str, arguments: dict[str, Any], outcome: str) -> None:
-    said = ", ".join(f"{name}={_shown(value)}" for name, value in arguments.items() if value is not None)
-    log.info("%s(%s) by %s: %s", verb, said, _who(), printable(outcome))
+    listed = ", ".join(f"{name}={_shown(value)}" for name, value in arguments.items() if value is not None)
+    log.info("%s(%s) by %s: %s", verb, listed, _who(), printable(outcome))
 
 
 def _who() -> str:
@@ -82,16 +82,16 @@ def _who() -> str:
     return f"{printable(name)}{token} from {printable(peer) or 'this process'}"
 
 
-def _said(request: Request[Any]) -> dict[str, Any]:
+def _arguments_of(request: Request[Any]) -> dict[str, Any]:
     """The loggable arguments, without payloads. The token of a lease is no secret, but under that name a reader would
     take it for one.
     """
     if isinstance(request, SetSchedule):
         spec = request.spec
         return {"name": spec.name, "cron": spec.cron, "entrypoint": spec.job.entrypoint}
-    said = {name: getattr(request, name) for name in request.__struct_fields__ if name not in _LEFT_OUT}
+    fields = {name: getattr(request, name) for name in request.__struct_fields__ if name not in _LEFT_OUT}
     return {
-        _CALLED.get(name, name): str(value) if isinstance(value, StrEnum) else value for name, value in said.items()
+        _CALLED.get(name, name): str(value) if isinstance(value, StrEnum) else value for name, value in fields.items()
     }
 
 

@@ -53,7 +53,9 @@ class TlsFiles(msgspec.Struct, frozen=True):
             try:
                 context.load_verify_locations(cafile=self.client_ca)
             except ssl.SSLError as error:
-                raise InvalidInputError(f"{self.client_ca} has no certificates in PEM form: {_said(error)}") from error
+                raise InvalidInputError(
+                    f"{self.client_ca} has no certificates in PEM form: {_reason(error)}"
+                ) from error
             context.verify_mode = ssl.CERT_REQUIRED
         return context
 
@@ -66,7 +68,7 @@ class TlsFiles(msgspec.Struct, frozen=True):
             if error.reason == "KEY_VALUES_MISMATCH":
                 raise InvalidInputError(f"the key {self.key} does not belong to the certificate {self.cert}") from error
             raise InvalidInputError(
-                f"{self.cert} and {self.key} are not a certificate and its key in PEM form: {_said(error)}"
+                f"{self.cert} and {self.key} are not a certificate and its key in PEM form: {_reason(error)}"
             ) from error
         return context
 
@@ -108,10 +110,10 @@ def _rehearse(server: ssl.SSLContext, cert: Path, clock: Clock) -> str | None:
     except ssl.SSLCertVerificationError as error:
         return "has expired" if error.verify_code == EXPIRED else f"is not good: {error.verify_message}"
     except ssl.SSLError as error:
-        return f"is not good: {_said(error)}"
-    shown = theirs.getpeercert()
-    assert shown is not None
-    left = timedelta(milliseconds=ssl.cert_time_to_seconds(str(shown["notAfter"])) * 1000 - clock.wall_ms())
+        return f"is not good: {_reason(error)}"
+    certificate = theirs.getpeercert()
+    assert certificate is not None
+    left = timedelta(milliseconds=ssl.cert_time_to_seconds(str(certificate["notAfter"])) * 1000 - clock.wall_ms())
     if left <= timedelta(0):
         return "has expired"
     return f"expires in {left.days} days" if left < SOON else None
@@ -126,5 +128,5 @@ def _read(path: Path, what: str) -> bytes:
         raise InvalidInputError(f"the TLS {what} at {path} cannot be read: {error.strerror or error}") from error
 
 
-def _said(error: ssl.SSLError) -> str:
+def _reason(error: ssl.SSLError) -> str:
     return error.reason or str(error)

@@ -22,7 +22,7 @@ BODY_MAX = 2**31 - 1
 _DIGITS_MAX = 18
 """A number of this many digits is below 2 ** 63."""
 _PAIR = re.compile(rb'"([^"\\]*)":(?:("[^"\\]*")|(0|[1-9][0-9]{0,17})|(true|false|null))([,}])')
-_WORDS = {b"true": True, b"false": False, b"null": None}
+_LITERALS = {b"true": True, b"false": False, b"null": None}
 _NEWLINE, _BLANK, _QUOTE, _ESCAPE, _ZERO = b'\n "\\0'
 
 
@@ -73,7 +73,7 @@ class Shape(NamedTuple):
     names: list[str]
     quoted: list[bool]
     """True for strings, False for numbers."""
-    said: dict[str, bool | None]
+    literals: dict[str, bool | None]
     """Values that are part of the shape itself: true, false and null."""
 
 
@@ -82,14 +82,14 @@ def shape_of(line: bytes) -> Shape | None:
     shape = Shape([], [], [], {})
     text, at, end = b"{", 1, b","
     while end == b"," and line[:1] == b"{" and (pair := _PAIR.match(line, at)) is not None:
-        key, _, number, word, end = pair.groups()
+        key, _, number, literal, end = pair.groups()
         name, at = key.decode(errors="replace"), pair.end()
-        if name in shape.names or name in shape.said:
+        if name in shape.names or name in shape.literals:
             return None
         text += b'"%b":' % key
-        if word is not None:
-            shape.said[name] = _WORDS[word]
-            text += word + end
+        if literal is not None:
+            shape.literals[name] = _LITERALS[literal]
+            text += literal + end
             continue
         mark = b'"' if number is None else b""
         shape.around.append(text + mark)
@@ -130,7 +130,7 @@ class _Alike:
             ValueError: they have another type.
         """
         if name not in self._places:
-            if self.shape.said.get(name) is not None:
+            if self.shape.literals.get(name) is not None:
                 raise ValueError(f"{name} is true or false")
             return False
         if self.shape.quoted[self._places[name] // 2] is not quoted:
@@ -212,8 +212,8 @@ class EvenLines:
     def _words(self, name: str) -> Any:
         values, absent = np.zeros(len(self._lines), bool), np.ones(len(self._lines), bool)
         for found in self._found:
-            if (word := found.shape.said.get(name)) is not None:
-                values[found.rows], absent[found.rows] = word, False
+            if (literal := found.shape.literals.get(name)) is not None:
+                values[found.rows], absent[found.rows] = literal, False
             elif found.has(name, quoted=True):
                 raise ValueError(f"{name} is neither true nor false")
         return pa.array(values, mask=absent)

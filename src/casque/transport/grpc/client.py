@@ -188,8 +188,8 @@ class GrpcService(QueueService):
             stream.cancel()
 
     async def _stream_broke(self, channel: grpc.aio.Channel, error: grpc.aio.AioRpcError) -> CasqueError:
-        if (said := typed(error)) is not None:
-            return said
+        if (sent := typed(error)) is not None:
+            return sent
         # A channel that failed once waits before it tries again; a new one does not.
         if self._side is channel:
             self._side = None

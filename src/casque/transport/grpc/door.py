@@ -195,8 +195,8 @@ class Door:
             NotAllowedError: the token is valid, but shards are for other brokers only.
         """
         audit.calls_from("gRPC", context.peer())
-        said = {key: value for key, value in context.invocation_metadata() or () if isinstance(value, str)}
-        authorization, shard = said.get("authorization"), said.get(SHARD)
+        metadata = {key: value for key, value in context.invocation_metadata() or () if isinstance(value, str)}
+        authorization, shard = metadata.get("authorization"), metadata.get(SHARD)
         if shard is None:
             return self._admit(authorization)
         if self._peers is None or not (shard.isascii() and shard.isdecimal() and len(shard) <= SHARD_DIGITS):

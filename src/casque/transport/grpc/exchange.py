@@ -179,11 +179,11 @@ class ExchangeClient:
 
     async def _enter(self, stream: Any) -> None:
         await stream.wait_for_connection()
-        said = list(await stream.initial_metadata())
-        if packets.HELLO in said:
+        metadata = list(await stream.initial_metadata())
+        if packets.HELLO in metadata:
             return
         name, own = packets.HELLO
-        if (other := dict(said).get(name)) is not None:
+        if (other := dict(metadata).get(name)) is not None:
             raise BrokerUnreachableError(
                 self._address,
                 f"it is of another release of casque (Exchange {other}, and this client speaks {own}): use the same "
@@ -329,8 +329,8 @@ class ExchangeClient:
 
     def _reason(self, error: grpc.aio.AioRpcError) -> CasqueError:
         """The casque error for the reason that the stream ended."""
-        if (said := typed(error)) is not None:
-            return said
+        if (sent := typed(error)) is not None:
+            return sent
         code, details = error.code(), error.details() or ""
         if code is grpc.StatusCode.UNIMPLEMENTED:
             details = f"what answers there is no casque broker: {details}"

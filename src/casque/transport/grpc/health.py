@@ -78,15 +78,15 @@ class Health:
 
     async def _watch(self, request: Any, context: Any) -> None:
         closing = asyncio.create_task(self._door.closing.wait())
-        said: Any = None
+        written: Any = None
         try:
             while True:
                 status = self._status(request.service)
                 if status is None:
                     status = _Status.SERVICE_UNKNOWN
-                if status != said:
+                if status != written:
                     await context.write(_Status(status=status))
-                    said = status
+                    written = status
                 if closing.done():
                     return
                 await asyncio.wait({closing}, timeout=LOOK_AGAIN_S)

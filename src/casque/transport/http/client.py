@@ -154,12 +154,12 @@ class HttpService(QueueService):
     async def _dequeue(self, r: Dequeue) -> list[JobRecord]:
         names = None if r.entrypoints is None else list(r.entrypoints)
         lease = None if r.lease_ms is None else r.lease_ms / 1000
-        shown = None if r.zone_lease is None else ZoneToken(*r.zone_lease)
+        zone_token = None if r.zone_lease is None else ZoneToken(*r.zone_lease)
         loop = asyncio.get_running_loop()
         wait_s, ends = r.wait_s, loop.time() + r.wait_s
         while True:
             of = None if r.zones is None else list(r.zones)
-            claim = Claim(names, r.limit, max(wait_s, 0.0), lease, r.worker, of, shown)
+            claim = Claim(names, r.limit, max(wait_s, 0.0), lease, r.worker, of, zone_token)
             # With a request id, a repeated request returns the claims whose answer was lost.
             unheard = self._give_all_back if r.request_id is None else None
             answer = await self._post("/v1/jobs/claim", claim, Jobs, r.request_id, wait_s=claim.wait, unheard=unheard)
@@ -343,10 +343,10 @@ class HttpService(QueueService):
             return from_wire(msgspec.json.decode(body, type=WireError))
         except msgspec.DecodeError:
             pass
-        said = f"it answered with the status {status}, and not as a broker does"
+        problem = f"it answered with the status {status}, and not as a broker does"
         if status >= 500:
-            return UnknownOutcomeError(f"{self._url}: {said}; something on the way may have passed the call on")
-        return BrokerUnreachableError(self._url, said)
+            return UnknownOutcomeError(f"{self._url}: {problem}; something on the way may have passed the call on")
+        return BrokerUnreachableError(self._url, problem)
 
 
 def _url(address: str, *, secure: bool) -> str:

@@ -127,10 +127,10 @@ class Connections:
         try:
             yield
         except (OSError, h11.ProtocolError) as error:
-            said = "the answer did not come in time" if isinstance(error, TimeoutError) else str(error)
+            problem = "the answer did not come in time" if isinstance(error, TimeoutError) else str(error)
             raise UnknownOutcomeError(
                 f"the connection to {self._url} broke before the whole answer was there "
-                f"({said or type(error).__name__}); the call may have been carried out: repeat it with the same "
+                f"({problem or type(error).__name__}); the call may have been carried out: repeat it with the same "
                 "request_id, or look first"
             ) from error
 

@@ -277,8 +277,8 @@ def given(name: str | UnsetType) -> str | None:
 
 
 def _shown(asked: Claim) -> ZoneLease | None:
-    shown = asked.zone_lease
-    return None if shown is None else ZoneLease(checks.zone(shown.zone), shown.token, lease_ms=0)
+    lease = asked.zone_lease
+    return None if lease is None else ZoneLease(checks.zone(lease.zone), lease.token, lease_ms=0)
 
 
 def _jobs(records: Sequence[JobRecord]) -> Jobs:
