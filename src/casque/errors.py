@@ -287,8 +287,7 @@ class QueueLedError(CasqueError):
 class QueueCopiedError(CasqueError):
     """This is a copy of a queue that a broker leads elsewhere: its head names the broker of the original. Nothing was
     sent
-    there. `address` is that of the original's broker.
-    """
+    there. `address` is that of the original's broker."""
 
     def __init__(self, address: str | None = None) -> None:
         super().__init__(

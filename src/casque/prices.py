@@ -41,5 +41,4 @@ PRICES = {
     StoreKind.FILES: Prices(0, 0, 0.5),
 }
 """As published in 2026: S3 Standard and S3 Express One Zone in us-east-1, Google's Standard class in one region,
-Cloudflare's R2.
-"""
+Cloudflare's R2."""

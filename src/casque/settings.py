@@ -27,8 +27,7 @@ class QueueSettings:
     backoff_cap: timedelta = timedelta(minutes=10)
     conflict_retries: int = 20
     """How often a batch that loses its race backs off, each time for a few attempts in a row, before its callers get a
-    CASConflictError.
-    """
+    CASConflictError."""
     conflict_backoff: timedelta = timedelta(milliseconds=5)
     """The wait before the first retry; doubles six times at the most."""
     storage_patience: timedelta = timedelta(seconds=30)
@@ -46,8 +45,7 @@ class QueueSettings:
     """How long closing a queue may take to finish pending calls."""
     retention: timedelta = timedelta(minutes=5)
     """How long the past of a log queue can be read before its segments and snapshots are deleted. The shortest value of
-    all writers of the queue applies.
-    """
+    all writers of the queue applies."""
     archive: bool = True
     """Whether finished jobs are archived. All writers of a queue should agree on it."""
     archive_interval: timedelta = timedelta(seconds=10)

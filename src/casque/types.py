@@ -155,8 +155,7 @@ class JobRecord(msgspec.Struct, frozen=True, gc=False):
     error: str | None = None
     tries: tuple[Attempt, ...] = ()
     """The failed attempts, oldest first, at most `TRIES_MAX`; for a dead job including the last one. The fields above
-    describe the current attempt.
-    """
+    describe the current attempt."""
     crashes: int = 0
     """Number of worker crashes on it, if the job counts them; they do not count as attempts."""
     progress: Progress | None = None
@@ -329,8 +328,7 @@ PLAIN_RULES = ZoneRules()
 class ZoneLease(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """The exclusive right to take jobs of a zone. Zone and token together are its id. Stored: new fields are added at
     the
-    end, with defaults.
-    """
+    end, with defaults."""
 
     zone: str
     token: int

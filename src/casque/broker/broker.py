@@ -43,8 +43,7 @@ class Shared(msgspec.Struct, frozen=True, kw_only=True):
     idle: timedelta
     """Interval of heartbeats in a shard without commits. Its silence alone is no reason to depose a live broker that
     says
-    that it leads: two that both want the shard would depose each other for ever.
-    """
+    that it leads: two that both want the shard would depose each other for ever."""
     serving: Callable[[GroupCommit, History | None], QueueService]
     check: Callable[[State], object]
     """Raises CorruptQueueError if the state is not this shard. The first broker creates a queue, but never a shard."""
@@ -208,8 +207,7 @@ class Broker:
     async def _let_memories_fade(self) -> None:
         """The previous leader may have been confirmed just before this one took the lead, and answer from memory for a
         while: by a commit that landed while the head was being claimed, or in a shard, which has not been watched for a
-        lease. Commit nothing before that time has passed.
-        """
+        lease. Commit nothing before that time has passed."""
         ends_ms = self._clock.monotonic_ms() + self._settings.lease.total_seconds() * 1000 * SURE * APART
         while not self._is_over() and (left_ms := ends_ms - self._clock.monotonic_ms()) > 0:
             await self._pause(left_ms / 1000)

@@ -59,8 +59,7 @@ class Election:
     ) -> None:
         """Other knowledge about a leader, by its id. `gone`: it has been silent for a lease. `lives`: it leads and is
         alive,
-        so that the silence of this queue is no reason to depose it.
-        """
+        so that the silence of this queue is no reason to depose it."""
         self.id = name
         self.place: str | None = None
         """The location of the queue, if the store can identify it. Set before the first attempt."""

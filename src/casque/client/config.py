@@ -110,8 +110,7 @@ def queue_names() -> list[str]:
 
 def _found(path: Path, queue: QueueConfig) -> QueueConfig:
     """A file in the current directory may come from an unpacked archive: alone, it does not make a broker trusted with
-    a token.
-    """
+    a token."""
     if path == Path(HERE):
         found_here(queue.url)
         if queue.tls is not None:

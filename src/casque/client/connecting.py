@@ -32,8 +32,7 @@ CONNECT_S = 2.0
 """A frozen broker accepts connections and never answers. Without an answer in this time it is tried again later."""
 SILENCE_S = 3.0
 """A connection is given up after twice this long without data. That is less than the lease of a leader: callers of a
-frozen one look for its successor as soon as there is one.
-"""
+frozen one look for its successor as soon as there is one."""
 TOKEN_VARIABLE = "CASQUE_TOKEN"  # noqa: S105  the name of a variable, not a token
 PEER_TOKEN_VARIABLE = "CASQUE_PEER_TOKEN"  # noqa: S105
 """For calls between the brokers of a ring, and for tools that change the ring while they run."""

@@ -185,8 +185,7 @@ class Job(msgspec.Struct, Generic[T], frozen=True, gc=False, eq=False):
 
     async def nack(self, *, delay: float | timedelta | None = None, error: BaseException | str | None = None) -> None:
         """Mark the attempt as failed: the job runs again after `delay`, or after the queue's back-off; it is dead if
-        this was its last attempt.
-        """
+        this was its last attempt."""
         await self.lease_holder().nack(self.id, self.token, delay=delay, error=error)
 
     async def heartbeat(self) -> None:

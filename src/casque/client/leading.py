@@ -39,8 +39,7 @@ async def look_up(store: Store) -> Leading:
 
 async def is_led(store: Store, found: Leading | None = None) -> bool:
     """True if brokers lead the queue, so that clients must call them. Brokers lead all shards of a ring, or none.
-    Raises as above.
-    """
+    Raises as above."""
     found = found or await look_up(store)
     if found.ring:
         return await find_leader(PrefixStore(store, shard_prefix(0))) is not None

@@ -364,8 +364,7 @@ class Queue(LeaseVerbs, Generic[T]):
 
     async def heartbeats(self, jobs: Sequence[Job[T] | Lease]) -> list[CasqueError | None]:
         """Renew the leases of these jobs to their full length. Returns one entry per job: None, or the error; a lost
-        lease does not affect the others.
-        """
+        lease does not affect the others."""
         leases = [job if isinstance(job, Lease) else Lease(job.id, job.token) for job in jobs]
         answers = await asyncio.gather(
             *(self._service.heartbeats(leases[at : at + BEATS_MAX]) for at in range(0, len(leases), BEATS_MAX))
@@ -374,8 +373,7 @@ class Queue(LeaseVerbs, Generic[T]):
 
     async def give_back(self, jobs: Sequence[Job[T] | Lease]) -> list[CasqueError | None]:
         """Return claimed jobs to the queue without counting an attempt. Returns one entry per job: None if it went back
-        or was no longer this caller's, or the error.
-        """
+        or was no longer this caller's, or the error."""
         leases = [(job.job_id, job.token) if isinstance(job, Lease) else (job.id, job.token) for job in jobs]
         returning = (self._service.give_back(job_id, token=checks.lease_token(token)) for job_id, token in leases)
         answers = await asyncio.gather(*returning, return_exceptions=True)
@@ -491,14 +489,12 @@ class Queue(LeaseVerbs, Generic[T]):
 
     async def drain(self, entrypoint: str | None = None, *, request_id: str | None = None) -> None:
         """Refuse new jobs for the queue, or for one entrypoint, until it is resumed: `enqueue` raises
-        QueueDrainingError. Existing jobs are processed; this does not wait for them.
-        """
+        QueueDrainingError. Existing jobs are processed; this does not wait for them."""
         await self._set_gate(Gate.DRAINING, entrypoint, request_id)
 
     async def resume(self, entrypoint: str | None = None, *, request_id: str | None = None) -> None:
         """Reopen the queue, or one entrypoint. An entrypoint that was paused by itself stays paused when the queue is
-        resumed.
-        """
+        resumed."""
         await self._set_gate(Gate.OPEN, entrypoint, request_id)
 
     async def _set_gate(self, gate: Gate, entrypoint: str | None, request_id: str | None) -> None:
@@ -554,8 +550,7 @@ class Queue(LeaseVerbs, Generic[T]):
 
     async def zones(self, zone: str | Sequence[str] | None = None, *, limit: int = 100) -> list[ZoneStanding]:
         """Zones that have jobs or rules, those whose jobs have been due longest first: one, several, or the first
-        `limit` of all.
-        """
+        `limit` of all."""
         names = checks.zones(zone)
         return await self._service.call(
             requests.ListZones(

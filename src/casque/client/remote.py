@@ -50,8 +50,7 @@ ASKED_AGAIN = (*ELSEWHERE, *NOT_NOW, UnknownOutcomeError)
 Errors: TypeAlias = tuple[type[CasqueError], ...]
 SETTLED: Errors = (LeaseLostError, ZoneLeaseLostError, ZoneMovedError)
 """Refusals that hold for every attempt, also for one still on its way: tokens are never reused, and a shard never goes
-back to an older ring.
-"""
+back to an older ring."""
 HINTS_AT_ONCE = 2
 ASK_S = 60.0
 """Longest wait of one call, because brokers limit it; a longer wait is several calls."""
@@ -129,8 +128,7 @@ class RemoteQueue(QueueService):
 
     def call(self, request: Request[A]) -> Awaitable[A]:
         """Every change gets a request id, unless a second attempt is harmless anyway: a batch of a source is added
-        once, and setting the same schedule twice changes nothing.
-        """
+        once, and setting the same schedule twice changes nothing."""
         kind = type(request)
         if kind is Dequeue:
             return cast("Awaitable[A]", self._dequeue(cast(Dequeue, request)))

@@ -31,8 +31,7 @@ class RemoteShard(RemoteQueue, ShardService):
 
     async def _enqueue_once(self, request: Enqueue) -> Sequence[JobRecord]:
         """Do not make up a request id: it would decide which shard the jobs belong to. Without one, a call that may
-        have been carried out is not repeated.
-        """
+        have been carried out is not repeated."""
 
         async def add(broker: QueueService) -> Sequence[JobRecord] | UnknownOutcomeError:
             try:

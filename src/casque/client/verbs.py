@@ -57,8 +57,7 @@ class LeaseVerbs:
         request_id: str | None = None,
     ) -> None:
         """Mark the attempt as failed: the job runs again after `delay`, or after a back-off that doubles with every
-        attempt.
-        """
+        attempt."""
         await self._service.call(
             requests.Nack(
                 checks.job_id(job_id),

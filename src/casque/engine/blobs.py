@@ -76,8 +76,7 @@ class Blobs:
 
     async def fetch(self, records: Sequence[JobRecord]) -> list[JobRecord | CorruptQueueError | StorageError]:
         """The same jobs with their payloads; an error in the place of a job whose payload is missing, or could not be
-        read after all retries.
-        """
+        read after all retries."""
         fetched: list[JobRecord | CorruptQueueError | StorageError] = []
         for start in range(0, len(records), AT_ONCE):
             fetched += await asyncio.gather(*map(self._filled, records[start : start + AT_ONCE]))

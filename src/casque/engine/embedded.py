@@ -279,8 +279,7 @@ class EmbeddedService(QueueService):
 
     async def _filled_if_possible(self, records: Sequence[JobRecord]) -> Sequence[JobRecord]:
         """For answers after a commit: it holds whether or not a payload can be read, so jobs whose payload cannot be
-        read are left out of the answer.
-        """
+        read are left out of the answer."""
         if self._blobs is None:
             return records
         fetched = await self._blobs.fetch(records)
@@ -347,8 +346,7 @@ class EmbeddedService(QueueService):
     async def _peek_zones(self, request: PeekZones) -> list[PeekedZone]:
         """The answer is a hint, so changes between two portions do no harm: with many entrypoints, each portion visits
         some
-        of them.
-        """
+        of them."""
 
         names, limit = request.names, request.limit
 
@@ -536,8 +534,7 @@ def _ends(outcome: Outcome) -> bool:
 
 def _is_what_was_put(job: JobRecord, named: JobSpec) -> bool:
     """True if this job uses the payload that was stored for it: the job was added now, or by an earlier attempt of this
-    request and has ended since, and then it has no number. Another job may hold the unique key, large or small.
-    """
+    request and has ended since, and then it has no number. Another job may hold the unique key, large or small."""
     if named.blob is None:
         return False
     return job.spec.blob == named.blob or (not job.sequence and job.spec.blob_bytes == named.blob_bytes)

@@ -34,8 +34,7 @@ async def follow(
 ) -> AsyncGenerator[QueueEvent]:
     """The events after a position, or from now on. With a pulse, reads only when there is something new. `turns` limits
     concurrent reads: decoding blocks the loop, and many readers at once would delay all other calls. `held` bounds the
-    memory of all readers that consume more slowly than they read.
-    """
+    memory of all readers that consume more slowly than they read."""
     turns = turns or asyncio.Semaphore(1)
     follower = Follower(store, settings=settings, clock=clock, rng=rng)
     poll_min, poll_max = milliseconds(settings.poll_min), milliseconds(settings.poll_max)

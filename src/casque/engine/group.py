@@ -28,8 +28,7 @@ FOLLOWED_MS = 5_000
 """How long a writer that has met others follows them after a commit of its own."""
 QUIET_MS = 4
 """Others count as quiet after this long without a commit: one read then gets all of them, and busy writers are not
-followed one by one.
-"""
+followed one by one."""
 
 
 class GroupCommit:
@@ -452,8 +451,7 @@ class GroupCommit:
 
     def _hear(self, position: int) -> None:
         """The store announces a commit. This only means that reading is worthwhile: at once if a caller waits for jobs,
-        otherwise when the other writers are quiet.
-        """
+        otherwise when the other writers are quiet."""
         self._heard, self._heard_ms = max(self._heard, position), self._clock.monotonic_ms()
         if self._parked:
             if self._is_news():
@@ -470,8 +468,7 @@ class GroupCommit:
 
     def _begin_following(self) -> None:
         """A writer that has lost a race shares the queue: it would lose the next one, too, to commits made since. So
-        writers that only add jobs subscribe as well, as long as they are active.
-        """
+        writers that only add jobs subscribe as well, as long as they are active."""
         if self._committer.leads or self._parked:
             return
         lost, self._races_lost = self._races_lost, self._committer.races_lost

@@ -16,8 +16,7 @@ Look = Callable[[State, int], Any]
 
 class UnexpectedError(Exception):
     """An operation raised an unexpected error, and may have left the state half changed. Undo the batch, and decide it
-    again: the operation keeps its error and is left out.
-    """
+    again: the operation keeps its error and is left out."""
 
 
 class Executor(Protocol):

@@ -73,8 +73,7 @@ class Reaper:
     def awake(self) -> None:
         """This process is running. Time during which it was stopped or busy does not count: a lease could not be
         renewed
-        through it meanwhile.
-        """
+        through it meanwhile."""
         now_ms = self._clock.monotonic_ms()
         late_ms = now_ms - self._awake_ms - TICK_MS
         self._awake_ms = now_ms
@@ -123,8 +122,7 @@ class Reaper:
 
     def due(self, state: State | None) -> tuple[Observed | ObservedZone, ...]:
         """Leases that have gone their full length without a change, as far as that state knows. Without a state, read
-        first.
-        """
+        first."""
         self.awake()
         if state is None:
             return ()

@@ -14,8 +14,7 @@ SAMPLES = 15
 
 class RequestWatch:
     """Knows requests that this process saw at least `KEPT_MS` ago. A process that has just started knows none, whatever
-    the wall clock says: after a failover all requests are remembered for their full time again.
-    """
+    the wall clock says: after a failover all requests are remembered for their full time again."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

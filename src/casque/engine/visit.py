@@ -19,8 +19,7 @@ SEEN_MAX = 1_000
 """Maximum number of leases recorded per visit."""
 SILENT_PART = 2
 """A live holder renews its lease three times in its length: a lease renewed within this part of it is skipped, so that
-visits to a healthy queue write nothing.
-"""
+visits to a healthy queue write nothing."""
 WORTH_PART = 50
 """The part of a lease that a visit must add to be worth a commit: visits in quick
 succession write only now and then."""
@@ -43,8 +42,7 @@ class Visit:
 
     def awake(self) -> None:
         """This process is running. Time during which it was not does not count: a holder in this process could not have
-        renewed its lease either.
-        """
+        renewed its lease either."""
         now_ms = self._clock.monotonic_ms()
         self._watched_ms += min(now_ms - self._awake_ms, TICK_MS + LATE_MS)
         self._awake_ms = now_ms

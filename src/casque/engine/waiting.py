@@ -98,8 +98,7 @@ class Parked:
     def served(self, state: State, now_ms: int) -> Iterator[Waiting]:
         """Take out operations that can be answered now, one at a time: each must be decided before the next is
         requested.
-        Among operations that match the same, the first to arrive is served first; among groups, the oldest.
-        """
+        Among operations that match the same, the first to arrive is served first; among groups, the oldest."""
         if not self._groups:
             return
         for group in self._that_may_be_served(state, now_ms):

@@ -51,8 +51,7 @@ PASSES_MAX = 20
 LIFT = 1_000_000_000
 """A queue restored in its old location skips this many positions: a process that still has the lost queue open would
 otherwise put its next commit where the restored one expects its own. This way the commit falls below the floor, and the
-process learns from the head that its queue is gone.
-"""
+process learns from the head that its queue is gone."""
 AT_ONCE = 16
 SHARDS_AT_ONCE = 8
 ADMISSIONS = "admissions/"

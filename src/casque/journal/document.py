@@ -81,8 +81,7 @@ class DocumentJournal:
         self._lease_ms = 0
         self._seen_ms = 0
         """When this leader last began a write that then landed. A read confirms nothing for later: a standby that has
-        waited for a whole lease may take over right after it.
-        """
+        waited for a whole lease may take over right after it."""
 
     async def load(self, found: Stored | None = None) -> State:
         """`found` is the document, if it was just read."""

@@ -162,8 +162,7 @@ class Journal(Protocol):
 
     def listen(self, heard: Callable[[int], None]) -> Callable[[], None] | None:
         """Call `heard` with the positions of commits as they appear, our own included, until the returned function is
-        called. None if the store cannot notify: then callers have to poll.
-        """
+        called. None if the store cannot notify: then callers have to poll."""
         ...
 
     def undo(self, state: State) -> None:

@@ -1,6 +1,5 @@
 """Deletes orphaned objects: large payloads without a job, because an enqueue ended in between, and staged jobs that no
-commit names, because they were never admitted or the commit can no longer be replayed.
-"""
+commit names, because they were never admitted or the commit can no longer be replayed."""
 
 from __future__ import annotations
 
@@ -18,8 +17,7 @@ AGE_MS = 24 * 3600 * 1000
 """Twice as long as staged jobs may wait to be admitted: an object that may still be named is younger, and stays."""
 SEEN_MS = 13 * 3600 * 1000
 """How long an object must be an orphan by the monotonic clock of one process. The age in its name compares the wall
-clocks of two machines: where one of them is a day ahead, it says nothing. Longer than staged jobs may wait.
-"""
+clocks of two machines: where one of them is a day ahead, it says nothing. Longer than staged jobs may wait."""
 LOOK_MS = 10 * 60 * 1000
 """Until the first sweep, so that short-lived processes do none."""
 REST_MS = 6 * 3600 * 1000

@@ -181,8 +181,7 @@ def _same_jobs(kept: dict[str, JobRecord], replayed: dict[str, JobRecord]) -> bo
 
 def _same_requests(kept: State, replayed: State) -> bool:
     """Earlier releases forgot by the clock, which a replay does not; and, when there were too many, the oldest of all
-    and not those of the caller with the most.
-    """
+    and not those of the caller with the most."""
     one, other = list(kept.requests.items()), list(replayed.requests.items())
     if end_alike(one, other):
         return True

@@ -68,8 +68,7 @@ class Batch(msgspec.Struct, frozen=True):
     refused: int = -1
     """A later batch that was refused before it was begun. Concurrent attempts at it find this version of the book
     instead
-    of the one that they read, and end as well.
-    """
+    of the one that they read, and end as well."""
 
     def name(self, share: Share) -> str:
         """The name of this source in a shard. The same for every batch: shards remember a limited number of names."""

@@ -74,8 +74,7 @@ class RingBroker:
         """Shards without a leader, and since when, by this process's clock."""
         self._instead: set[int] = set()
         """Other brokers' shards that this broker leads, or tries to, as long as the set of brokers is the same and no
-        other one leads them.
-        """
+        other one leads them."""
         self._unled: dict[int, str] = {}
         """Shards of this broker that cannot be led, and why."""
         self._known: frozenset[str] = frozenset()
@@ -290,8 +289,7 @@ class RingBroker:
     async def _hand_over(self) -> None:
         """Announce the departure first: the others then stand by when this broker resigns, and callers wait only for
         the
-        takeover.
-        """
+        takeover."""
         try:
             await self._members.leave()
         except CasqueError as error:

@@ -137,8 +137,7 @@ class Builder:
     async def tidy(self) -> RingHead:
         """Record that no shard holds zones that only older sizes would find. Older sizes are forgotten by a process
         that
-        keeps the ring open for a quarter of an hour after that, or by this builder, if it lives that long.
-        """
+        keeps the ring open for a quarter of an hour after that, or by this builder, if it lives that long."""
         head = await self._root.read()
         if len(head.sizes) > 1 and head.cleared_at is msgspec.UNSET:
             if any(await self._each(range(head.walked), lambda shard: self._misplaced(shard, head))):
@@ -159,8 +158,7 @@ class Builder:
 
     async def _found(self, tokens: Iterable[int]) -> list[int]:
         """Create shards that belong to a ring and know no generation yet: they take no jobs. For existing ones, returns
-        the generation that they know.
-        """
+        the generation that they know."""
         return await self._each(tokens, _found)
 
     async def _copy_rules(self, tokens: Iterable[int]) -> None:
@@ -190,8 +188,7 @@ class Builder:
 
     async def _misplaced(self, shard: Shard, head: RingHead) -> bool:
         """True if the shard holds anything that the newest size would not look for there. It knows the ring by then, so
-        the answer stays true.
-        """
+        the answer stays true."""
         await shard.adopt(head)
         state = await self._read(shard.token)
         assert state.ring is not None

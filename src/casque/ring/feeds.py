@@ -32,8 +32,7 @@ async def merged_feed(
 ) -> AsyncGenerator[QueueEvent]:
     """The events of each shard in order. Without `follow`, merged by time, as far as writers' clocks agree; otherwise
     as
-    they come, including shards that are created meanwhile.
-    """
+    they come, including shards that are created meanwhile."""
     shards = await count()
     begins = {shard: begin_of(begin, shard, shards) for shard in range(shards)}
     feed = _following(count, feed_of, begins, clock) if follow else _by_time(feed_of, begins)

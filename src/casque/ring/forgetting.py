@@ -14,8 +14,7 @@ from casque.ring.root import Root
 
 SETTLED_MS = 15 * 60 * 1000
 """How long an older size is kept after the last zone has left the shards that only it finds: a repeated request may
-have been carried out there.
-"""
+have been carried out there."""
 
 
 class Forgetting:
@@ -30,8 +29,7 @@ class Forgetting:
     def is_time(self, head: RingHead) -> bool:
         """Record the root; True if it has been unchanged for long enough. A resize begins a new generation, in which
         the
-        shards have to be found clear again.
-        """
+        shards have to be found clear again."""
         if len(head.sizes) == 1 or head.cleared_at is msgspec.UNSET:
             self._generation = None
             return False

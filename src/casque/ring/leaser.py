@@ -32,8 +32,7 @@ class Leaser:
     async def peek(self, request: PeekZones) -> list[PeekedZone]:
         """From the next shard; if it does not have enough, from all others, too, in order. A shard that has no leader,
         or
-        hangs, is skipped, unless it is the only one: workers then get the zones of the others.
-        """
+        hangs, is skipped, unless it is the only one: workers then get the zones of the others."""
 
         def peeked(shard: Shard) -> Awaitable[list[PeekedZone]]:
             return shard.at_once(lambda one: one.call(request))
@@ -72,8 +71,7 @@ class Leaser:
     async def _homes(self, zone: str, request_id: str | None) -> list[Shard]:
         """The shards that may have the zone. If one remembers the request, only that one: the zone may have moved
         since,
-        and the request must not get a second lease there.
-        """
+        and the request must not get a second lease there."""
         homes = await self._shards.several(self._shards.recent().homes(zone))
         if request_id is None or len(homes) == 1:
             return homes

@@ -40,8 +40,7 @@ class _Seen:
     def stay_silent(self, now_ms: int, *, late_ms: int, late_counts_ms: int) -> None:
         """It has not changed since the last read. If that was long ago, the store or this process was unavailable, and
         the
-        other broker may have been cut off, too: then the time counts only in part.
-        """
+        other broker may have been cut off, too: then the time counts only in part."""
         passed_ms = now_ms - self._counted_ms
         self.silent_ms += passed_ms if passed_ms <= late_ms else late_counts_ms
         self._counted_ms = now_ms

@@ -93,8 +93,7 @@ class RingService(QueueService):
 
     def __init__(self, shards: Shards, *, clock: Clock, rng: Random, books: Books, feeds: bool = True) -> None:
         """`feeds`: whether shards can be followed. Not over a wire: a reader that is cut off there resumes with one
-        number, and each shard has its own.
-        """
+        number, and each shard has its own."""
         self._feeds = feeds
         self._shards = shards
         self._clock = clock
@@ -419,8 +418,7 @@ class RingService(QueueService):
 
     async def _has_grown(self, asked: int) -> bool:
         """True if there are more shards than were asked. A caller that knows a job may know a newer ring than this
-        process.
-        """
+        process."""
         return (await self._shards.refresh()).shards > asked
 
     async def _count(self, number: int) -> int:

@@ -178,8 +178,7 @@ class Shards:
 
     def recent(self) -> RingHead:
         """The ring as last seen. It is read again now and then in the background: a call based on an old ring is either
-        refused or right.
-        """
+        refused or right."""
         if self._clock.monotonic_ms() - self._looked_ms >= LOOK_MS and self._looking is None and not self._closed:
             self._looking = asyncio.create_task(self._look(), name="casque ring")
         return self.head
@@ -268,8 +267,7 @@ async def in_time(
     calls: Iterable[Awaitable[R]], *, clock: Clock, seconds: float | None = ANSWER_S
 ) -> list[asyncio.Future[R]]:
     """Call several shards, and wait until all have answered or the time is up: one that hangs must not delay the
-    answers of the others. The caller cancels those that are not done, or leaves them alone.
-    """
+    answers of the others. The caller cancels those that are not done, or leaves them alone."""
     asked: list[asyncio.Future[R]] = [asyncio.ensure_future(call) for call in calls]
     if not asked:
         return []

@@ -72,8 +72,7 @@ class Walker:
     ) -> list[JobRecord] | None:
         """A repeated request gets the jobs that it was given before, in whichever shard, as far as it still holds them,
         which may be none. None: no shard has given it any. Shards without a leader are not waited for: jobs that they
-        gave go to another caller when the lease ends. Their tokens are added to `unasked`.
-        """
+        gave go to another caller when the lease ends. Their tokens are added to `unasked`."""
 
         async def answered(shard: Shard) -> bool:
             return (await shard.at_once(lambda one: one.call(AskKnown(of_request=request_id)))).request
@@ -161,8 +160,7 @@ class Walker:
     ) -> list[JobRecord]:
         """Wait at all shards at once, until one of them has jobs, or the ring changes. `unasked` are those that could
         not
-        say whether they gave jobs to an earlier attempt.
-        """
+        say whether they gave jobs to an earlier attempt."""
         there = [shard for shard in shards if not shard.away]
         waiting = {asyncio.create_task(self._at(shard, asked, asked.limit, wait_s)): shard for shard in there}
         away = [shard for shard in shards if shard not in there]
@@ -202,8 +200,7 @@ class Walker:
 
     async def _watch(self, changed: asyncio.Event, away: list[Shard], until_ms: float) -> None:
         """Ends when the ring changes, when a shard that had no leader is back, or some time after all should have
-        answered: one that lost its leader meanwhile would wait for the next.
-        """
+        answered: one that lost its leader meanwhile would wait for the next."""
         while not changed.is_set() and self._clock.monotonic_ms() < until_ms + LOOK_MS:
             left_ms = until_ms + LOOK_MS - self._clock.monotonic_ms()
             await self._clock.sleep(min(LOOK_MS, left_ms) / 1000)

@@ -76,8 +76,7 @@ class QueueEvent(msgspec.Struct, frozen=True):
     job_id: str | None
     """None for `remembered`, which is about a request, for `admitted`, which is about a batch of jobs, and for events
     about
-    a schedule, a gate, a zone or a ring.
-    """
+    a schedule, a gate, a zone or a ring."""
     fields: Mapping[str, Any]
     """All other fields of the event, by name: see the log format in the reference."""
     shard: int = 0
@@ -132,13 +131,11 @@ class ArchivedJob(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """The size of a payload that was in `blobs/`, and was deleted with its job; `payload` is empty then."""
     tries: tuple[ArchivedAttempt, ...] = ()
     """The failed attempts, oldest first, the last 50 at most. The attempt that ended the job is not included:
-    `claimed_at`, `worker`, `token`, `finished_at` and `error` describe that one.
-    """
+    `claimed_at`, `worker`, `token`, `finished_at` and `error` describe that one."""
     waiting: bool = False
     """No worker held it when it ended, so no attempt ended it: `claimed_at` and `token` are of an earlier claim, if
     there
-    was one.
-    """
+    was one."""
     crashes: int = 0
     """Number of worker crashes on it; those claims are not counted in `attempts`."""
     max_crashes: int | None = None

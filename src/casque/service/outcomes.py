@@ -12,8 +12,7 @@ from casque.types import Backoff, Progress
 class Lease(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """A job's lease, as its holder knows it. Without a token: any holder. A heartbeat may report progress; None leaves
     it
-    unchanged.
-    """
+    unchanged."""
 
     job_id: str
     token: int | None = None

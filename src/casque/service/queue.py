@@ -202,8 +202,7 @@ class ScopedService(QueueService, Protocol):
     def within(self, reach: Reach) -> QueueService:
         """The same queue for a limited caller: jobs and schedules beyond its reach do not exist for it. The check
         happens
-        where the call is carried out, so that a name cannot change its owner in between.
-        """
+        where the call is carried out, so that a name cannot change its owner in between."""
         ...
 
 

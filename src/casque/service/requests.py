@@ -53,8 +53,7 @@ class Scope(StrEnum):
 class Request(msgspec.Struct, Generic[A_co], frozen=True, gc=False, array_like=True):
     """A request to a queue, which answers with an `A_co`. Its tag is its name on the wire; new fields are added at the
     end,
-    with defaults.
-    """
+    with defaults."""
 
     scope: ClassVar[Scope]
     """What its caller must be allowed to do."""
@@ -74,8 +73,7 @@ class Request(msgspec.Struct, Generic[A_co], frozen=True, gc=False, array_like=T
 
     def asked(self) -> object:
         """What identifies the request besides its id: the same id with other contents is another request. Leaves out
-        fields that a broker adds, or computes again when a request is repeated.
-        """
+        fields that a broker adds, or computes again when a request is repeated."""
         return tuple([getattr(self, name) for name in self.__struct_fields__ if name != "request_id"])
 
 
@@ -117,8 +115,7 @@ class Enqueue(Request[Sequence[JobRecord]], frozen=True, tag="enqueue"):
 class Admit(Request[Admission], frozen=True, tag="admit"):
     """Add the jobs of staged objects in one commit, all or none; repeating the same or an older batch of a source does
     nothing. A job whose id is in the queue refuses all of them, unless such jobs are to be skipped. To a shard without
-    parts: nothing of this batch will ever come.
-    """
+    parts: nothing of this batch will ever come."""
 
     scope = Scope.PRODUCE
 
@@ -174,8 +171,7 @@ class Ack(Request[None], frozen=True, tag="ack"):
 
 class Nack(Request[JobRecord | None], frozen=True, tag="nack"):
     """Mark an attempt as failed: the job runs again after a delay, or is dead if this was its last attempt. `delay_ms`
-    takes precedence over `backoff`; with neither it is due again at once, behind jobs that are due already.
-    """
+    takes precedence over `backoff`; with neither it is due again at once, behind jobs that are due already."""
 
     scope = Scope.WORK
     naming = True
@@ -193,8 +189,7 @@ class Nack(Request[JobRecord | None], frozen=True, tag="nack"):
 
 class Settle(Request[list[CasqueError | None]], frozen=True, tag="settle"):
     """Ack and nack many jobs in one commit. One answer per outcome: None if it was carried out, or the error of its ack
-    or nack, which does not affect the others.
-    """
+    or nack, which does not affect the others."""
 
     scope = Scope.WORK
     naming = True
@@ -241,8 +236,7 @@ class GiveBack(Request[None], frozen=True, tag="give_back"):
 class PeekZones(Request[list[PeekedZone]], frozen=True, tag="peek_zones"):
     """The top-level queue: unleased zones with work that no limit holds back, by vesting time. Zones that are not due
     yet
-    follow, in order.
-    """
+    follow, in order."""
 
     scope = Scope.WORK
 
@@ -254,8 +248,7 @@ class PeekZones(Request[list[PeekedZone]], frozen=True, tag="peek_zones"):
 class LeaseZone(Request[ZoneLease | None], frozen=True, tag="lease_zone"):
     """Lease a whole zone: until it is released, or until `lease_ms` has passed without a heartbeat, only callers with
     the
-    lease get its jobs. None if it is leased, or has no jobs.
-    """
+    lease get its jobs. None if it is leased, or has no jobs."""
 
     scope = Scope.WORK
 
@@ -357,8 +350,7 @@ class Purge(Request[int], frozen=True, tag="purge"):
 
 class RequeueStale(Request[int], frozen=True, tag="requeue_stale"):
     """Take back running jobs whose last claim or heartbeat was written at least this long ago; returns their number.
-    Written times are compared with the clock of the process that carries it out, because an operator asks for it.
-    """
+    Written times are compared with the clock of the process that carries it out, because an operator asks for it."""
 
     scope = Scope.ADMIN
     audited = True
@@ -534,8 +526,7 @@ _ABOUT = {Enqueue: "specs", Settle: "outcomes", Heartbeats: "leases", ListZones:
 def is_empty(request: Request[Any]) -> bool:
     """True if it names nothing, so that its answer is empty and the call can be skipped. On some wires, an empty list
     of
-    names would mean all of them.
-    """
+    names would mean all of them."""
     name = _ABOUT.get(type(request))
     if name is None:
         return False

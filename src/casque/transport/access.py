@@ -84,8 +84,7 @@ class TokenBook:
 
     def _seen(self, authorization: str | None) -> _Entry | None:
         """The entry of a header that was verified before. A worker sends the same header thousands of times a second: a
-        constant-time comparison replaces parsing and hashing it again.
-        """
+        constant-time comparison replaces parsing and hashing it again."""
         if authorization is None or not authorization.isascii():
             return None
         seen = self._headers.get(authorization[_ID])

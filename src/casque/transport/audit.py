@@ -84,8 +84,7 @@ def _who() -> str:
 
 def _arguments_of(request: Request[Any]) -> dict[str, Any]:
     """The loggable arguments, without payloads. The token of a lease is no secret, but under that name a reader would
-    take it for one.
-    """
+    take it for one."""
     if isinstance(request, SetSchedule):
         spec = request.spec
         return {"name": spec.name, "cron": spec.cron, "entrypoint": spec.job.entrypoint}

@@ -15,8 +15,7 @@ A = TypeVar("A")
 
 class Audited(ShardService):
     """Passes everything on to a shard. Used for the port through which the brokers of a ring call each other: a broker
-    has already logged the call that it forwards, but other holders of a broker's credential have not.
-    """
+    has already logged the call that it forwards, but other holders of a broker's credential have not."""
 
     def __init__(self, shard: ShardService) -> None:
         self._shard = shard

@@ -169,8 +169,7 @@ class _Admission:
 
 class _Admitted:
     """Puts the border of one caller around a queue, for every call of a session. The token is checked on each call,
-    because a session may outlive it; the border is made once per leadership, not per call.
-    """
+    because a session may outlive it; the border is made once per leadership, not per call."""
 
     def __init__(self, principal: Principal, limits: Limits, book: TokenBook | None) -> None:
         self._principal = principal
@@ -232,8 +231,7 @@ class Border(QueueService):
     @property
     def _own(self) -> QueueService:
         """The queue, restricted to the jobs and schedules that the caller may name; all others appear not to exist. The
-        check happens where the call is carried out, because a name could change its owner after an earlier check.
-        """
+        check happens where the call is carried out, because a name could change its owner after an earlier check."""
         if self._scoped is None:
             reach = msgspec.structs.replace(self.principal.reach, schedules_max=self._limits.schedules_per_tenant)
             self._scoped = cast(ScopedService, self.service).within(reach)
@@ -334,8 +332,7 @@ class Border(QueueService):
 
     def _own_or_as_asked(self, job: JobRecord, spec: JobSpec) -> JobRecord:
         """A caller that names the key or request id of a job outside its reach gets the job's id, as deduplication
-        requires, but not its contents.
-        """
+        requires, but not its contents."""
         if self._reaches(job):
             return self._shown(job)
         return JobRecord(msgspec.structs.replace(spec, id=job.spec.id), 0, job.created_ms, JobState.READY, job.due_ms)
@@ -686,8 +683,7 @@ class Border(QueueService):
 
     async def _stats(self, request: GetStats) -> Stats:
         """Count a limited caller's own jobs that are in the queue; the activity of others stays hidden. Finished jobs
-        are not counted by entrypoint anywhere, so they are left out.
-        """
+        are not counted by entrypoint anywhere, so they are left out."""
         if not self._limited:
             return await self.service.call(request)
         everything = await self.jobs()
@@ -741,8 +737,7 @@ class Border(QueueService):
     async def _own_events(self, from_position: int | None, *, follow: bool) -> AsyncGenerator[QueueEvent]:
         """Most events name only a job, so track which jobs are the caller's own: those that exist now, and those added
         after the start position. Events of a job that existed at `from_position` and is gone by now are left out,
-        because its owner is no longer known.
-        """
+        because its owner is no longer known."""
         # Without a position: start reading before listing the jobs, and yielding after it, so that no job added in
         # between is missed.
         start = (await self.service.stats()).position if from_position is None else from_position

@@ -53,8 +53,7 @@ TABLE: dict[type[CasqueError], tuple[str, int]] = {
     errors.CasqueError: ("INTERNAL", 500),
 }
 """Error to gRPC code and HTTP status. Clients that follow leaders retry elsewhere on 421 (misdirected) and `UNKNOWN`;
-after `UNKNOWN` the call may have been carried out, so they repeat it with its request id.
-"""
+after `UNKNOWN` the call may have been carried out, so they repeat it with its request id."""
 
 _BY_NAME = {kind.__name__: kind for kind in TABLE}
 

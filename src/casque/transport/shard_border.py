@@ -33,8 +33,7 @@ ASKED_MAX = 10_000
 
 def admit_peers(book: TokenBook | None, limits: Limits = DEFAULT_LIMITS) -> Admit:
     """The hook for other brokers of a ring. It requires a token of the scope `peer`, which allows nothing else. Without
-    a book, every caller that reaches the broker counts as a peer.
-    """
+    a book, every caller that reaches the broker counts as a peer."""
 
     def admitted(authorization: str | None) -> Wrapper:
         principal = None if book is None else as_peer(book.principal_for(authorization))

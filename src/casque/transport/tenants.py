@@ -52,8 +52,7 @@ class Naming:
 
     def scoped_spec(self, spec: JobSpec) -> JobSpec:
         """The spec to store for a caller that asked for `spec`. An id that has the prefix already stays as it is: a
-        caller that enqueues a job under the id it was given means the same job.
-        """
+        caller that enqueues a job under the id it was given means the same job."""
         begin = self._prefix(spec.entrypoint, spec.zone)
         job_id = _scoped("id", begin, spec.id, checks.NAME_MAX)
         return msgspec.structs.replace(spec, id=job_id, key=_scoped_key(begin, spec.key))

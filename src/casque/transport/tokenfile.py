@@ -35,8 +35,7 @@ _Hash: TypeAlias = Annotated[str, msgspec.Meta(pattern="^sha256:[0-9a-f]{64}$")]
 
 class StoredToken(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """One token in the file. A field that this release does not know may be a limit that it would not enforce, so a
-    file with one is refused.
-    """
+    file with one is refused."""
 
     id: _Hex
     name: str
@@ -72,8 +71,7 @@ class _Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def hash_of(secret: str) -> str:
     """Plain SHA-256, without salt and stretching, is right here: those slow down guessing, and 256 random bits cannot
-    be guessed. A slow hash would cost every call what it costs an attacker.
-    """
+    be guessed. A slow hash would cost every call what it costs an attacker."""
     return "sha256:" + sha256(secret.encode("ascii")).hexdigest()
 
 

@@ -107,8 +107,7 @@ class Bucket:
 
     async def crossing(self, at_ms: int, floor: int, end: int) -> int:
         """A position whose commit was made before `at_ms` while the next one was not; the floor or the end if there is
-        none. If the clocks of all committers agree, there is exactly one.
-        """
+        none. If the clocks of all committers agree, there is exactly one."""
         low, high = floor, end + 1
         while high - low > 1:
             middle = (low + high) // 2

@@ -20,8 +20,7 @@ from casque.types import JobRecord
 
 BATCH_ROWS = 8_192
 """A batch ends once it has this many rows. A commit is never split, so it may have more. With larger batches, the data
-read first leaves the processor's caches before the last column is built.
-"""
+read first leaves the processor's caches before the last column is built."""
 OBJECTS_AHEAD = 4
 
 

@@ -88,8 +88,7 @@ class Buckets:
         self, ask: Callable[[Bucket, Share], Awaitable[R]], only: Collection[int] | None = None
     ) -> dict[int | None, R]:
         """The queue's answer under None; or the answers of its shards, or of some. Includes shards that are no longer
-        part of the ring: their history is the ring's.
-        """
+        part of the ring: their history is the ring's."""
         if not self._is_ring:
             try:
                 return {None: await ask(self.of(None), Share())}

@@ -125,8 +125,7 @@ COLUMNS: dict[Table, dict[str, str]] = {
     },
 }
 """`hour` is the hour in which the job finished, as in the archive. `outcome` of an attempt is `failed`, `expired`, or
-for the last one the job's final state: `done`, `dead` or `cancelled`.
-"""
+for the last one the job's final state: `done`, `dead` or `cancelled`."""
 
 
 def ddl(table: Table) -> str:

@@ -16,8 +16,7 @@ SHARED_MS = 5_000
 """How long a queue counts as shared after another writer was noticed."""
 STREAK_COMMITS = 3
 """Wins in a row after which a writer on a shared queue hesitates: a writer that lost a slot needs as long for its
-next attempt as the winner does, and would otherwise lose in step for ever.
-"""
+next attempt as the winner does, and would otherwise lose in step for ever."""
 
 
 class Contention:

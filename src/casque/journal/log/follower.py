@@ -156,8 +156,7 @@ class Follower:
 
 def _cut(read: Bodies) -> None:
     """Keep the first slot, and as many more as fit into one read: the reader may be slow, and the rest is read again
-    later.
-    """
+    later."""
     size = 0
     for count, body in enumerate(read.bodies):
         size += len(body)

@@ -177,8 +177,7 @@ class LogJournal(Replica):
     async def _overslept(self, state: State, batch: Batch) -> Appended:
         """The slot had been collected: its new content will never be read. An unanswered attempt may be the very
         segment
-        that was collected, so the table of writers decides.
-        """
+        that was collected, so the table of writers decides."""
         self.undo(state)
         try:
             fresh = await self._patience().insist(self.load)
@@ -423,8 +422,7 @@ class LogJournal(Replica):
     def _may_archive(self, head: LogHead) -> bool:
         """Verified commits are history, so every process may archive them unless that affects the owner: a change of
         the
-        head renews a leader's lease, and a deposed holder or leader has to find that out by its next commit.
-        """
+        head renews a leader's lease, and a deposed holder or leader has to find that out by its next commit."""
         return head.mode is not Mode.LED if self._stance is Stance.OPEN else head.epoch == self._epoch
 
     async def _archive_and_keep(self, state: State, view: View, writer: str) -> None:

@@ -1,6 +1,5 @@
 """Reads segments and snapshots, and finds how far they form a chain. Decides nothing: only the head shows whether they
-are the history.
-"""
+are the history."""
 
 from __future__ import annotations
 
@@ -82,8 +81,7 @@ class Reader:
 
     async def end(self, low: int) -> int:
         """The last full slot, starting from a full one or the floor: above the floor there are no gaps, so a few reads
-        find it in a log of any length.
-        """
+        find it in a log of any length."""
         step = 1
         while await self._is_full(low + step):
             low += step

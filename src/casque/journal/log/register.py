@@ -16,8 +16,7 @@ from casque.storage.port import Missing, Store, Stored, Unchanged, Won
 class HeadRegister:
     """The head as last read. Commits and maintenance share it, so an operation that decides on a head keeps the one
     that
-    its own read returned.
-    """
+    its own read returned."""
 
     def __init__(self, store: Store, patience: Callable[[], Patience]) -> None:
         self._store = store

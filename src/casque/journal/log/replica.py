@@ -52,8 +52,7 @@ class Replica:
         self._seen_ms = 0
         """When this leader last began a write that then landed: the head, or a slot. A read confirms nothing for later:
         a
-        standby that has waited for a whole lease may claim the head right after it.
-        """
+        standby that has waited for a whole lease may claim the head right after it."""
 
     async def load(self, found: Stored | None = None) -> State:
         """`found` is the head, if it was just read."""

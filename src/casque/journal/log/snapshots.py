@@ -107,8 +107,7 @@ def naming(
 
 def _kept(head: LogHead, *, begins_ms: int) -> tuple[tuple[SnapshotRef, ...], int]:
     """The snapshots kept before the newest one: at least one, and as many as the retention requires. Everything from
-    the first of them on is kept, so it becomes the floor, once the retention has passed.
-    """
+    the first of them on is kept, so it becomes the floor, once the retention has passed."""
     if head.snapshot is None:
         return (), 0
     kept = [*head.kept, head.snapshot]

@@ -60,8 +60,7 @@ class GrpcService(QueueService):
     ) -> None:
         """`call_s`: timeout of a call, after which it raises UnknownOutcomeError; a waiting dequeue has its wait on
         top. `silence_s`: the broker gets a ping after this long without data, and the connection counts as broken if
-        the answer takes as long again.
-        """
+        the answer takes as long again."""
         if not address or "://" in address:
             raise InvalidInputError(f"address must be host:port, not {address!r}")
         self.address = address

@@ -55,22 +55,19 @@ class GrpcLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Calls on one connection; the client queues further ones."""
     bytes_under_way: int = 512 * 1024 * 1024
     """Size of requests read but not answered, of all clients. Beyond it, streams pause reading and unary calls are
-    refused before they are read.
-    """
+    refused before they are read."""
     bytes_per_principal: int = 256 * 1024 * 1024
     """The same, of one token, or of one address without tokens."""
     unsent_bytes: int = 128 * 1024 * 1024
     """Size of values on `List`, `Watch` and `Archive` that were read from the queue and not written yet, of all
-    clients. At the limit, reading pauses.
-    """
+    clients. At the limit, reading pauses."""
     unsent_bytes_per_principal: int = 32 * 1024 * 1024
     """The same, of one token, or of one address without tokens."""
     stall_s: float = 30.0
     """How long a reader of these streams may take nothing while other readers wait for room."""
     calls_per_second: int | None = None
     """Per token, or per address without tokens, with a burst of one second's worth. Streams are read no faster, unary
-    calls are refused. None: no limit.
-    """
+    calls are refused. None: no limit."""
     health_checks: int = 200
     """Health checks and watches at the same time, of all clients. They need no token."""
     health_checks_per_peer: int = 20

@@ -32,8 +32,7 @@ _Status = health_pb2.HealthCheckResponse
 
 class Health:
     """Health checks need no token, so they get few places and little time to send their request: gRPC's limit on the
-    size of a message is that of the largest payload.
-    """
+    size of a message is that of the largest payload."""
 
     def __init__(self, door: Door) -> None:
         self._door = door

@@ -189,8 +189,7 @@ def job(record: JobRecord) -> pb.Job:
 
 def outline(record: JobRecord) -> pb.Job:
     """A job without its payload and attempts, for callers that have them already: an answer too large for its caller
-    would be lost.
-    """
+    would be lost."""
     asked = record.spec
     return pb.Job(
         id=asked.id,

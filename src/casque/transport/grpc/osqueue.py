@@ -70,8 +70,7 @@ class Osqueue:
 
     def _worker(self, worker_id: str, context: Any) -> str:
         """The caller's worker id. Responses have no field for an id made by the broker, so a client without one is
-        identified by its connection: all its calls share an id until it reconnects.
-        """
+        identified by its connection: all its calls share an id until it reconnects."""
         if worker_id:
             return worker_id
         digest = sha256(f"{self._nonce} {context.peer()}".encode()).hexdigest()
@@ -80,6 +79,5 @@ class Osqueue:
 
 async def refuse(context: Any, error: CasqueError) -> NoReturn:
     """osqueue's clients read FAILED_PRECONDITION as a job held by another worker, so a broker that does not lead
-    answers with a code that makes them go elsewhere.
-    """
+    answers with a code that makes them go elsewhere."""
     await abort(context, error, code="UNAVAILABLE" if isinstance(error, QueueLedError) else None)

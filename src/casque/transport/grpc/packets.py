@@ -45,8 +45,7 @@ else:
 
 class Within(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="within"):
     """Used only between the brokers of a ring: a request together with the limits of its caller. The answer is that of
-    the inner request. A broker that does not know this type refuses it, so the inner request is never run unchecked.
-    """
+    the inner request. A broker that does not know this type refuses it, so the inner request is never run unchecked."""
 
     reach: Reach
     request: Naming
@@ -54,8 +53,7 @@ class Within(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="within
 
 class Leave(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="leave"):
     """The caller of this number no longer waits for the answer. The call is still answered: with its result, or with
-    `Failed` and an unknown outcome if it was cut off.
-    """
+    `Failed` and an unknown outcome if it was cut off."""
 
 
 class Call(msgspec.Struct, frozen=True, gc=False, array_like=True):

@@ -17,8 +17,7 @@ TRAILER = "casque-error-bin"
 _DETAILS_BYTES = 1000
 _TRAILER_BYTES = 3000
 """Clients accept 8 KiB of metadata by default, and may lose the whole answer if there is more. In transit each byte of
-the details may become three, and three bytes of the trailer four.
-"""
+the details may become three, and three bytes of the trailer four."""
 
 
 def as_refusal(error: Exception) -> CasqueError:

@@ -152,8 +152,7 @@ class Outlet:
 
 async def _together(source: AsyncGenerator[T], weigh: Callable[[T], int], outlet: Outlet) -> AsyncGenerator[list[T]]:
     """Group values that arrive together, and read ahead within the bounds. Raises NoLeaderError when the server closes,
-    always between two messages: after a write cancelled half-way no error could be sent.
-    """
+    always between two messages: after a write cancelled half-way no error could be sent."""
     ahead = _Ahead[T]()
 
     async def fill() -> None:

@@ -38,8 +38,7 @@ class HttpLimits(msgspec.Struct, frozen=True, kw_only=True):
     """How long the headers of a request may take, and the rest of a body that is being discarded."""
     idle_s: float = 75.0
     """How long a connection may be silent between two requests. Longer than clients keep one, so that none is closed
-    just as it is reused.
-    """
+    just as it is reused."""
     body_s: float = 30.0
     """How long a body may take, plus a second for every `rate_min` bytes received."""
     stall_s: float = 30.0
